@@ -62,7 +62,7 @@ pub use registry::{
     OpenError, Registry, RegistryParts, SessionFolders, Wish,
 };
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
-pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};
+pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
 pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{

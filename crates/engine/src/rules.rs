@@ -57,9 +57,19 @@ pub struct Remembered {
     pub subject: Arc<str>,
     /// The digest of the program or command that the owner was asked about, where that takes consent.
     pub consent: Option<Arc<str>>,
-    /// The arguments of the tool, where the answer is about exactly these and nothing like them.
-    pub exactly: Option<Opaque>,
+    pub scope: RuleScope,
     pub allow: bool,
+}
+
+/// How far an answer for good goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleScope {
+    /// As far as the rule that the person was shown.
+    Shown,
+    /// What the wish is about, and nothing like it.
+    Subject,
+    /// The tool with exactly these arguments.
+    Arguments(Opaque),
 }
 
 pub trait Rules: Send + Sync + 'static {
@@ -98,7 +108,10 @@ impl Rules for MemoryRules {
                     && answer.tool == request.tool
                     && answer.subject == request.subject
                     && answer.consent == *consent
-                    && answer.exactly.as_ref().is_none_or(|input| *input == request.input)
+                    && match &answer.scope {
+                        RuleScope::Shown | RuleScope::Subject => true,
+                        RuleScope::Arguments(input) => *input == request.input,
+                    }
             })
         };
         // What is refused is refused wherever it would run.

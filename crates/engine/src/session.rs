@@ -32,7 +32,7 @@ use crate::event::{
     AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage,
 };
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
-use crate::rules::RuleHit;
+use crate::rules::{RuleHit, RuleScope};
 use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
 
 /// Prompts that may wait behind a running turn.
@@ -224,8 +224,7 @@ pub enum Effect {
         tool: Arc<str>,
         subject: Arc<str>,
         consent: Option<Arc<str>>,
-        /// The arguments, where the answer is about exactly these.
-        exactly: Option<Opaque>,
+        scope: RuleScope,
         allow: bool,
     },
     /// A prompt was accepted as this turn.

@@ -30,7 +30,7 @@ use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::review::without_secrets;
-use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
+use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
@@ -370,9 +370,9 @@ impl Task {
                     let reply = self.waiting.remove(&ask);
                     self.tell(reply, (resolution, reason), said);
                 }
-                Effect::Remember { tool, subject, consent, exactly, allow } => {
+                Effect::Remember { tool, subject, consent, scope, allow } => {
                     let workspace = self.session.cwd().clone();
-                    self.remember(Remembered { workspace, tool, subject, consent, exactly, allow });
+                    self.remember(Remembered { workspace, tool, subject, consent, scope, allow });
                 }
                 Effect::Accepted { turn } => accepted = Some(turn),
                 Effect::Stop => self.stopping = true,
@@ -477,8 +477,8 @@ impl Task {
     }
 
     fn remember(&mut self, answer: Remembered) {
-        let exactly = answer.exactly.as_ref().map_or("", |input| &input.0);
-        if self.has_secret(&answer.subject) || self.has_secret(exactly) {
+        let in_arguments = matches!(&answer.scope, RuleScope::Arguments(input) if self.has_secret(&input.0));
+        if in_arguments || self.has_secret(&answer.subject) {
             // A rule without the secret would mean other wishes too, and one with it would be a leak.
             drop(self.unwritten.remember(answer));
             let text = "this has a secret in it, so the answer is not written down: it counts until the \

@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use engine::{AskRequest, BoxFuture, ConsentKind, Remembered, RuleEffect, RuleHit, Rules};
+use engine::{AskRequest, BoxFuture, ConsentKind, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
 
 pub use self::imagined::imagined;
 pub use self::outside::{OutsideCommand, assess_outside, outside_digest};
@@ -278,7 +278,7 @@ impl Rules for Rulebook {
 
     fn rule_of(&self, workspace: &Path, request: &AskRequest) -> Option<Arc<str>> {
         let workspace = &self.inner.view(workspace).workspace;
-        let rule = Rule::of_answer(&request.tool, &request.subject, None, workspace)?;
+        let rule = Rule::of_answer(&request.tool, &request.subject, &RuleScope::Shown, workspace)?;
         (rule.text.len() <= RULE_BYTES_MAX).then_some(rule.text)
     }
 
@@ -294,8 +294,7 @@ impl Rules for Rulebook {
             }
             _ => {}
         }
-        let Some(rule) = Rule::of_answer(&answer.tool, &answer.subject, answer.exactly.as_ref(), &workspace)
-        else {
+        let Some(rule) = Rule::of_answer(&answer.tool, &answer.subject, &answer.scope, &workspace) else {
             let problem = format!("no rule can be written for this use of {}", answer.tool);
             return Box::pin(std::future::ready(Err(problem)));
         };

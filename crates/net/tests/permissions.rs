@@ -115,6 +115,24 @@ async fn whoever_cancels_the_request_of_their_own_prompt_cancels_the_turn() {
     .await;
 }
 
+/// What a sub-agent asks for is asked in the same turn.
+#[tokio::test]
+async fn a_cancelled_request_of_a_sub_agent_cancels_the_turn() {
+    let task = testkit::call("task", r#"{"description":"d","prompt":"p"}"#);
+    let script = Script::new([vec![task], vec![touch()], vec![testkit::say("so be it")]]);
+    run(Setup::script(&script), async |server| {
+        let mut client = server.client().await;
+        let session = client.new_session().await;
+        let turn = client.send_prompt(&session, "go").await;
+        let ask = client.next_ask().await;
+        client.answer_cancelled(&ask).await;
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        assert_eq!(made(server), 0);
+        assert_eq!(script.requests().len(), 2, "no model is asked again");
+    })
+    .await;
+}
+
 /// A client that looks on gives that outcome too when its window is closed.
 #[tokio::test]
 async fn whoever_cancels_the_request_of_another_prompt_refuses_it_and_no_more() {

@@ -7,7 +7,7 @@ use crate::authority::{Act, ConsentKind, may};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
-use crate::rules::{RuleEffect, RuleHit};
+use crate::rules::{RuleEffect, RuleHit, RuleScope};
 
 /// After so many refusals of the same wish by a person it is refused without asking.
 const DENIALS_MAX: u32 = 3;
@@ -42,9 +42,9 @@ impl Session {
         }
         // What is answered for good becomes a rule of the machine if it is the owner who says it there.
         let for_good = may(by.standing, Act::ChangeRules).is_ok();
+        let scope = open.scope(&answer);
         let (answer, chosen) = open.chosen(answer, for_good);
         let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::AllowExactly);
-        let exactly = matches!(answer, Answer::AllowExactly | Answer::DenyExactly);
         if let Some(kind) = open.consent_kind().filter(|_| allows) {
             may(by.standing, Act::Consent(kind)).map_err(|why| Refusal::NotTheirs(ask, why))?;
         }
@@ -66,7 +66,7 @@ impl Session {
                 tool: Arc::clone(&open.tool),
                 subject: Arc::clone(&open.subject),
                 consent: open.consent.clone(),
-                exactly: exactly.then(|| open.input.clone()),
+                scope,
                 allow,
             });
         }
@@ -231,6 +231,23 @@ impl OpenAsk {
         ConsentKind::of(&self.tool, self.consent.as_deref())
     }
 
+    /// How far an answer goes if it is for good. An external agent's own words for it say nothing of a rule here,
+    /// so ours is as narrow as can be.
+    fn scope(&self, answer: &Answer) -> RuleScope {
+        match answer {
+            Answer::AllowExactly | Answer::DenyExactly => RuleScope::Arguments(self.input.clone()),
+            Answer::Choose(_) => RuleScope::Subject,
+            Answer::AllowOnce
+            | Answer::AllowAlways
+            | Answer::DenyOnce
+            | Answer::DenyBecause(_)
+            | Answer::DenyAlways
+            | Answer::Withdraw
+            | Answer::CancelTurn
+            | Answer::Reply(_) => RuleScope::Shown,
+        }
+    }
+
     /// An answer by an external agent's own name for it, in the words that all wishes are answered with.
     /// What was not offered must not be taken for a yes. An agent keeps what is answered for good in files of
     /// its own, so it is told that only where the answer may hold outside this session.
@@ -241,9 +258,8 @@ impl OpenAsk {
         };
         let answer = match option.means {
             Resolution::AllowedOnce => Answer::AllowOnce,
-            // The agent's own words for it say nothing of a rule here, so ours is as narrow as can be.
-            Resolution::AllowedAlways => Answer::AllowExactly,
-            Resolution::DeniedAlways => Answer::DenyExactly,
+            Resolution::AllowedAlways => Answer::AllowAlways,
+            Resolution::DeniedAlways => Answer::DenyAlways,
             Resolution::DeniedOnce
             | Resolution::Cancelled
             | Resolution::TimedOut

@@ -15,7 +15,7 @@ use crate::event::{
     Usage,
 };
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
-use crate::rules::{RuleEffect, RuleHit};
+use crate::rules::{RuleEffect, RuleHit, RuleScope};
 use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
 
@@ -95,7 +95,7 @@ impl Stage {
             match effect {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
-                Effect::Remember { tool, subject, consent, exactly: _, allow } => {
+                Effect::Remember { tool, subject, consent, scope: _, allow } => {
                     self.rules.push(((tool, subject, consent), allow));
                 }
                 Effect::GoOnAfter { .. }
@@ -296,9 +296,13 @@ fn show(effect: &Effect) -> String {
         Effect::Wake { ask, resolution, reason, said: None } => {
             format!("> wake {} {resolution:?}: {reason}", ask.0)
         }
-        Effect::Remember { tool, subject, consent: None, exactly, allow } => {
-            let exactly = exactly.as_ref().map_or("", |_| "exactly ");
-            format!("> remember {exactly}{tool} {subject}: {allow}")
+        Effect::Remember { tool, subject, consent: None, scope, allow } => {
+            let scope = match scope {
+                RuleScope::Shown => "",
+                RuleScope::Subject => "exactly ",
+                RuleScope::Arguments(_) => "exact arguments of ",
+            };
+            format!("> remember {scope}{tool} {subject}: {allow}")
         }
         Effect::Remember { consent: Some(digest), allow, .. } => format!("> remember {digest}: {allow}"),
         Effect::Accepted { turn } => format!("> accepted {}", turn.0),

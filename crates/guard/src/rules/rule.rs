@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::{Opaque, RuleEffect};
+use engine::{Opaque, RuleEffect, RuleScope};
 
 use serde_json::Value;
 
@@ -132,24 +132,24 @@ impl Rule {
 
     /// The rule that means an answer for good, and no more than the person was told: a command by its program
     /// and sub-command where that says what it does, a tool that is about nothing else as a whole, everything
-    /// else by what it is about. With `arguments` it is about exactly these, whatever the tool.
-    pub(super) fn of_answer(
-        tool: &str,
-        subject: &str,
-        arguments: Option<&Opaque>,
-        workspace: &Path,
-    ) -> Option<Self> {
+    /// else by what it is about.
+    pub(super) fn of_answer(tool: &str, subject: &str, scope: &RuleScope, workspace: &Path) -> Option<Self> {
         let known = Tool::of(tool);
-        match (arguments, known) {
-            (Some(_), Some(Tool::Shell)) => Self::exact(tool, subject, workspace),
-            (Some(arguments), _) => Self::with_arguments(tool, subject, arguments, workspace),
-            (None, Some(Tool::Shell)) => match scope_of_always(subject) {
+        match (scope, known) {
+            (RuleScope::Arguments(arguments), known) if known != Some(Tool::Shell) => {
+                Self::with_arguments(tool, subject, arguments, workspace)
+            }
+            (RuleScope::Shown, Some(Tool::Shell)) => match scope_of_always(subject) {
                 Scope::Program(words) => Self::program(Tool::Shell.name(), &words),
                 Scope::Exact => None,
             }
             .or_else(|| Self::exact(tool, subject, workspace)),
-            (None, None) if tool == subject => Self::parse(tool, RuleEffect::Allow).ok(),
-            (None, _) => Self::exact(tool, subject, workspace),
+            (RuleScope::Shown | RuleScope::Subject, None) if tool == subject => {
+                Self::parse(tool, RuleEffect::Allow).ok()
+            }
+            (RuleScope::Shown | RuleScope::Subject | RuleScope::Arguments(_), _) => {
+                Self::exact(tool, subject, workspace)
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use engine::RuleScope;
 
 mod damage;
 
@@ -101,7 +102,7 @@ fn answer(book: &Rulebook, work: &Path, tool: &str, subject: &str, allow: bool) 
         tool: request.tool,
         subject: request.subject,
         consent: None,
-        exactly: None,
+        scope: RuleScope::Shown,
         allow,
     };
     runtime.block_on(book.remember(answer))
@@ -511,7 +512,7 @@ fn an_answer_about_exact_arguments_holds_for_these_alone() {
             tool: Arc::clone(&request.tool),
             subject: Arc::clone(&request.subject),
             consent: None,
-            exactly: Some(request.input.clone()),
+            scope: RuleScope::Arguments(request.input.clone()),
             allow,
         };
         runtime.block_on(book.remember(answer)).unwrap().to_string()
@@ -727,7 +728,7 @@ async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
             tool: "shell".into(),
             subject: line.into(),
             consent: Some(digest.into()),
-            exactly: None,
+            scope: RuleScope::Shown,
             allow,
         };
         book.remember(answer).await.unwrap()

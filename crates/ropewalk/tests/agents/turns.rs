@@ -46,6 +46,21 @@ fn what_the_agent_asks_a_person_answers() {
     client.finish();
 }
 
+/// The outcome `cancelled` ends the turn here and there.
+#[test]
+fn a_request_of_the_agents_that_is_cancelled_cancels_the_turn() {
+    let world = World::new();
+    let (mut client, session) = world.session(&["--approval", "suggest"]);
+    let id = client.prompt(&session, "write a.txt: hello");
+    let asked = client.until(|frame| frame["method"] == "session/request_permission").pop().unwrap();
+    let cancelled = json!({ "outcome": { "outcome": "cancelled" } });
+    client.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": cancelled }));
+    assert_eq!(client.reply(id)["result"]["stopReason"], "cancelled");
+    assert!(!world.path("project/a.txt").exists());
+    assert!(client.said(&session, "what did I say?").contains("write a.txt"));
+    client.finish();
+}
+
 /// Rules of the person are asked before the person is.
 #[test]
 fn a_preset_answers_for_the_person() {

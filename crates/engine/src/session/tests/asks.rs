@@ -313,6 +313,33 @@ fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
 }
 
 #[test]
+fn an_answer_about_exact_arguments_is_remembered_as_one() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: exactly 1
+         agent: ask git pull
+         editor: never-exactly 2",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            > remember exact arguments of ask git push: true
+            1 ask 1: AllowedAlways by editor
+            > wake 1 AllowedAlways: the user allowed it
+            1 ask 2: git pull?
+            > wait for 2
+            > remember exact arguments of ask git pull: false
+            1 ask 2: DeniedAlways by editor
+            > wake 2 DeniedAlways: the user refused it and never wants to be asked again
+        "#]],
+    );
+}
+
+#[test]
 fn a_withdrawn_question_is_cancelled_and_not_remembered() {
     check(
         "editor: prompt go

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::content::{Opaque, ToolKind};
 use crate::event::{AskOption, AskRequest, Body, ForeignAsk, Origin, Resolution, Risk, ToolClass, ToolStart};
 use crate::ids::{AskId, CallId, SessionId, SurfaceId, Timestamp};
+use crate::rules::RuleScope;
 use crate::session::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::settings::{APPROVAL, Category, Choice, MODE, SettingSpec, approval_spec};
 
@@ -132,6 +133,22 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
         Some(Effect::Wait { ask }) => *ask,
         other => panic!("not asked: {other:?}"),
     }
+}
+
+/// Its own words say nothing of a rule here, so ours is about this very thing.
+#[test]
+fn an_option_for_good_is_remembered_for_exactly_what_was_asked() {
+    let scope = |answer| {
+        let mut session = joined();
+        let ask = asks(&mut session, "git status");
+        let by = Sender::owner(SurfaceId(2), "phone");
+        let effects = session.apply(NOW, Input::Answer { by, ask, answer }).unwrap();
+        effects
+            .into_iter()
+            .find_map(|effect| if let Effect::Remember { scope, .. } = effect { Some(scope) } else { None })
+    };
+    assert_eq!(scope(Answer::Choose("yes-for-ever".into())), Some(RuleScope::Subject));
+    assert_eq!(scope(Answer::AllowAlways), Some(RuleScope::Shown));
 }
 
 /// How the ask ends, what the agent is told, and whether it is remembered.
