@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{agents, chaos, children, crash, escape, faults, rigs, setup, tidy, web};
+use crate::{agents, bridge_contract, chaos, children, crash, escape, faults, rigs, setup, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
@@ -47,6 +47,7 @@ pub fn run() -> anyhow::Result<()> {
         report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
         report.step("faults", || faults::run(&["--kills".into(), FAULT_KILLS.into()]));
         report.step("chaos", || chaos::run(&["--cuts".into(), CHAOS_CUTS.into()]));
+        report.step("bridge contract", || bridge_contract::run(&[]));
         report.step("escape", || escape::run(&["--short".into()]));
         report.step("children", || children::run(&["--turns".into(), CHILDREN_TURNS.into()]));
     }

@@ -4,6 +4,7 @@
 
 mod agents;
 mod bench;
+mod bridge_contract;
 mod chaos;
 mod children;
 mod ci;
@@ -38,6 +39,7 @@ usage: cargo xtask <task>
   bench agents   measure what it costs to stand between a client and an agent
   bench web      measure the web app in a browser
   bench hub      measure one hub and three under load
+  bridge-contract [--minutes N]  run a bridge against a receiver that knows the public contract and nothing else
   real-model     have the built binary think with a real, small model
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
@@ -73,6 +75,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
         ["bench", "hub", rest @ ..] => bench::hub::run(&owned(rest)),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
+        ["bridge-contract", rest @ ..] => bridge_contract::run(rest),
         ["real-model"] => real_model::run(),
         ["crash", rest @ ..] => crash::run(&owned(rest)),
         ["chaos", rest @ ..] => chaos::run(&owned(rest)),

@@ -77,15 +77,21 @@ pub(super) async fn run(shared: &Arc<Shared>) -> Result<(), Trouble> {
     }
 }
 
-/// Waits until the receiver is known to be a hub. A session's registration says it; where none is to be registered yet, the
-/// receiver is asked.
+/// Waits until the receiver is known to be a hub. A session's registration says it; where none was registered yet, the
+/// receiver is asked, and asked again: something in front of a hub may have answered.
 async fn find_hub(shared: &Shared, machine: &str) -> Result<(), Trouble> {
-    if !shared.post.is_hub() && shared.first.is_none() {
-        let sandbox = shared.identity.sandbox.clone();
-        let beat = Heartbeat { sandbox, approval: String::new(), cost_total_usd: 0.0 };
-        shared.post.look_for_hub(machine, &beat).await?;
+    let mut backoff = Backoff::new(shared.pace);
+    while !shared.post.is_hub() {
+        if shared.first.is_none() && !shared.carries_any() {
+            let sandbox = shared.identity.sandbox.clone();
+            let beat = Heartbeat { sandbox, approval: String::new(), cost_total_usd: 0.0 };
+            shared.post.look_for_hub(machine, &beat).await?;
+        }
+        tokio::select! {
+            () = shared.post.hub_known() => {}
+            () = tokio::time::sleep(backoff.next()) => {}
+        }
     }
-    shared.post.hub_known().await;
     Ok(())
 }
 

@@ -264,7 +264,7 @@ fn unmarked(frame: &str) -> (String, Option<u64>) {
 /// J11: after a cut the last fifty updates are told again, each marked and otherwise the same in every byte; whoever counts
 /// updates has each of them once.
 #[tokio::test]
-async fn after_a_cut_the_last_fifty_updates_are_told_again_marked_and_nothing_is_lost() {
+async fn what_was_missed_while_the_socket_was_cut_comes_once() {
     let mut script = vec![vec![say("one")]];
     for number in 0..30 {
         script.push(vec![say(&format!("step {number}")), call("list", "{}")]);
