@@ -11,12 +11,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use engine::BoxFuture;
 use sandbox::{Cause, Command, Ended, Output, ProtectedEntries, Stream, Terminal, Violation, Window};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::host;
 use crate::tools::blocking;
 use crate::tools::output::{Decoder, Lines};
 
@@ -71,6 +73,34 @@ impl Background {
         tty: bool,
         before: Option<ProtectedEntries>,
     ) -> Result<Arc<BackgroundJob>, String> {
+        let run = move |job: Arc<BackgroundJob>, typed| -> Running {
+            let terminal = tty.then_some(Terminal { window: WINDOW, typed: Some(typed) });
+            Box::pin(run_here(job, command, terminal))
+        };
+        self.launch(line, tty, before, run)
+    }
+
+    /// Looks after a command that runs in a terminal of the editor's. It can be typed to.
+    pub(crate) fn start_in_editor(
+        &self,
+        terminal: host::Terminal,
+        line: &str,
+        wall: Duration,
+        before: Option<ProtectedEntries>,
+    ) -> Result<Arc<BackgroundJob>, String> {
+        let run = move |job, typed| -> Running {
+            Box::pin(async move { Ok(host::attend_in_background(terminal, job, typed, wall).await) })
+        };
+        self.launch(line, true, before, run)
+    }
+
+    fn launch(
+        &self,
+        line: &str,
+        input: bool,
+        before: Option<ProtectedEntries>,
+        run: impl FnOnce(Arc<BackgroundJob>, mpsc::Receiver<Vec<u8>>) -> Running,
+    ) -> Result<Arc<BackgroundJob>, String> {
         let mut jobs = lock(&self.jobs);
         if self.ending.is_cancelled() {
             return Err("the session is closing".into());
@@ -85,7 +115,7 @@ impl Background {
             name: format!("job-{}", jobs.started),
             line: line.to_owned(),
             began: Instant::now(),
-            keys: tty.then_some(keys),
+            keys: input.then_some(keys),
             pace: Mutex::new((Instant::now(), 0)),
             cancel: self.ending.child_token(),
             state: watched,
@@ -94,8 +124,12 @@ impl Background {
         });
         jobs.all.push(Arc::clone(&job));
         forget_the_oldest(&mut jobs.all);
-        let terminal = tty.then_some(Terminal { window: WINDOW, typed: Some(typed) });
-        self.tasks.spawn(run(Arc::clone(&job), command, terminal, state));
+        let running = run(Arc::clone(&job), typed);
+        let began = job.began;
+        self.tasks.spawn(async move {
+            let how = running.await;
+            state.send_replace(Some(Arc::new(End { how, after: began.elapsed() })));
+        });
         Ok(job)
     }
 
@@ -230,6 +264,16 @@ impl BackgroundJob {
         format!("{words} after {} s", end.after.as_secs())
     }
 
+    /// Returns when it is to end.
+    pub(crate) async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    /// It wrote this.
+    pub(crate) fn write(&self, text: &str) {
+        lock(&self.kept).write(text);
+    }
+
     pub(crate) fn kill(&self) {
         self.cancel.cancel();
     }
@@ -262,12 +306,14 @@ impl BackgroundJob {
     }
 }
 
-async fn run(
+/// A command until it has ended, or why it never began.
+type Running = BoxFuture<'static, Result<Ended, String>>;
+
+async fn run_here(
     job: Arc<BackgroundJob>,
     command: Command,
     terminal: Option<Terminal>,
-    state: watch::Sender<Option<Arc<End>>>,
-) {
+) -> Result<Ended, String> {
     let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
     let cancel = job.cancel.clone();
     let running = async {
@@ -277,11 +323,10 @@ async fn run(
         }
     };
     let (ended, ()) = tokio::join!(running, listen(&job, receiver));
-    let how = ended.map_err(|error| match error {
+    ended.map_err(|error| match error {
         sandbox::StartError::Spawn(error) => error.to_string(),
         other => other.to_string(),
-    });
-    state.send_replace(Some(Arc::new(End { how, after: job.began.elapsed() })));
+    })
 }
 
 async fn listen(job: &BackgroundJob, mut outputs: mpsc::Receiver<Output>) {

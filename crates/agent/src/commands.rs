@@ -35,6 +35,7 @@ const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// A prompt that nobody watches may come from anybody: an issue's title, a mail.
 const UNATTENDED: &str =
     "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, --approval or --mode.";
+const EXEC_USAGE: &str = "`/exec` alone goes back to code mode, and changed nothing here; say what is to be done in a prompt after it.";
 /// The mode that plans.
 const PLANNER: &str = "architect";
 const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
@@ -104,8 +105,8 @@ pub(crate) enum Slash {
     /// A prompt for the architect.
     Plan(String),
     MaxCost(max_cost::Order),
-    /// Without anything to send.
-    ForceNothing,
+    /// It was not understood; this is how it is written.
+    Unclear(&'static str),
     Tools,
     Mcp,
     Config,
@@ -201,10 +202,11 @@ fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
         "rename" => Slash::Rename(argument),
         "agent" => Slash::Mode(argument),
         "plan" => argument.map_or_else(|| Slash::Mode(Some(PLANNER.into())), Slash::Plan),
+        "exec" if argument.is_some() => Slash::Unclear(EXEC_USAGE),
         "exec" => Slash::Mode(Some("code".into())),
         "yolo" => Slash::Approval(Some("full".into())),
         "max-cost" => Slash::MaxCost(max_cost::order(argument.as_deref())),
-        "force-send" => Slash::ForceNothing,
+        "force-send" => Slash::Unclear(max_cost::FORCE_USAGE),
         "tools" => Slash::Tools,
         "mcp" => Slash::Mcp,
         "config" => Slash::Config,
@@ -284,7 +286,7 @@ pub(crate) async fn answer(
             let budget = &session.shared.config.budget;
             max_cost::answer(order, limit, spent, budget, context.attended()).await
         }
-        Slash::ForceNothing => max_cost::FORCE_USAGE.to_owned(),
+        Slash::Unclear(usage) => usage.to_owned(),
         Slash::Diff(path) => diff::answer(path, &session.undo, place).await,
         Slash::Rename(title) => rename(title, context).await?,
         Slash::Tools => show::tools(session, context),

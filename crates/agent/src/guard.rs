@@ -156,10 +156,9 @@ impl Guard {
         let assessed = self.assess_all(tool.class, usual, subject, path.as_deref(), &further).await?;
         let only_looks = assessed.risk == Risk::Low;
         let reach = &self.session.shared.config.reach;
-        let editor = intent
-            .work
-            .editor_line()
-            .and_then(|line| EditorTerminal::offered(line, only_looks, &self.place, reach, &self.context));
+        let editor = intent.work.editor_line().and_then(|(line, typing)| {
+            EditorTerminal::offered(line, typing, only_looks, &self.place, reach, &self.context)
+        });
         let consent = editor.as_ref().and_then(EditorTerminal::consent);
         let Assessment { risk, reason } = if consent.is_some() { assess_outside(assessed) } else { assessed };
         let job = Arc::new(Job {

@@ -19,7 +19,9 @@ use tokio::runtime::Handle;
 use crate::place::Place;
 use crate::tools::{FILE_BYTES_MAX, Failure, Job, read_whole};
 
-pub(crate) use terminal::{EditorTerminal, Terminal, run as run_in_terminal};
+pub(crate) use terminal::{
+    EditorTerminal, Terminal, attend_in_background, open as open_terminal, run as run_in_terminal,
+};
 
 /// A file as it was found.
 pub(crate) struct Found {

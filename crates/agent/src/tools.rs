@@ -208,8 +208,8 @@ pub(crate) trait Work: Send + 'static {
         None
     }
 
-    /// The command line, where it may run in an editor's terminal.
-    fn editor_line(&self) -> Option<&str> {
+    /// The command line, where it may run in an editor's terminal, and whether something has to be typed there.
+    fn editor_line(&self) -> Option<(&str, bool)> {
         None
     }
 

@@ -30,6 +30,8 @@ pub struct HostAbilities {
     pub read: bool,
     pub write: bool,
     pub terminal: bool,
+    /// Something can be typed into its terminals.
+    pub typing: bool,
 }
 
 impl HostAbilities {
@@ -60,6 +62,10 @@ pub enum HostCall {
     WaitForExit(TerminalId),
     KillTerminal(TerminalId),
     ReleaseTerminal(TerminalId),
+    TypeInto {
+        terminal: TerminalId,
+        bytes: Arc<[u8]>,
+    },
     /// What only the agent and its client understand.
     Extension {
         method: Arc<str>,
@@ -289,6 +295,11 @@ impl HostLink {
 
     pub async fn kill(&self, terminal: &TerminalId) -> Result<(), HostError> {
         self.call(HostCall::KillTerminal(terminal.clone())).await.map(drop)
+    }
+
+    /// Types into a terminal. Only where [`HostAbilities::typing`] is offered.
+    pub async fn type_into(&self, terminal: &TerminalId, bytes: Arc<[u8]>) -> Result<(), HostError> {
+        self.call(HostCall::TypeInto { terminal: terminal.clone(), bytes }).await.map(drop)
     }
 
     /// Ends what runs in a terminal, without waiting for it.

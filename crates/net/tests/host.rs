@@ -335,6 +335,78 @@ async fn a_command_runs_in_the_editors_terminal_which_is_given_back_last() {
     .await;
 }
 
+/// F10.
+#[tokio::test]
+async fn what_goes_on_in_the_editors_terminal_can_be_typed_to() {
+    let script = Script::new([
+        vec![call("shell", r#"{"command":"cat","tty":true,"background":true}"#)],
+        vec![call("job_input", r#"{"job":"job-1","text":"hi\n"}"#)],
+        vec![call("jobs", r#"{"action":"wait","job":"job-1"}"#)],
+        vec![say("done")],
+    ]);
+    run(setup(&script, Mode::Off), async |server| {
+        let mut client = server.connect();
+        client.initialize_with(json!({ "terminal": true, "_meta": { "terminal_write_stdin": true } })).await;
+        client.answer_all("allow_once");
+        let session = client.new_session().await;
+        let turn = client.send_prompt(&session, "go").await;
+        let (mut waiting, mut typed, mut output) = (None, Value::Null, "");
+        loop {
+            let asked = client.next_call().await;
+            let method = asked["method"].as_str().unwrap().to_owned();
+            match method.as_str() {
+                "terminal/wait_for_exit" => waiting = Some(asked),
+                "terminal/write_stdin" => {
+                    typed = asked["params"].clone();
+                    output = "hi\n";
+                    client.respond(&asked, json!({})).await;
+                    client.respond(&waiting.take().unwrap(), json!({ "exitCode": 0 })).await;
+                }
+                _ => {
+                    let answer = terminal(&method, output, &Value::Null).unwrap().unwrap();
+                    client.respond(&asked, answer).await;
+                }
+            }
+            if method == "terminal/release" {
+                break;
+            }
+        }
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        assert_eq!(typed, json!({ "session_id": session, "terminal_id": "term-1", "data": "aGkK" }));
+        let told = told(&script);
+        assert!(told.contains("job-1: ended with exit code 0") && told.contains("hi\n"), "{told}");
+        let shown = json!([{ "type": "terminal", "terminalId": "term-1" }]);
+        assert!(client.frames().iter().any(|frame| frame["params"]["update"]["content"] == shown));
+        client.catch_up_all().await;
+    })
+    .await;
+}
+
+/// F10: an editor that does not say that it can be typed to is not asked, and where there is a sandbox, nothing
+/// that can be typed to leaves it.
+#[tokio::test]
+async fn what_has_to_be_typed_to_runs_here_unless_the_editor_takes_it_and_there_is_no_sandbox() {
+    let typing = json!({ "terminal": true, "_meta": { "terminal_write_stdin": true } });
+    let modes = [(terminals(), Mode::Off), (typing, Mode::WorkspaceWrite)];
+    for (capabilities, mode) in modes {
+        let start = r#"{"command":"true","tty":true,"background":true}"#;
+        let script = Script::new([vec![call("shell", start)], vec![say("done")]]);
+        let setup = if mode == Mode::Off { setup(&script, mode) } else { outside(&script) };
+        run(setup, async |server| {
+            let mut client = server.connect();
+            client.initialize_with(capabilities).await;
+            client.answer_all("allow_once");
+            let session = client.new_session().await;
+            let turn = client.send_prompt(&session, "go").await;
+            assert_eq!(client.stop_reason(turn).await, "end_turn");
+            assert!(told(&script).contains("job-1"), "{}", told(&script));
+            assert_eq!(methods(&client), [""; 0], "{mode:?}");
+            client.catch_up_all().await;
+        })
+        .await;
+    }
+}
+
 /// F8.
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_killed_and_what_it_wrote_is_told() {

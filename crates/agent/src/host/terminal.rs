@@ -9,16 +9,20 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{
-    Body, Exit, HostError, HostLink, NewTerminal, OutputStream, SessionGone, TerminalId, TurnContext,
+    Body, Exit, HostAbilities, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionGone, TerminalId,
+    TurnContext,
 };
 use guard::outside_digest;
-use sandbox::Mode;
+use sandbox::{Cause, Mode};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::Reach;
+use crate::background::BackgroundJob;
 use crate::place::Place;
 use crate::tools::{Job, Outcome};
 
@@ -34,29 +38,53 @@ const TAIL_BYTES_MAX: usize = 20 << 10;
 /// As `timeout` has it.
 const TIMED_OUT_CODE: i32 = 124;
 
-/// A terminal that the editor keeps for us. Dropped before it was given back, its command is ended.
+/// A terminal that the editor keeps for us. It gets it back when nobody has it any more: neither the call that
+/// shows it nor the background command that runs in it.
 pub(crate) struct Terminal {
+    held: Arc<Held>,
+    /// The command goes on when the call has ended.
+    goes_on: bool,
+}
+
+struct Held {
     editor: HostLink,
     id: TerminalId,
-    given_back: bool,
+    /// There is nothing in it to be ended.
+    over: AtomicBool,
+    /// What the editor is told before it gets it back.
+    after: AtomicU64,
 }
 
 impl Terminal {
+    fn new(editor: HostLink, id: TerminalId) -> Self {
+        let (over, after) = (AtomicBool::new(false), AtomicU64::new(Seq::START.0));
+        Self { held: Arc::new(Held { editor, id, over, after }), goes_on: false }
+    }
+
+    /// The same terminal, for the call that shows it, while this one goes on.
+    pub(crate) fn shown(&self) -> Self {
+        Self { held: Arc::clone(&self.held), goes_on: true }
+    }
+
     /// Gives it back once the editor has been shown everything that was said so far.
-    pub(crate) async fn give_back(mut self, context: &TurnContext) -> Result<(), SessionGone> {
+    pub(crate) async fn give_back(self, context: &TurnContext) -> Result<(), SessionGone> {
         let after = context.mark().await?;
-        self.given_back = true;
-        self.editor.release(&self.id, after);
+        self.held.after.fetch_max(after.0, Ordering::Relaxed);
+        if !self.goes_on {
+            self.held.over.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
 
-impl Drop for Terminal {
+impl Drop for Held {
     fn drop(&mut self) {
-        if !self.given_back {
+        let mut after = Seq(*self.after.get_mut());
+        if !*self.over.get_mut() {
             self.editor.kill_now(&self.id);
-            self.editor.release(&self.id, self.editor.after());
+            after = after.max(self.editor.after());
         }
+        self.editor.release(&self.id, after);
     }
 }
 
@@ -79,6 +107,7 @@ impl EditorTerminal {
     /// what a repository names, as in a terminal of ours.
     pub(crate) fn offered(
         line: &str,
+        typing: bool,
         only_looks: bool,
         place: &Place,
         reach: &Reach,
@@ -86,11 +115,13 @@ impl EditorTerminal {
     ) -> Option<Self> {
         let wanted = match place.mode() {
             Mode::Off => true,
-            Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => reach.editor_terminal,
+            // The owner consents to a command, which is not to consent to everything that is typed into it.
+            Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => reach.editor_terminal && !typing,
             // A fence that only lets read is kept whatever the person wants: commands there must not write.
             Mode::ReadOnly => false,
         };
-        let editor = wanted.then(|| context.host(|can| can.terminal)).flatten()?;
+        let able = |can: HostAbilities| can.terminal && (can.typing || !typing);
+        let editor = wanted.then(|| context.host(able)).flatten()?;
         let new = NewTerminal {
             program: "sh".into(),
             arguments: vec!["-c".into(), line.to_owned()],
@@ -109,32 +140,105 @@ impl EditorTerminal {
 
 /// Runs a command in the editor's terminal, if it was asked for there. `None`: it is for somebody else.
 pub(crate) async fn run(job: &Arc<Job>, wall: Duration) -> Option<Outcome> {
+    match open(job).await? {
+        Ok(terminal) => Some(attend(job, terminal, wall).await),
+        Err(outcome) => Some(outcome),
+    }
+}
+
+/// Starts a command in the editor's terminal, if it was asked for there, and shows it. `None`: it is for
+/// somebody else.
+pub(crate) async fn open(job: &Arc<Job>) -> Option<Result<Terminal, Outcome>> {
     let EditorTerminal { editor, new, .. } = job.editor.as_ref()?;
+    let cancelled = || Some(Err(Outcome::failed("[cancelled]".into())));
     let created = tokio::select! {
         biased;
-        () = job.context.cancel.cancelled() => return Some(Outcome::failed("[cancelled]".into())),
+        () = job.context.cancel.cancelled() => return cancelled(),
         created = editor.create_terminal(new.clone()) => created,
     };
     let terminal = match created {
-        Ok(id) => Terminal { editor: editor.clone(), id, given_back: false },
+        Ok(id) => Terminal::new(editor.clone(), id),
         Err(HostError::Away) => return None,
         Err(error) => {
             if error == HostError::TimedOut {
                 super::tell_of_silence(job).await;
             }
             let reason = format!("the command was not run: the editor opened no terminal: {error}");
-            return Some(Outcome::failed(reason));
+            return Some(Err(Outcome::failed(reason)));
         }
     };
     let shows = Body::ToolTerminal {
         call: job.call.clone(),
-        terminal: terminal.id.clone(),
-        surface: terminal.editor.surface(),
+        terminal: terminal.held.id.clone(),
+        surface: terminal.held.editor.surface(),
     };
     if job.context.emit(shows).await.is_err() {
-        return Some(Outcome::failed("[cancelled]".into()));
+        return cancelled();
     }
-    Some(attend(job, terminal, wall).await)
+    Some(Ok(terminal))
+}
+
+/// Everything that happens to a command that goes on in the editor's terminal.
+enum Happens {
+    Ended(Ended),
+    Typed(Vec<u8>),
+    Look,
+}
+
+/// Looks after a command that goes on in the editor's terminal, until it has ended.
+pub(crate) async fn attend_in_background(
+    terminal: Terminal,
+    job: Arc<BackgroundJob>,
+    mut typed: mpsc::Receiver<Vec<u8>>,
+    wall: Duration,
+) -> sandbox::Ended {
+    let Held { editor, id, over, .. } = &*terminal.held;
+    let mut seen = String::new();
+    let (mut exit, mut too_long) = (pin!(editor.wait_for_exit(id)), pin!(limit(wall)));
+    let ended = loop {
+        let happens = tokio::select! {
+            biased;
+            () = job.cancelled() => Happens::Ended(Ended::Cancelled),
+            ended = exit.as_mut() => Happens::Ended(ended.map_or_else(Ended::Lost, Ended::Itself)),
+            () = too_long.as_mut() => Happens::Ended(Ended::TimedOut),
+            Some(bytes) = typed.recv() => Happens::Typed(bytes),
+            () = sleep(LOOK_EVERY) => Happens::Look,
+        };
+        match happens {
+            Happens::Ended(ended) => break ended,
+            Happens::Typed(bytes) => {
+                if let Err(error) = editor.type_into(id, bytes.into()).await {
+                    job.write(&format!("[what was typed did not arrive: {error}]\n"));
+                }
+            }
+            Happens::Look => look(&job, &terminal, &mut seen).await,
+        }
+    };
+    let (exit, cause) = match ended {
+        Ended::Itself(exit) => (Some(exit), Cause::Itself),
+        Ended::TimedOut => (end(&terminal, exit.as_mut()).await, Cause::TimedOut),
+        Ended::Cancelled => (end(&terminal, exit.as_mut()).await, Cause::Cancelled),
+        Ended::Lost(error) => {
+            job.write(&format!("[{error}; whether the command ended is not known]\n"));
+            (None, Cause::Itself)
+        }
+    };
+    look(&job, &terminal, &mut seen).await;
+    over.store(exit.is_some(), Ordering::Relaxed);
+    let (code, signal) =
+        exit.map_or((None, None), |exit| (exit.code, exit.signal.map(|name| name.to_string())));
+    sandbox::Ended { code, signal, cause, output_bytes: seen.len() as u64, dropped_bytes: 0 }
+}
+
+/// Keeps what is new in the terminal. One that cannot be shown at the moment is shown later.
+async fn look(job: &BackgroundJob, terminal: &Terminal, seen: &mut String) {
+    if let Ok(Ok(output)) = timeout(GRACE, terminal.held.editor.output(&terminal.held.id)).await {
+        // What the terminal has forgotten or written over is not told twice.
+        if let Some(more) = output.text.strip_prefix(seen.as_str()) {
+            job.write(more);
+        }
+        *seen = output.text.to_string();
+    }
 }
 
 async fn attend(job: &Arc<Job>, terminal: Terminal, wall: Duration) -> Outcome {
@@ -145,7 +249,7 @@ async fn attend(job: &Arc<Job>, terminal: Terminal, wall: Duration) -> Outcome {
 /// Waits until the command has ended, or ends it. Gives how it ended and what it wrote.
 async fn follow(job: &Job, terminal: &Terminal, wall: Duration) -> (Ended, Option<Exit>, Arc<str>) {
     let mut told = String::new();
-    let mut exit = pin!(terminal.editor.wait_for_exit(&terminal.id));
+    let mut exit = pin!(terminal.held.editor.wait_for_exit(&terminal.held.id));
     let ended = tokio::select! {
         biased;
         () = job.context.cancel.cancelled() => Ended::Cancelled,
@@ -158,7 +262,7 @@ async fn follow(job: &Job, terminal: &Terminal, wall: Duration) -> (Ended, Optio
         Ended::TimedOut | Ended::Cancelled => end(terminal, exit.as_mut()).await,
         Ended::Lost(_) => None,
     };
-    let output = match timeout(GRACE, terminal.editor.output(&terminal.id)).await {
+    let output = match timeout(GRACE, terminal.held.editor.output(&terminal.held.id)).await {
         Ok(Ok(output)) => {
             tell(job, &mut told, &output.text).await;
             output.text
@@ -174,7 +278,7 @@ async fn end(
     exit: Pin<&mut impl Future<Output = Result<Exit, HostError>>>,
 ) -> Option<Exit> {
     // An editor that does not answer is not waited for; what can be told is told.
-    timeout(GRACE, terminal.editor.kill(&terminal.id)).await.ok();
+    timeout(GRACE, terminal.held.editor.kill(&terminal.held.id)).await.ok();
     timeout(GRACE, exit).await.ok().and_then(Result::ok)
 }
 
@@ -187,7 +291,7 @@ async fn watch(job: &Job, terminal: &Terminal, told: &mut String) {
     loop {
         sleep(LOOK_EVERY).await;
         // One that cannot be shown at the moment is shown at the end.
-        if let Ok(output) = terminal.editor.output(&terminal.id).await
+        if let Ok(output) = terminal.held.editor.output(&terminal.held.id).await
             && !tell(job, told, &output.text).await
         {
             return;

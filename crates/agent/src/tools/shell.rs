@@ -84,8 +84,9 @@ fn intend(text: &str) -> Result<Intent, String> {
 }
 
 impl Work for Arguments {
-    fn editor_line(&self) -> Option<&str> {
-        (!self.background).then_some(&self.command)
+    fn editor_line(&self) -> Option<(&str, bool)> {
+        // One that goes on without a terminal of its own has nothing to show there.
+        (!self.background || self.tty).then_some((&self.command, self.background))
     }
 
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
@@ -94,11 +95,13 @@ impl Work for Arguments {
                 Ok(command) => command,
                 Err(reason) => return Outcome::failed(reason),
             };
-            let wall = command.limits.wall;
-            if let Some(outcome) = host::run_in_terminal(&job, wall).await {
-                return outcome;
+            if self.background {
+                return self.start(command, &job).await;
             }
-            if self.background { self.start(command, &job).await } else { self.finish(command, &job).await }
+            match host::run_in_terminal(&job, command.limits.wall).await {
+                Some(outcome) => outcome,
+                None => self.finish(command, &job).await,
+            }
         })
     }
 }
@@ -159,24 +162,36 @@ impl Arguments {
     }
 
     /// The turn may be cancelled and end: the command belongs to the session.
-    async fn start(&self, command: Command, job: &Job) -> Outcome {
+    async fn start(&self, command: Command, job: &Arc<Job>) -> Outcome {
         let before = job.protected().take();
-        let started = match job.session.background.start(command, &self.command, self.tty, before) {
+        let (background, wall) = (&job.session.background, command.limits.wall);
+        let (started, terminal) = match host::open_terminal(job).await {
+            Some(Err(outcome)) => return outcome,
+            Some(Ok(terminal)) => {
+                let shown = terminal.shown();
+                (background.start_in_editor(terminal, &self.command, wall, before), Some(shown))
+            }
+            None => (background.start(command, &self.command, self.tty, before), None),
+        };
+        let started = match started {
             Ok(started) => started,
             Err(reason) => return Outcome::failed(reason),
         };
         job.session.follow(&started);
         drop(tokio::time::timeout(AT_ONCE, started.until_ended()).await);
         match started.ended() {
-            None => Outcome::text(format!(
-                "started in the background as {}; what it writes is seen with the tool jobs",
-                started.name
-            )),
+            None => {
+                let text = format!(
+                    "started in the background as {}; what it writes is seen with the tool jobs",
+                    started.name
+                );
+                Outcome { terminal, ..Outcome::text(text) }
+            }
             Some(end) => {
                 let text = jobs::told(&started, job).await;
                 let exit = end.how.as_ref().ok().map(|ended| (ended.code, ended.signal.clone()));
                 let failed = !matches!(exit, Some((Some(0), _)));
-                Outcome { failed, text: Some(text), exit, ..Outcome::default() }
+                Outcome { failed, text: Some(text), exit, terminal, ..Outcome::default() }
             }
         }
     }

@@ -107,6 +107,7 @@ async fn the_palette_has_what_it_should_and_each_has_an_effect() {
     for (command, said) in [
         ("/rename  Weave the net ", "title Weave the net\n"),
         ("/rename", "Write `/rename TITLE`."),
+        ("/exec make test", "`/exec` alone goes back to code mode"),
         ("/agent ask", "mode = ask\n"),
         ("/exec", "mode = code\n"),
         ("/plan", "mode = architect\n"),

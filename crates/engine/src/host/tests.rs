@@ -32,8 +32,8 @@ impl Host for Fake {
     fn tell(&self, _: &SessionId, _: HostCall, _: Seq) {}
 }
 
-const ALL: HostAbilities = HostAbilities { read: true, write: true, terminal: true };
-const READS: HostAbilities = HostAbilities { read: true, write: false, terminal: false };
+const ALL: HostAbilities = HostAbilities { read: true, write: true, terminal: true, typing: true };
+const READS: HostAbilities = HostAbilities { read: true, write: false, terminal: false, typing: false };
 
 fn host(surface: u64, abilities: HostAbilities) -> Arc<dyn Host> {
     Arc::new(Fake(surface, abilities))

@@ -89,6 +89,7 @@ impl Desk {
             HostCall::TerminalOutput(id) => desk.terminals.output(&id, turn).await.map(HostReply::Output),
             HostCall::WaitForExit(id) => desk.terminals.exit(&id, turn).await.map(HostReply::Exit),
             HostCall::KillTerminal(id) => desk.terminals.kill(&id).await.map(|()| HostReply::Done),
+            HostCall::TypeInto { .. } => Err(Unserved::Invalid("nothing can be typed here".into())),
             HostCall::Extension { method, .. } => {
                 Err(Unserved::Invalid(format!("{method} is not for a desk")))
             }

@@ -371,6 +371,7 @@ impl Seat {
             | HostCall::WriteText { .. }
             | HostCall::CreateTerminal(_)
             | HostCall::KillTerminal(_)
+            | HostCall::TypeInto { .. }
             | HostCall::Extension { .. } => (None, None),
         };
         if let Some(terminal) = leaves {

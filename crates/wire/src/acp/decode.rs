@@ -155,6 +155,7 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
             read: client.fs.read_text_file,
             write: client.fs.write_text_file,
             terminal: client.terminal,
+            typing: client.terminal && wants("terminal_write_stdin"),
         },
         zeph: false,
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use engine::{
     Exit, ForeignError, HostCall, HostError, HostReply, Opaque, SessionId, TerminalId, TerminalOutput,
 };
@@ -76,6 +78,16 @@ pub fn write_host_call(id: &RpcId, session: &SessionId, call: &HostCall, out: &m
         HostCall::ReleaseTerminal(of) => {
             let params = schema::ReleaseTerminalRequest::new(session, terminal(of));
             write_request(id, "terminal/release", &params, out);
+            HostAnswer::Nothing
+        }
+        HostCall::TypeInto { terminal: of, bytes } => {
+            // In zeph's words, for there are no official ones.
+            let params = serde_json::json!({
+                "session_id": session.0.as_ref(),
+                "terminal_id": of.0.as_ref(),
+                "data": STANDARD.encode(bytes),
+            });
+            write_request(id, "terminal/write_stdin", &params, out);
             HostAnswer::Nothing
         }
         HostCall::Extension { method, params } => {
@@ -240,6 +252,12 @@ mod tests {
             &HostCall::ReleaseTerminal(terminal()),
             expect![[r#"
             {"jsonrpc":"2.0","id":7,"method":"terminal/release","params":{"sessionId":"s","terminalId":"t1"}}
+        "#]],
+        );
+        check(
+            &HostCall::TypeInto { terminal: terminal(), bytes: b"ls\n".as_slice().into() },
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/write_stdin","params":{"session_id":"s","terminal_id":"t1","data":"bHMK"}}
         "#]],
         );
     }

@@ -21,9 +21,9 @@ impl ConnectionId {
         let mut bytes = *Uuid::new_v4().as_bytes();
         // The version of UUIDs that are made as one likes.
         let flags = flags(abilities);
-        bytes[6] = 0x80 | (flags & 0xf);
+        bytes[6] = 0x80 | (flags & 0xf) as u8;
         // The variant of UUIDs stands in the two highest bits.
-        bytes[8] = 0x80 | (flags >> 4);
+        bytes[8] = 0x80 | (flags >> 4 & 0x3f) as u8;
         let seal = seal(secret, owner, &bytes);
         bytes[OPEN_BYTES..].copy_from_slice(&seal);
         Self(Uuid::from_bytes(bytes))
@@ -50,7 +50,12 @@ impl ConnectionId {
             terminal_output: flags & 4 != 0,
             cursors: flags & 8 != 0,
             forms: more & 1 != 0,
-            host: HostAbilities { read: more & 2 != 0, write: more & 4 != 0, terminal: more & 8 != 0 },
+            host: HostAbilities {
+                read: more & 2 != 0,
+                write: more & 4 != 0,
+                terminal: more & 8 != 0,
+                typing: more & 16 != 0,
+            },
             zeph: false,
         };
         Client { dialect: Dialect::Acp, abilities }
@@ -63,11 +68,11 @@ impl std::fmt::Display for ConnectionId {
     }
 }
 
-fn flags(abilities: ClientAbilities) -> u8 {
+fn flags(abilities: ClientAbilities) -> u16 {
     let ClientAbilities { notices, compaction, terminal_output, cursors, forms, host, zeph: _ } = abilities;
-    let HostAbilities { read, write, terminal } = host;
-    let flags = [notices, compaction, terminal_output, cursors, forms, read, write, terminal];
-    flags.into_iter().enumerate().map(|(bit, set)| u8::from(set) << bit).sum()
+    let HostAbilities { read, write, terminal, typing } = host;
+    let flags = [notices, compaction, terminal_output, cursors, forms, read, write, terminal, typing];
+    flags.into_iter().enumerate().map(|(bit, set)| u16::from(set) << bit).sum()
 }
 
 fn seal(secret: &[u8; 32], owner: &Principal, bytes: &[u8; 16]) -> [u8; 16 - OPEN_BYTES] {
@@ -90,7 +95,7 @@ mod tests {
     #[test]
     fn an_id_is_recognised_by_its_maker_for_its_owner_and_by_nobody_else() {
         let (secret, owner) = ([7; 32], Principal::local());
-        let host = HostAbilities { read: true, write: false, terminal: true };
+        let host = HostAbilities { read: true, write: false, terminal: true, typing: true };
         let abilities =
             ClientAbilities { compaction: true, cursors: true, host, ..ClientAbilities::default() };
         let id = ConnectionId::new(&secret, &owner, abilities);
