@@ -144,6 +144,7 @@ fn released(call: &HostCall) -> Option<TerminalId> {
         | HostCall::TerminalOutput(_)
         | HostCall::WaitForExit(_)
         | HostCall::KillTerminal(_)
+        | HostCall::TypeInto { .. }
         | HostCall::Extension { .. } => None,
     }
 }

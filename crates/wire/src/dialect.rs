@@ -97,7 +97,7 @@ impl Spoken {
     }
 
     /// What a client speaks that has said nothing yet.
-    fn before_initialize(self) -> Dialect {
+    pub fn before_initialize(self) -> Dialect {
         match self {
             Self::Detected => Dialect::Acp,
             Self::Preferred(dialect) | Self::Only(dialect) => dialect,

@@ -479,7 +479,7 @@ const WITH_TERMINALS: ClientAbilities = ClientAbilities {
     compaction: false,
     cursors: false,
     forms: false,
-    host: engine::HostAbilities { read: false, write: false, terminal: false },
+    host: engine::HostAbilities { read: false, write: false, terminal: false, typing: false },
     zeph: false,
 };
 

@@ -76,7 +76,7 @@ impl Reach {
 
     /// A server for one dialect gives its sessions ids of that dialect, whoever opens them.
     pub async fn create(&self, cwd: PathBuf) -> Result<SessionHandle, Refusal> {
-        let make_id = self.doors.dialect.unwrap_or_default().make_id();
+        let make_id = self.doors.dialect.before_initialize().make_id();
         self.doors.registry.create_with_id(self.wish(cwd), make_id).await.map_err(not_opened)
     }
 
