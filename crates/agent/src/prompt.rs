@@ -129,7 +129,7 @@ async fn take<'a>(block: &'a Content, place: &Place) -> Result<Piece, Unread<'a>
             let read = read_link(link, place.clone()).await;
             read.map(Piece::Text).map_err(|reason| Unread {
                 uri: Some(&link.uri),
-                name: Some(&link.name).map(AsRef::as_ref),
+                name: Some(&*link.name),
                 kind: link.mime.as_deref(),
                 reason,
             })
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_what_cannot_be_read_the_model_is_told_what_it_is_and_why() {
+    async fn links_that_lead_elsewhere_are_left_out() {
         check(
             |dir| {
                 let inside = |name: &str| link(format!("file://{dir}/{name}"));

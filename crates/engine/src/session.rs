@@ -471,17 +471,7 @@ impl Session {
             Body::ToolStarted(start) => self.open_calls.extend(turn.map(|turn| (start.call.clone(), turn))),
             Body::ToolEnded(end) => drop(self.open_calls.remove(&end.call)),
             Body::Asked { ask, request } => {
-                let open = OpenAsk {
-                    turn,
-                    call: request.call.clone(),
-                    tool: Arc::clone(&request.tool),
-                    subject: Arc::clone(&request.subject),
-                    input: request.input.clone(),
-                    question: request.question.clone().map(Arc::new),
-                    consent: request.consent.clone(),
-                    foreign: request.foreign.as_deref().cloned().map(Arc::new),
-                };
-                self.open_asks.insert(*ask, open);
+                self.open_asks.insert(*ask, OpenAsk::of(turn, request));
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::Resolved { ask, resolution, by, .. } => {

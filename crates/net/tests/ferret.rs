@@ -14,12 +14,6 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
     (client, session)
 }
 
-fn write_file(server: &Server, path: &str, text: &str) {
-    let path = server.workspace().join(path);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-}
-
 fn of<'a>(updates: &'a [Value], kind: &str) -> Vec<&'a Value> {
     updates.iter().filter(|update| update["kind"] == kind).collect()
 }
@@ -211,13 +205,13 @@ async fn the_agent_points_at_places_and_a_history_does_not() {
         // Right after the change of the same line, so it is not shown again.
         vec![call("read", r#"{"path":"src/a.txt"}"#)],
         vec![call("search", r#"{"text":"beta"}"#)],
-        vec![call("read", r#"{"path":"src/b.txt"}"#)],
-        vec![shell("echo 'src/b.txt:1: fine'; echo 'error: src/a.txt:1:7: no'; exit 1")],
+        vec![call("read", r#"{"path":"b.txt"}"#)],
+        vec![shell("echo 'b.txt:1: fine'; echo 'error: src/a.txt:1:7: no'; exit 1")],
         vec![shell("echo src/a.txt:2")],
-        vec![say("Look at `src/b.txt:1`.")],
+        vec![say("Look at `b.txt:1`.")],
     ]);
     run(Setup::script(&script).on_disk(), async |server| {
-        write_file(server, "src/b.txt", "alpha\nbeta\n");
+        testkit::server::write(server.workspace().join("b.txt"), "alpha\nbeta\n");
         let (mut client, session) = opened(server).await;
         client.call("session/setApproval", json!({ "sessionId": session, "approval": "full" })).await;
         client.message(&session, "go").await;
@@ -226,7 +220,7 @@ async fn the_agent_points_at_places_and_a_history_does_not() {
             .into_iter()
             .map(|shown| {
                 let path = shown["path"].as_str().unwrap();
-                let path = path.rsplit_once("/src/").unwrap().1;
+                let path = path.rsplit_once('/').unwrap().1;
                 format!("{path}:{}", shown["line"])
             })
             .collect();

@@ -339,6 +339,42 @@ fn a_reader_that_leaves_ends_the_turn_quietly() {
     assert_eq!(shown["events"].as_array().unwrap().last().unwrap()["payload"]["stop"], "cancelled");
 }
 
+/// Editors begin a session for each window.
+#[test]
+fn a_session_that_was_never_prompted_is_listed_with_all_and_not_gone_on_with() {
+    let world = World::new();
+    let used = world.session("hello");
+    let project = world.project();
+    let new = serde_json::json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new",
+        "params": { "cwd": project, "mcpServers": [] } });
+    let frames = format!(
+        "{}\n{new}\n",
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}"#
+    );
+    let served = world.run_with_input(&["serve"], &frames).with(0).out;
+    let opened: Value = served
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .find(|frame: &Value| frame["id"] == 2)
+        .unwrap();
+    let empty = opened["result"]["sessionId"].as_str().unwrap().to_owned();
+    let listed = |arguments: &[&str]| {
+        let listed = world.run(&[&["sessions", "list", "--json"], arguments].concat()).with(0).json();
+        let ids = listed["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|session| session["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[]), [used.as_str()]);
+    assert_eq!(listed(&["--all"]), [empty.as_str(), used.as_str()]);
+    world.run(&["run", "--continue", "again"]).with(0);
+    assert!(world.shown(&used).contains("again"), "the newest that was used is gone on with");
+    world.run(&["sessions", "delete", "--yes", &empty]).with(0);
+    assert_eq!(listed(&["--all"]), [used.as_str()]);
+}
+
 #[test]
 fn listings_are_cut_where_they_should_be() {
     let world = World::new();

@@ -227,6 +227,19 @@ impl From<Resolution> for Settled {
 }
 
 impl OpenAsk {
+    pub(super) fn of(turn: Option<TurnId>, request: &AskRequest) -> Self {
+        Self {
+            turn,
+            call: request.call.clone(),
+            tool: Arc::clone(&request.tool),
+            subject: Arc::clone(&request.subject),
+            input: request.input.clone(),
+            question: request.question.clone().map(Arc::new),
+            consent: request.consent.clone(),
+            foreign: request.foreign.as_deref().cloned().map(Arc::new),
+        }
+    }
+
     pub(super) fn consent_kind(&self) -> Option<ConsentKind> {
         ConsentKind::of(&self.tool, self.consent.as_deref())
     }
