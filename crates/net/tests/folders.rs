@@ -156,7 +156,8 @@ async fn nobody_else_learns_of_folders() {
         let far =
             ConnectionParts { standing: Standing::Other, ..server.connection_parts(Principal::local()) };
         for parts in [ci, far] {
-            let mut other = client(server, ConnectionParts { dialect: Some(Ferret), ..parts }).await;
+            let mut other =
+                client(server, ConnectionParts { dialect: wire::Spoken::Only(Ferret), ..parts }).await;
             assert!(ids(&mut other, json!({})).await.0.is_empty());
             for method in ["session/load", "session/resume", "session/fork"] {
                 let refused = other.refused(method, json!({ "sessionId": FERRET })).await;

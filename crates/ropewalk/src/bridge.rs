@@ -283,7 +283,7 @@ async fn session(
                 servers: Vec::new(),
                 source: SOURCE.into(),
             };
-            registry.create(wish).await
+            registry.create_with_id(wish, options.dialect.make_id()).await
         }
     };
     Ok(handle.map_err(Trouble::open)?.id().clone())

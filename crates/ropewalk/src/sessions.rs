@@ -89,6 +89,7 @@ fn named(command: &SessionsCommand) -> Option<&str> {
         SessionsCommand::Export(options) => Some(&options.id),
         SessionsCommand::Fork(options) => options.id.as_deref(),
         SessionsCommand::Rename(options) => Some(&options.id),
+        SessionsCommand::Share(options) => Some(&options.id),
         SessionsCommand::List(_)
         | SessionsCommand::Import(_)
         | SessionsCommand::Delete(_)

@@ -267,7 +267,7 @@ fn unmarked(frame: &str) -> (String, Option<u64>) {
 async fn what_was_missed_while_the_socket_was_cut_comes_once() {
     let mut script = vec![vec![say("one")]];
     for number in 0..30 {
-        script.push(vec![say(&format!("step {number}")), call("list", "{}")]);
+        script.push(vec![say(format!("step {number}")), call("list", "{}")]);
     }
     script.push(vec![say("done")]);
     let script = Script::new(script);

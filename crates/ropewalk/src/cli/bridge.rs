@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use net::bridge::Answers;
+use wire::Dialect;
 
 use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions};
 
@@ -97,6 +98,10 @@ pub struct BridgeOptions {
 
     #[command(flatten)]
     pub guard: GuardOptions,
+
+    /// The dialect whose command it was typed as: a new session has an id of that kind.
+    #[arg(skip)]
+    pub dialect: Dialect,
 }
 
 impl BridgeOptions {

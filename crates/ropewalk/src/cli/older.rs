@@ -94,7 +94,7 @@ impl ChimeraCommand {
     fn meant(self, dialect: Dialect) -> Result<Command, clap::Error> {
         match self {
             Self::Serve(options) => Ok(serve(*options, Some(dialect))),
-            Self::Bridge(options) => Ok(Command::Bridge(options)),
+            Self::Bridge(options) => Ok(Command::Bridge(Box::new(BridgeOptions { dialect, ..*options }))),
             Self::Sessions(ChimeraSessions { command: Some(command) }) => Ok(Command::Sessions(command)),
             Self::Sessions(ChimeraSessions { command: None }) => {
                 in_our_words(["sessions", "list"].map(OsString::from))

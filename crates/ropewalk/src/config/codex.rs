@@ -65,10 +65,15 @@ impl CodexDefaults {
         defaults
     }
 
-    /// What either file may say. The later one wins.
+    /// What either file may say. The later one wins, but lets no more pass than the earlier one did.
     fn take(&mut self, said: Said, path: &Path) {
         self.model = said.model.map(|model| at(model, path)).or(self.model.take());
-        self.approval = said.approval.map(|approval| at(approval, path)).or(self.approval.take());
+        let known = self.approval.as_ref().and_then(|known| rank(&known.value));
+        if let Some(approval) =
+            said.approval.filter(|said| known.is_none_or(|known| rank(said) < Some(known)))
+        {
+            self.approval = Some(at(approval, path));
+        }
         if said.has_token {
             let warning =
                 "the token in {} is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN";
@@ -143,9 +148,12 @@ fn approval(word: &str) -> Option<Arc<str>> {
         "on-request" | "on-failure" => "auto".into(),
         other => full_name(APPROVAL, other.into()),
     };
-    let choices = approval_spec().choices;
-    let rank = |value: &str| choices.iter().position(|choice| *choice.value == *value);
     (rank(&named)? <= rank("auto")?).then_some(named)
+}
+
+/// How much a preset lets pass.
+fn rank(preset: &str) -> Option<usize> {
+    approval_spec().choices.iter().position(|choice| *choice.value == *preset)
 }
 
 #[cfg(test)]
@@ -176,6 +184,12 @@ mod tests {
         assert_eq!(value(&found.sandbox), Some(Mode::ReadOnly));
         assert_eq!(value(&found.approval).as_deref(), Some("suggest"));
         assert_eq!(found.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_project_lets_no_more_pass_than_the_home() {
+        let found = find("approval_policy = \"untrusted\"\n", "approval_policy = \"on-request\"\n");
+        assert_eq!(value(&found.approval).as_deref(), Some("suggest"));
     }
 
     #[test]

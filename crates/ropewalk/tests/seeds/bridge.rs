@@ -40,7 +40,7 @@ impl Bridge {
     }
 
     fn start_in(home: &Arc<TempDir>, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let arguments = [&["bridge"], arguments].concat();
+        let arguments = [&["ferret", "bridge"], arguments].concat();
         let mut command = program::command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), home, &arguments);
         command.env("NO_PROXY", "*").envs(variables.iter().copied());
         let pipes = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

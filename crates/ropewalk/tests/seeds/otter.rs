@@ -290,13 +290,14 @@ fn a_cancelled_turn_ends_with_a_marked_chunk_that_has_the_partial_output() {
     let last = chunks.last().unwrap();
     let update = &last["params"]["update"];
     assert_eq!(
-        (&update["cancelled"], &update["final"], &update["output"]),
+        (&update["cancelled"], &update["final"], &update["content"]["text"]),
         (&json!(true), &json!(true), &json!(partial))
     );
-    // Whoever appends chunks has the text once.
-    let appended: Vec<_> =
-        chunks.iter().map(|frame| frame["params"]["update"]["content"]["text"].as_str().unwrap()).collect();
-    assert_eq!(appended.concat(), partial);
+    // It takes the place of the chunks before it.
+    let before = &chunks[..chunks.len() - 1];
+    let streamed: Vec<_> =
+        before.iter().map(|frame| frame["params"]["update"]["content"]["text"].as_str().unwrap()).collect();
+    assert_eq!(streamed.concat(), partial);
     assert_eq!(kind(told.last().unwrap()), "turn_end");
     let ids = numbers(&told);
     assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>(), "without gaps");

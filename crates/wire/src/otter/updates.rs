@@ -140,8 +140,8 @@ impl Updates {
         write_notification(out, "session/update", params);
     }
 
-    /// Keeps what is said in the turn that runs. The chunk that a cancelled turn ends with: its own text is empty, so
-    /// that a client which puts chunks together shows nothing twice; what was said stands beside it.
+    /// Keeps what is said in the turn that runs, for the chunk that a cancelled turn ends with: all of it once more,
+    /// marked, so that a client takes it in place of what it put together.
     fn follow(&mut self, event: &Event, running: Option<TurnId>) -> Option<Value> {
         let of_running = running.is_some() && event.turn == running;
         if let Body::TurnStarted = &event.body {
@@ -154,12 +154,11 @@ impl Updates {
         } else if let Body::TurnEnded { stop, .. } = &event.body {
             let said = if of_running { std::mem::take(&mut self.said) } else { TurnText::default() };
             return (*stop == Stop::Cancelled).then(|| {
-                let mut chunk = self::said("agent_message_chunk", "");
+                let mut chunk = self::said("agent_message_chunk", &said.text);
                 chunk["final"] = json!(true);
                 chunk["cancelled"] = json!(true);
                 chunk["turnId"] = json!(siblings::turn(event.turn));
-                chunk["output"] = json!(said.text);
-                chunk["outputTruncated"] = if said.cut { json!(true) } else { Value::Null };
+                chunk["truncated"] = if said.cut { json!(true) } else { Value::Null };
                 chunk
             });
         }
