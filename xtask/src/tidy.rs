@@ -48,7 +48,9 @@ fn check() -> anyhow::Result<Vec<String>> {
         &document(&files, "Cargo.toml")?,
         &edges::external()?,
     ));
-    problems.extend(papers::features(&document(&files, "docs/features.md")?, &files));
+    let promises = document(&files, "docs/features.md")?;
+    problems.extend(papers::features(&promises, &files));
+    problems.extend(papers::promises(&promises));
     Ok(problems)
 }
 

@@ -20,7 +20,7 @@ impl Handlers {
         let prefix = self.debts.client().dialect.id_prefix().filter(|_| self.sees_folders());
         let listed = match prefix {
             Some(prefix) => self.registry.list_with_folders(query, prefix).await,
-            None => self.registry.list(query).await,
+            None => self.registry.list_used(query).await,
         };
         listed.map_err(fault)
     }

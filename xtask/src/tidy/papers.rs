@@ -49,6 +49,66 @@ pub fn features(document: &str, files: &[File]) -> Vec<String> {
     problems
 }
 
+/// How many promises each section of the list has.
+const PROMISES: [(&str, usize); 28] = [
+    ("A", 21),
+    ("B", 18),
+    ("C", 32),
+    ("D", 17),
+    ("E", 36),
+    ("F", 12),
+    ("G", 22),
+    ("H", 20),
+    ("I", 12),
+    ("J", 13),
+    ("K", 14),
+    ("L", 21),
+    ("M", 5),
+    ("N", 12),
+    ("O", 22),
+    ("P", 6),
+    ("Q", 13),
+    ("R", 8),
+    ("S", 5),
+    ("T", 10),
+    ("U", 5),
+    ("V", 8),
+    ("W", 8),
+    ("X", 9),
+    ("Y", 10),
+    ("Z", 16),
+    ("AA", 6),
+    ("CC", 9),
+];
+
+/// Every promise has one row, in order, and the page's own count of those that are kept is true.
+pub fn promises(document: &str) -> Vec<String> {
+    let expected = PROMISES
+        .iter()
+        .flat_map(|(section, count)| (1..=*count).map(move |number| format!("{section}{number}")));
+    let expected: Vec<String> = expected.collect();
+    let rows = document.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
+        let [id, state, ..] = cells[..] else { return None };
+        let numbered =
+            id.starts_with(|c: char| c.is_ascii_uppercase()) && id.ends_with(|c: char| c.is_ascii_digit());
+        numbered.then_some((id, state))
+    });
+    let rows: Vec<(&str, &str)> = rows.collect();
+    let mut problems = Vec::new();
+    let missing = expected.iter().filter(|id| rows.iter().all(|(row, _)| row != id));
+    problems.extend(missing.map(|id| format!("docs/features.md: {id} has no row")));
+    if problems.is_empty() && rows.iter().map(|(id, _)| *id).ne(expected.iter().map(String::as_str)) {
+        problems.push("docs/features.md: a row stands twice, is none of the list, or is out of order".into());
+    }
+    let kept = rows.iter().filter(|(_, state)| state.split_whitespace().next() == Some("yes")).count();
+    let count = format!("{kept} of {} are kept", expected.len());
+    if !document.contains(&count) {
+        problems.push(format!("docs/features.md: does not say \"{count}\""));
+    }
+    problems
+}
+
 /// The names in a cell: what stands in backticks, else its words.
 fn names(cell: &str) -> Vec<&str> {
     if cell.contains('`') {
@@ -107,6 +167,22 @@ fn leading_name(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_promise_has_one_row_and_the_count_is_true() {
+        let row = |id: &str, state: &str| format!("| {id} | {state} | | |\n");
+        let all: Vec<String> = PROMISES
+            .iter()
+            .flat_map(|(section, count)| (1..=*count).map(move |number| format!("{section}{number}")))
+            .collect();
+        let page = |ids: &[String]| -> String { ids.iter().map(|id| row(id, "yes")).collect() };
+        let count = format!("{} of {} are kept\n", all.len(), all.len());
+        assert_eq!(promises(&(count.clone() + &page(&all))), Vec::<String>::new());
+        assert_eq!(promises(&page(&all)).len(), 1, "the count is missing");
+        assert_eq!(promises(&(count.clone() + &page(&all[1..]))).len(), 2, "a row and the count");
+        let doubled: Vec<String> = all.iter().chain(&all[..1]).cloned().collect();
+        assert_eq!(promises(&(count + &page(&doubled))).len(), 2, "a row twice, and the count");
+    }
 
     #[test]
     fn each_dependency_needs_its_line() {

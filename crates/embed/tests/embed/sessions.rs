@@ -150,7 +150,7 @@ async fn a_key_leads_to_its_provider_and_an_unknown_one_is_refused() {
         client.call("session/set_config_option", choose("acme:small")).await;
         client.prompt(&session, "and now?").await;
         let refused = client.refused("session/set_config_option", choose("acme:huge")).await;
-        assert_eq!(refused.code, -32600);
+        assert_eq!(refused.code, -32602);
         assert!(refused.message.contains("acme:huge"), "{}", refused.message);
         client.prompt(&session, "still?").await;
         assert_eq!(client.said(), "the large onethe small onethe small one");

@@ -54,9 +54,9 @@ pub struct FolderSession {
 }
 
 impl Registry {
-    /// A page of sessions, newest activity first, those in folders among them whose id begins with `prefix`.
+    /// A page of sessions that were used, newest activity first, those in folders among them whose id begins with `prefix`.
     pub async fn list_with_folders(&self, query: ListQuery, prefix: &str) -> Result<Vec<Listed>, OpenError> {
-        let mut listed = self.list(query.clone()).await?;
+        let mut listed = self.list_used(query.clone()).await?;
         let Some(folders) = &self.folders else { return Ok(listed) };
         let mut entries = folders.entries().await;
         let before = |entry: &FolderEntry| {

@@ -25,7 +25,9 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
     if options.all_clis {
         let everything = ListQuery::all(Principal::local());
         let listed = registry.list_with_folders(everything, "").await.map_err(Trouble::open)?;
-        all = listed.into_iter().map(|listed| listed.row).collect();
+        let in_folders = listed.into_iter().map(|listed| listed.row).filter(|row| !stored.contains(&row.id));
+        all.extend(in_folders);
+        all.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
     }
     if !options.all {
         let used: HashSet<_> = find::used(registry).await?.into_iter().map(|row| row.id).collect();
