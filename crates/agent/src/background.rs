@@ -94,6 +94,21 @@ impl Background {
         self.launch(line, true, before, run)
     }
 
+    /// Whether one more may be started. To be asked before anything runs elsewhere.
+    pub(crate) fn has_room(&self) -> Result<(), String> {
+        self.room(&lock(&self.jobs))
+    }
+
+    fn room(&self, jobs: &Jobs) -> Result<(), String> {
+        if self.ending.is_cancelled() {
+            return Err("the session is closing".into());
+        }
+        if jobs.all.iter().filter(|job| job.ended().is_none()).count() >= RUNNING_MAX {
+            return Err(format!("{RUNNING_MAX} commands run in the background already; end one with jobs"));
+        }
+        Ok(())
+    }
+
     fn launch(
         &self,
         line: &str,
@@ -102,12 +117,7 @@ impl Background {
         run: impl FnOnce(Arc<BackgroundJob>, mpsc::Receiver<Vec<u8>>) -> Running,
     ) -> Result<Arc<BackgroundJob>, String> {
         let mut jobs = lock(&self.jobs);
-        if self.ending.is_cancelled() {
-            return Err("the session is closing".into());
-        }
-        if jobs.all.iter().filter(|job| job.ended().is_none()).count() >= RUNNING_MAX {
-            return Err(format!("{RUNNING_MAX} commands run in the background already; end one with jobs"));
-        }
+        self.room(&jobs)?;
         jobs.started += 1;
         let (keys, typed) = mpsc::channel(TYPED_MAX);
         let (state, watched) = watch::channel(None);

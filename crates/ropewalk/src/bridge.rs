@@ -81,7 +81,7 @@ impl Wanted {
         // A project's file never says it: the token goes there.
         let other = config.codex.remote_url.as_ref().map(|setting| setting.value.as_str());
         let url = said.url.or(config.bridge.remote_url.as_deref()).or(other).ok_or_else(|| {
-            Trouble::usage("it is not said where people are")
+            Trouble::usage("no hub URL given")
                 .fix("name the address with --remote-url, or as remote_url in [bridge] of the settings")
         })?;
         let address = Address::parse(url, said.insecure).map_err(|error| bad_address(url, error))?;
@@ -258,6 +258,10 @@ async fn session(
 ) -> Result<SessionId, Trouble> {
     let owner = Principal::local();
     let known = match (&options.resume, options.newest) {
+        (Some(_), _) | (_, true) if options.guard.ephemeral => {
+            return Err(Trouble::usage("--ephemeral keeps no session to go on with")
+                .fix("leave --ephemeral out, or --resume and --continue"));
+        }
         (Some(text), _) => {
             eventlog::take_in_named(text, folder).await?;
             Some(find::one(registry, text).await?.id)

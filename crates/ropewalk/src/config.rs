@@ -92,6 +92,11 @@ pub fn choose(choice: Choice) {
     drop(CHOICE.set(choice));
 }
 
+/// What the command line says about settings files.
+pub fn choice() -> Option<&'static Choice> {
+    CHOICE.get()
+}
+
 /// The settings file that the command line names.
 pub fn named_file() -> Option<&'static Path> {
     CHOICE.get()?.file.as_deref()
@@ -530,6 +535,7 @@ mod tests {
     fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
         for (text, said) in [
             ("[acp]\nmax_sessions = 0", "from 1 on"),
+            ("[acp]\npermission_file = \"rules.toml\"", "a whole path"),
             ("[acp]\ntransport = \"pigeon\"", "\"stdio\", \"http\" or \"both\""),
             ("[acp]\ndisable = [\"session/new\"]", "not \"session/new\""),
             ("[acp.timeouts]\nterminal_secs = -1", "a number of seconds"),

@@ -68,7 +68,8 @@ async fn in_registry(
     let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
     choose_agent(&mut guards, options)?;
-    if let Some(Again::Named(id)) = again(options) {
+    // An estimate leaves nothing behind.
+    if let Some(Again::Named(id)) = again(options).filter(|_| !options.estimate_cost) {
         eventlog::take_in_named(id, &folder(options.cwd.as_deref())?).await?;
     }
     let chosen = options.agent.agent.is_some() || options.command.is_some();

@@ -37,7 +37,9 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         Ok(Beside::Join(found)) => return joined::run(&found, &options),
         Ok(Beside::Unlike(found, why)) => {
             let address = found.address();
-            terminal::say(&format!("{address} is served by another ropewalk, and {why}: no HTTP here"));
+            terminal::say(&format!(
+                "{address} is served by another ropewalk, and {why}; this one serves its editor alone, without HTTP"
+            ));
             true
         }
         Ok(Beside::Nobody) => false,

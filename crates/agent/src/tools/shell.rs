@@ -165,6 +165,9 @@ impl Arguments {
     async fn start(&self, command: Command, job: &Arc<Job>) -> Outcome {
         let before = job.protected().take();
         let (background, wall) = (&job.session.background, command.limits.wall);
+        if let Err(reason) = background.has_room() {
+            return Outcome::failed(reason);
+        }
         let (started, terminal) = match host::open_terminal(job).await {
             Some(Err(outcome)) => return outcome,
             Some(Ok(terminal)) => {

@@ -11,10 +11,14 @@ use crate::store::{ListQuery, Page, SessionRow};
 /// Whoever set more than this in a session used it.
 const SETTINGS_MAX: Page = Page { count_max: 256, bytes_max: 1 << 20, outline: true };
 
+/// Sessions that are looked at together, however few are wanted: most of them may have been left unused.
+const PAGE_MIN: usize = 64;
+
 impl Registry {
     /// Newest activity first, like [`Registry::list`].
     pub async fn list_used(&self, mut query: ListQuery) -> Result<Vec<Listed>, OpenError> {
         let wanted = query.limit;
+        query.limit = query.limit.max(PAGE_MIN);
         let mut found = Vec::new();
         loop {
             let page = self.list(query.clone()).await?;

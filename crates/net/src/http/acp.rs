@@ -388,7 +388,9 @@ fn session_of(method: &str, params: &str) -> Option<String> {
         session_id: Option<String>,
     }
     let Params { session, session_id } = serde_json::from_str::<Params>(params).ok()?;
-    session.or_else(|| session_id.filter(|_| SESSION_METHODS.contains(&method)))
+    // The two methods that read either spelling.
+    let either = ["session/configure", "session/set_model"].contains(&method);
+    session.or_else(|| session_id.filter(|_| either))
 }
 
 fn insert_session(body: &[u8], session: &str) -> Result<Vec<u8>, Refusal> {

@@ -12,8 +12,8 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The order is: the command line, a profile, the settings file, variables, .codex/config.toml of this folder and of\n\
-    the home (which can only make the sandbox and the approval stricter), the default. docs/guide/coming-from.md says more."
+    after_help = "The order is: the command line, variables of other programs (ZEPH_ACP_.., .._MODEL), a profile, the settings file, other variables,\n\
+    .codex/config.toml (which can only make the sandbox and the approval stricter), the default. docs/guide/coming-from.md says more."
 )]
 pub struct ConfigShowOptions {
     /// As JSON

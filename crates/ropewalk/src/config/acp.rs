@@ -41,7 +41,7 @@ pub fn parse(item: &Item, config: &mut Config) -> Result<(), String> {
         match key {
             "max_sessions" => acp.max_sessions = Some(sessions_of(key, item)?),
             "session_idle_timeout_secs" => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
-            "permission_file" => acp.permission_file = Some(paths::below_home(text_of(key, item)?)),
+            "permission_file" => acp.permission_file = Some(file_of(key, item)?),
             "agent_name" => acp.agent_name = Some(text_of(key, item)?.to_owned()),
             "transport" => acp.transport = Some(transport_of(key, item)?),
             "http_bind" => acp.http_bind = Some(text_of(key, item)?.to_owned()),
@@ -143,6 +143,13 @@ fn number(name: &'static str) -> Result<Option<u64>, Trouble> {
 
 fn unusable(name: &str, wanted: &str) -> Trouble {
     Trouble::usage(format!("{name} must be {wanted}")).fix(format!("set {name} to {wanted}, or unset it"))
+}
+
+/// A file of rules that a project could bring along by its name is none of the person's.
+fn file_of(key: &str, item: &Item) -> Result<PathBuf, String> {
+    let path = paths::below_home(text_of(key, item)?);
+    let wrong = || format!("{key} must be a whole path, or begin with ~/");
+    path.is_absolute().then_some(path).ok_or_else(wrong)
 }
 
 fn sessions_of(key: &str, item: &Item) -> Result<u32, String> {

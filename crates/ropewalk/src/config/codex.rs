@@ -48,17 +48,22 @@ impl CodexDefaults {
             && let Some(said) = defaults.read(&path)
         {
             defaults.sandbox = said.sandbox.map(|mode| at(mode, &path));
+            defaults.model = said.model.clone().map(|model| at(model, &path));
             defaults.remote_url = said.remote_url.clone().map(|url| at(url, &path));
             defaults.take(said, &path);
         }
         if let Some(path) = project
             && let Some(said) = defaults.read(&path)
         {
-            if said.remote_url.is_some() {
-                defaults.warnings.push(format!(
-                    "bridge.remote_url in {} is not used: a project does not choose where your bridge leads to",
-                    path.display()
-                ));
+            for (is_said, key, whose) in [
+                (said.remote_url.is_some(), "bridge.remote_url", "where your bridge leads to"),
+                (said.model.is_some(), "model", "who reads your code and what that costs"),
+            ] {
+                if is_said {
+                    let path = path.display();
+                    let warning = format!("{key} in {path} is not used: a project does not choose {whose}");
+                    defaults.warnings.push(warning);
+                }
             }
             defaults.take(said, &path);
         }
@@ -67,7 +72,6 @@ impl CodexDefaults {
 
     /// What either file may say. The later one wins, but lets no more pass than the earlier one did.
     fn take(&mut self, said: Said, path: &Path) {
-        self.model = said.model.map(|model| at(model, path)).or(self.model.take());
         let known = self.approval.as_ref().and_then(|known| rank(&known.value));
         if let Some(approval) =
             said.approval.filter(|said| known.is_none_or(|known| rank(said) < Some(known)))
@@ -180,10 +184,14 @@ mod tests {
             "model = \"one\"\nsandbox_mode = \"read-only\"\napproval_policy = \"on-request\"\n[tui]\nx = 1\n",
             "model = \"two\"\napproval_policy = \"untrusted\"\n",
         );
-        assert_eq!(value(&found.model).as_deref(), Some("two"));
+        assert_eq!(value(&found.model).as_deref(), Some("one"));
         assert_eq!(value(&found.sandbox), Some(Mode::ReadOnly));
         assert_eq!(value(&found.approval).as_deref(), Some("suggest"));
-        assert_eq!(found.warnings, Vec::<String>::new());
+        assert!(
+            found.warnings.len() == 1 && found.warnings[0].starts_with("model in "),
+            "{:?}",
+            found.warnings
+        );
     }
 
     #[test]

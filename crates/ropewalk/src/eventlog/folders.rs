@@ -217,7 +217,7 @@ fn open(path: &std::path::Path) -> io::Result<Opened> {
     let summary = folder.summary().map_err(|error| io::Error::other(format!("its summary: {error}")))?;
     let (files, summary) = (folder.events()?, summary.unwrap_or_default());
     if files.is_empty() && Summary::of(&summary).prompt.is_none() {
-        return Err(io::Error::other("there is nothing in its folder that could be gone on with"));
+        return Err(io::Error::other("its folder has no session that could be continued"));
     }
     Ok((folder, files, summary))
 }

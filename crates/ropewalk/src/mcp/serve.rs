@@ -169,7 +169,7 @@ impl Server {
         let result = caller.result.take();
         ended?;
         let Outcome { text, images, failed } =
-            result.ok_or_else(|| Fault(INTERNAL, "the call came to nothing".into()))?;
+            result.ok_or_else(|| Fault(INTERNAL, "the tool gave no result".into()))?;
         let image = |image: &Image| json!({ "type": "image", "mimeType": image.mime.as_ref(), "data": image.data.as_ref() });
         let content: Vec<Value> = std::iter::once(json!({ "type": "text", "text": text.as_ref() }))
             .chain(images.iter().map(image))
@@ -200,7 +200,8 @@ impl Server {
 
 fn initialized(params: &Value, session: &SessionHandle) -> Value {
     let wanted = params["protocolVersion"].as_str().unwrap_or_default();
-    let revision = REVISIONS.iter().find(|known| **known == wanted).unwrap_or(&REVISIONS[2]);
+    let revision =
+        REVISIONS.iter().find(|known| **known == wanted).or(REVISIONS.last()).copied().unwrap_or_default();
     let folder = session.snapshot().cwd.display().to_string();
     json!({
         "protocolVersion": revision,

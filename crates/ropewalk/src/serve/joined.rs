@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
@@ -24,9 +25,10 @@ use wire::{Fault, Frame, RpcId};
 
 use crate::cli::ServeOptions;
 use crate::client::{Connection, Server};
+use crate::config::{self, Setting};
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
-use crate::{run, terminal};
+use crate::{guards, run, terminal};
 
 /// From the connection to the first frame.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,10 +68,18 @@ pub(super) fn look(options: &ServeOptions) -> Result<Beside, Trouble> {
     })
 }
 
-/// Tells whether two servers hold their agents in the same way.
+/// Tells whether two servers hold their agents in the same way: by what was typed, and by what holds in the end, which
+/// files and variables decide too.
 pub(super) fn digest(options: &ServeOptions) -> String {
-    let ServeOptions { guard, agent, command, model, budget, allow_dir, dialect, .. } = options;
-    Digest::of(&format!("{:?}", (guard, agent, command, model, budget, allow_dir, dialect))).hex()
+    let ServeOptions { guard, agent, command, model, budget, allow_dir, .. } = options;
+    let typed = (guard, agent, command, model, budget, allow_dir, options.spoken(), config::choice());
+    let holds = config::user().map(|config| {
+        let (mode, approval) = (guards::mode(guard, &config), guards::approval(guard, &config));
+        let value = |setting: Setting<Option<Arc<str>>>| setting.value;
+        let loosest = guards::loosest(guard, &config).map(value).ok();
+        (mode.map(|setting| setting.value).ok(), approval.map(value).ok(), loosest)
+    });
+    Digest::of(&format!("{typed:?} {:?}", holds.ok())).hex()
 }
 
 /// Serves standard input and output until it is closed, or the server ends.

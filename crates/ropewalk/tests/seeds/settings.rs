@@ -276,7 +276,7 @@ fn the_options_of_serve_hold_for_the_sessions_of_editors() {
     assert_eq!(program.close().0, Some(0));
 }
 
-/// Z8: the project's words win, and neither file makes Ropewalk looser.
+/// Z8: the project's words win where it may say something, and neither file makes Ropewalk looser.
 #[test]
 fn settings_for_codex_are_defaults_below_our_own_and_never_loosen() {
     let world = World::new();
@@ -289,14 +289,14 @@ fn settings_for_codex_are_defaults_below_our_own_and_never_loosen() {
     assert_eq!(world.shown("sandbox", &[], &[]), text("read-only", "file", &home));
     let project =
         world.file("work/.codex/config.toml", "model = \"offline:plain\"\napproval_policy = \"untrusted\"\n");
-    assert_eq!(world.shown("model", &[], &[]), text("offline:plain", "file", named(&project)));
+    assert_eq!(world.shown("model", &[], &[]), text("offline:terse", "file", &home), "the person's choice");
     assert_eq!(world.shown("approval", &[], &[]), text("suggest", "file", named(&project)));
     let mut program = world.serve(&[], &[]);
     let (hello, new) = begin(&mut program);
     assert_eq!(hello["_meta"]["sandbox"]["mode"], "read-only");
     assert_eq!(
         (option(&new, "model"), option(&new, "approval")),
-        (&json!("offline:plain"), &json!("suggest"))
+        (&json!("offline:terse"), &json!("suggest"))
     );
     assert_eq!(program.close().0, Some(0));
 
