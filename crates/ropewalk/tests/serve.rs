@@ -389,15 +389,23 @@ fn a_second_start_joins_the_server_that_runs() {
 fn a_server_with_other_options_is_not_joined() {
     let port = free_port();
     let (mut first, _) = Ropewalk::with_session(&["serve", "--http", &port, "--stdio"]);
-    let mut second =
-        Ropewalk::joining(&first, &["serve", "--http", &port, "--stdio", "--sandbox", "read-only"]);
-    second.call("initialize", json!({ "protocolVersion": 1 }));
-    let cwd = first.home.path().to_owned();
-    second.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
-    drop(second.input.take());
-    assert!(second.child.wait().unwrap().success(), "it serves nobody else, so it ends with its editor");
-    let log = second.log.recv_timeout(DEADLINE).unwrap();
-    assert!(log.contains("other options") && !log.contains("joined"), "{log}");
+    let settings = first.home.path().join("state/config.toml");
+    std::fs::write(settings, "[profiles.tight]\nsandbox = \"read-only\"\n").unwrap();
+    for other in [
+        &["serve", "--sandbox", "read-only"][..],
+        &["--profile", "tight", "serve"],
+        &["otter", "serve", "--acp"],
+    ] {
+        let arguments = [other, &["--http", &port, "--stdio"]].concat();
+        let mut second = Ropewalk::joining(&first, &arguments);
+        second.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} }));
+        let cwd = first.home.path().to_owned();
+        second.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
+        drop(second.input.take());
+        assert!(second.child.wait().unwrap().success(), "it serves nobody else, so it ends with its editor");
+        let log = second.log.recv_timeout(DEADLINE).unwrap();
+        assert!(log.contains("other options") && !log.contains("joined"), "{other:?}: {log}");
+    }
     kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
     first.child.wait().unwrap();
 }
