@@ -49,7 +49,7 @@ class Bridge:
                        "ROPEWALK_OFFLINE": "1", "NO_PROXY": "*", **(variables or {})}
         if token:
             environment["FERRET_BRIDGE_TOKEN"] = token
-        self.process = subprocess.Popen([binary, "bridge", *arguments], cwd=self.home / "work", env=environment,
+        self.process = subprocess.Popen([binary, "ferret", "bridge", *arguments], cwd=self.home / "work", env=environment,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.lines = []
         self.changed = threading.Condition()

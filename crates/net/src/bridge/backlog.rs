@@ -96,8 +96,16 @@ impl Backlog {
             tracing::warn!("a receiver does not take the answers to its requests; the oldest is dropped");
             self.drop_first(|entry| entry.update.is_none());
         }
+        // Updates are in the log, and session/load tells them. Nobody gives an answer twice.
         while self.bytes > BYTES_MAX && self.entries.len() > 1 {
-            self.drop_first(|_| true);
+            if self.updates_held == 0 {
+                tracing::warn!(
+                    "the answers that a receiver did not take are too large; the oldest is dropped"
+                );
+                self.drop_first(|_| true);
+            } else {
+                self.drop_first(|entry| entry.update.is_some());
+            }
         }
     }
 

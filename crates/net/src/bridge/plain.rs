@@ -4,6 +4,7 @@
 //! carried out and answered, and what it misses is kept in a [`Backlog`]. It cannot say where it stands, so a ping follows
 //! every batch of frames, and its pong confirms them.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ struct Open {
     connection: Connection,
     frames: mpsc::Sender<Frame>,
     batches: mpsc::Receiver<Batch>,
+    /// Of a batch that is being told, what was not handed to the socket yet.
+    unsent: VecDeque<Outgoing>,
 }
 
 impl PlainClient {
@@ -87,14 +90,14 @@ impl PlainClient {
         backlog.confirm(*confirmed.borrow());
         backlog.cut();
         if let Ended::Stopped = ended
-            && let Some(Open { connection, mut batches, .. }) = self.open.take()
+            && let Some(Open { connection, mut batches, mut unsent, .. }) = self.open.take()
         {
             // What the log holds by now is still told.
             let rest = async {
-                while let Some(batch) = batches.recv().await {
-                    if send(&batch, &out).await.is_none() {
-                        return;
-                    }
+                while hand_over(&mut unsent, &out).await.is_some()
+                    && let Some(batch) = batches.recv().await
+                {
+                    unsent.extend(batch.frames().map(line));
                 }
             };
             let rest = async { tokio::join!(connection.finish(), rest) };
@@ -146,7 +149,11 @@ impl PlainClient {
         let start = if first { from.max(Seq(head.0.saturating_sub(window))) } else { from };
         let backlog = self.backlog.get_or_insert_with(|| Backlog::new(window));
         let open = match self.open.take() {
-            Some(open) if !open.batches.is_closed() => open,
+            Some(mut open) if !open.batches.is_closed() => {
+                // The backlog has it, and tells it again.
+                open.unsent.clear();
+                open
+            }
             _ => {
                 let (settings, totals) = stand_at(handle, start).await?;
                 attach(shared, handle, start, (settings, totals), first)
@@ -182,7 +189,7 @@ fn attach(
     let confined = Confined { session: handle.id().clone(), answers: shared.answers };
     // Another surface for each client: the log knows by it whom it owes an answer.
     let connection = Connection::start_unasked(parts(shared), SurfaceId::random(), link, confined, first);
-    Open { connection, frames, batches }
+    Open { connection, frames, batches, unsent: VecDeque::new() }
 }
 
 fn parts(shared: &Shared) -> ConnectionParts {
@@ -280,17 +287,22 @@ async fn tell(
                 let batch = batch?;
                 // Before it is sent: what a cut takes is told again.
                 let mark = backlog.keep(&batch);
-                send(&batch, out).await?;
-                out.send(Outgoing::Mark(mark)).await.ok()?;
+                open.unsent.extend(batch.frames().map(line));
+                open.unsent.push_back(Outgoing::Mark(mark));
+                hand_over(&mut open.unsent, out).await?;
             }
         }
         shared.bridges.queued(handle.id(), backlog.unconfirmed());
     }
 }
 
-async fn send(batch: &Batch, out: &mpsc::Sender<Outgoing>) -> Option<()> {
-    for frame in batch.frames() {
-        out.send(line(frame)).await.ok()?;
+/// Takes each out only when there is room for it: whoever stops waiting here has the rest.
+async fn hand_over(unsent: &mut VecDeque<Outgoing>, out: &mpsc::Sender<Outgoing>) -> Option<()> {
+    while !unsent.is_empty() {
+        let room = out.reserve().await.ok()?;
+        if let Some(first) = unsent.pop_front() {
+            room.send(first);
+        }
     }
     Some(())
 }
