@@ -94,7 +94,7 @@ impl Wanted {
         let token = token.ok_or_else(|| {
             Trouble::usage("a bridge needs a token")
                 .because("without one, everybody could pass for this machine")
-                .fix("set ROPEWALK_BRIDGE_TOKEN to one that the hub made, or to what `openssl rand -hex 32` prints, on both sides")
+                .fix("set ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN) to one that the hub made, or to what `openssl rand -hex 32` prints, on both sides")
         })?;
         secrets::also(token.trim());
         let token = Token::new(&token).ok_or_else(|| {

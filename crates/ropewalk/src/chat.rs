@@ -171,7 +171,7 @@ async fn line_by_line(wish: Wish, manner: LineManner, dial: &dyn Dial) -> Result
     match lines(wish, manner, dial).await.map_err(unusable)? {
         LineEnd::Code(code) => Ok(ExitCode::from(code)),
         LineEnd::Failed(failure) => Err(trouble(failure)),
-        LineEnd::Gone(why) => Err(Trouble::failed("the session cannot be gone on with").because(why)),
+        LineEnd::Gone(why) => Err(Trouble::failed("could not open the session").because(why)),
     }
 }
 

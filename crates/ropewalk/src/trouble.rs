@@ -126,13 +126,13 @@ impl Trouble {
 
     /// What is wrong and why, on one line.
     pub fn in_short(&self) -> String {
-        one_line(&format!("{}: {}", self.what, self.because.as_deref().unwrap_or_default()))
+        let fix = self.fix.as_ref().map_or_else(String::new, |fix| format!("; {fix}"));
+        one_line(&format!("{}{fix}", self.text()))
     }
 
     /// Says it as a warning: something is not done, and the rest goes on.
     pub fn warn(&self, consequence: &str) {
-        let because = self.because.as_deref().unwrap_or_default();
-        let text = one_line(&format!("{consequence}: {}: {because}", self.what));
+        let text = one_line(&format!("{consequence}: {}", self.text()));
         terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
     }
 

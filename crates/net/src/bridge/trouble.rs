@@ -71,7 +71,7 @@ impl Trouble {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Unauthorized => {
-                "the token is not one that the receiver knows; check ROPEWALK_BRIDGE_TOKEN, or --bridge-token of serve and up, or --auth-token of bridge, then start it again"
+                "the token is not one that the receiver knows; check ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN), or --bridge-token of serve and up, or --auth-token of bridge, then start it again"
             }
             Self::Forbidden => {
                 "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"

@@ -6,7 +6,7 @@ use engine::{Body, Clock, Event, POSITIONS_RESERVED, Page, Principal, Seq, Sessi
 use net::sealed::Vault;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::server::{Server, Setup, run};
+use testkit::server::{DEADLINE, Server, Setup, run};
 use wire::Dialect;
 use wire::tunnel::Up;
 
@@ -289,6 +289,13 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
             let ready = json!({ "events": 0, "watched": true, "branches": true, "before": kept_as });
             socket.send(json!({ "ready": ready })).await;
             world.said("the hub keeps it as a session of its own", number).await;
+            // It is said before the session is told, which goes on after what the hub has.
+            let told = async {
+                while stage.head(server).await <= end {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(DEADLINE, told).await.unwrap();
             drop(socket);
             socket = stage.receiver.socket().await;
         }
