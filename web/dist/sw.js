@@ -35,8 +35,13 @@ self.addEventListener('fetch', (event) => {
   else if (PARTS.has(request.destination)) event.respondWith(part(event))
 })
 
+/** The push that is shown last. Two at once would not count each other, and Chromium drops a notification that it is asked about while it shows it. */
+let showing = Promise.resolve()
+
 self.addEventListener('push', (event) => {
-  event.waitUntil(told(read(event.data)))
+  const push = read(event.data)
+  showing = showing.catch(() => {}).then(() => told(push))
+  event.waitUntil(showing)
 })
 
 self.addEventListener('notificationclick', (event) => {

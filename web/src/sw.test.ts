@@ -16,6 +16,8 @@ interface Shown {
 /** A browser around the worker: what it shows, which windows are open, and what it would fetch. */
 class World {
   shown: Shown[] = []
+  /** No notification can be shown. */
+  fails = false
   opened: string[] = []
   windows: { focused: boolean; visibilityState: string; got: unknown[]; focus(): Promise<unknown>; postMessage(data: unknown): void }[] = []
   endpoint = 'https://push.example/1'
@@ -30,6 +32,7 @@ class World {
   constructor() {
     const registration = {
       showNotification: async (title: string, options: Omit<Shown, 'title' | 'close'>) => {
+        if (this.fails) throw new TypeError('no room')
         this.shown = this.shown.filter(({ tag }) => tag !== options.tag)
         const one: Shown = { title, ...options, close: () => { this.shown = this.shown.filter((other) => other !== one) } }
         this.shown.push(one)
@@ -119,6 +122,17 @@ describe('a push', () => {
     await world.push({ kind: 'ask', session: 's', ask: 1 })
     await world.push({ kind: 'ask', session: 's', ask: 2 })
     expect(world.shown).toMatchObject([{ body: 'It asks 2 things. Tap to see them.', data: { path: '/s/s/ask/2', asks: [1, 2] } }])
+  })
+
+  test('asks that come at once are counted too, and one that cannot be shown keeps none back', async () => {
+    const world = new World()
+    await Promise.all([1, 2, 3].map((ask) => world.push({ kind: 'ask', session: 's', ask })))
+    expect(world.shown).toMatchObject([{ data: { path: '/s/s/ask/3', asks: [1, 2, 3] } }])
+    world.fails = true
+    await expect(world.push({ kind: 'ended', session: 'other' })).rejects.toThrow('no room')
+    world.fails = false
+    await world.push({ kind: 'ended', session: 'other' })
+    expect(world.shown).toHaveLength(2)
   })
 
   test('an answer elsewhere takes away what it answered, quietly', async () => {
