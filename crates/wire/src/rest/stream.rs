@@ -132,20 +132,6 @@ impl Stream {
         out.extend_from_slice(format!("event: end\ndata: {data}\n\n").as_bytes());
     }
 
-    /// Says that the client named a frame that this log never had. Nothing is told again, and the client
-    /// cannot know from its number what it has missed.
-    pub fn truncated(&self, since: u64, out: &mut Vec<u8>) {
-        let data = json!({
-            "session_id": self.session.as_str(),
-            "truncated": true,
-            "requested_event_id": since,
-            "last_event_id": self.told,
-            "message": "the last event id is above the newest event of this session, so nothing was told again; \
-                        begin without Last-Event-ID for everything",
-        });
-        out.extend_from_slice(format!("event: truncated\ndata: {data}\n\n").as_bytes());
-    }
-
     /// Says that something is wrong with the session itself.
     pub fn trouble(&self, text: &str, out: &mut Vec<u8>) {
         let data = json!({ "message_id": null, "error": text, "exception": "SessionTrouble" });
