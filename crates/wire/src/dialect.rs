@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault, Outcome};
 use crate::rpc::RpcId;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
-use crate::{acp, bernstein, ferret, otter, siblings};
+use crate::{acp, bernstein, ferret, json, otter, siblings};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -374,9 +374,8 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
         Spoken::Detected => None,
     };
     let params = params.map_or("{}", RawValue::get);
-    let params: Params<'_> = serde_json::from_str(params).map_err(|error| {
-        Fault::InvalidParams(format!("the parameters of initialize must be an object: {error}"))
-    })?;
+    let params: Params<'_> = json::read(params, "the parameters of initialize")
+        .map_err(|error| Fault::InvalidParams(error.to_string()))?;
     match params.version.map(RawValue::get) {
         None | Some("null") => Ok(preferred.unwrap_or(Dialect::Ferret)),
         Some("\"0.2\"") => Ok(Dialect::Ferret),

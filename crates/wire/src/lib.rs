@@ -16,6 +16,7 @@ pub mod ferret;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod json;
 pub mod markdown;
 mod merge;
 pub mod money;

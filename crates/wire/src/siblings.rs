@@ -12,7 +12,7 @@ use engine::{SessionId, Timestamp};
 
 use crate::timestamp::compact;
 
-pub(crate) use decode::{answer_in, hello, named, notification, read, request, set};
+pub(crate) use decode::{answer_in, hello, message, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
     ask_question, change, choices, decision, level, path_text, plan, prompt_text, result_text, stream_name,

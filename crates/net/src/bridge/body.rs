@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
+use wire::json;
 use wire::native::{CardState, Envelope, Reply, Wrong};
 use wire::tunnel::{Keys, Operator};
 
@@ -148,11 +149,10 @@ impl Rekeyed {
 }
 
 fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
-    match serde_json::from_slice(envelope) {
+    match json::read_bytes(envelope, "the request") {
         Ok(envelope) => Opened::Request { by, envelope, closing },
         Err(error) => {
-            let trouble = Trouble::malformed(error);
-            let message = format!("this is no request: {trouble}");
+            let message = format!("this is no request: {error}");
             Opened::Wrong { error: Wrong { code: "badRequest".into(), message }, closing }
         }
     }
