@@ -134,7 +134,8 @@ impl Server {
             Err(_) => return Err(broken("it did not answer in time".into())),
             Ok(sent) => sent.map_err(|error| broken(error.to_string()))?,
         };
-        let value: Value = json::read_bytes(&bytes, "its answer").map_err(|error| broken(error.to_string()))?;
+        let value: Value =
+            json::read_bytes(&bytes, "its answer").map_err(|error| broken(error.to_string()))?;
         if status.is_success() {
             return Ok(value);
         }

@@ -171,10 +171,7 @@ mod tests {
 
     #[test]
     fn malformed_json_and_malformed_messages_are_told_apart() {
-        check(
-            "{bad",
-            expect![[r#"! null Parse("not valid JSON: key must be a string, at position 2")"#]],
-        );
+        check("{bad", expect![[r#"! null Parse("not valid JSON: key must be a string, at position 2")"#]]);
         check(r#"{"id":1}"#, expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]]);
         check(
             r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
@@ -190,13 +187,12 @@ mod tests {
             "[1]",
             expect![[r#"! null InvalidRequest("batches are not supported: send one message per line")"#]],
         );
-        check(
-            "[1",
-            expect![[r#"! null Parse("not valid JSON: it ends too early")"#]],
-        );
+        check("[1", expect![[r#"! null Parse("not valid JSON: it ends too early")"#]]);
         check(
             "12",
-            expect![[r#"! null InvalidRequest("not a JSON-RPC message: the message must be an object, not 12")"#]],
+            expect![[
+                r#"! null InvalidRequest("not a JSON-RPC message: the message must be an object, not 12")"#
+            ]],
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":5}"#,

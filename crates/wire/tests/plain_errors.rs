@@ -1,5 +1,4 @@
 //! What is said of a frame that cannot be understood is for people, in every dialect and for every method.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

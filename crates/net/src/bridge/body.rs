@@ -157,3 +157,23 @@ fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::native::Role;
+
+    use super::*;
+
+    #[test]
+    fn what_an_operator_sends_and_is_no_request_is_answered_in_plain_words() {
+        for odd in
+            ["", "7", "[]", "{}", r#"{"id":1}"#, r#"{"id":1,"do":"dance"}"#, r#"{"id":-1,"do":"rules"}"#]
+        {
+            let by = Operator { id: "ops".into(), name: "ops".into(), role: Role::Driver };
+            let Opened::Wrong { error, .. } = read(by, odd.as_bytes(), Closing::plain()) else {
+                panic!("{odd} was understood")
+            };
+            assert!(!json::names_internals(&error.message), "{odd}: {}", error.message);
+        }
+    }
+}

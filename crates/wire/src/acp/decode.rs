@@ -186,7 +186,7 @@ fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
     let value: Arc<str> = match params.value {
         Value::String(text) => text.into(),
         Value::Bool(on) => on.to_string().into(),
-        other => {
+        other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             let came = json::kind(&other);
             return Err(Fault::InvalidParams(format!("`value` must be a string, true or false, not {came}")));
         }

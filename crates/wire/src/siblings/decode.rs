@@ -166,7 +166,7 @@ pub(crate) fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
     let content = match params.message {
         Value::String(text) => vec![Content::text(text)],
         blocks @ Value::Array(_) => acp::blocks(blocks, "message")?,
-        other => {
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
             let came = json::kind(&other);
             let text = format!("`message` must be a string or a list of content blocks, not {came}");
             return Err(Fault::InvalidParams(text));
