@@ -22,6 +22,7 @@ use net::http::{Content, Peer, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::sql::{DbError, Statement, Value};
+use wire::json;
 use wire::tunnel::{
     FRAME_BYTES_MAX, HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration,
 };
@@ -93,7 +94,7 @@ fn bad(message: impl Into<String>) -> Refusal {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body)
+    json::read_bytes(body, "the body")
         .map_err(|error| bad(format!("the body is not what this route takes: {error}")))
 }
 

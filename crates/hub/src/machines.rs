@@ -11,6 +11,7 @@ use store::sql::{DbError, Statement, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use wire::json;
 use wire::tunnel::{Call, Down, Keys, Machine, Operator, Up};
 
 use crate::audit::Note;
@@ -158,7 +159,7 @@ impl Arriving {
         let first = tokio::time::timeout(FIRST_WORDS, pipe.came.recv()).await;
         let text = first.ok().flatten().ok_or((NOT_WELCOME, "a machine says its name first".to_owned()))?;
         let bad = |why: &str| (NOT_WELCOME, why.to_owned());
-        let mut machine = match serde_json::from_str(&text) {
+        let mut machine = match json::read(&text, "the frame") {
             Ok(Up::Machine(machine)) if machine.id == self.id.as_str() => machine,
             Ok(Up::Machine(_)) => return Err(bad("the machine's id is not the one of its address")),
             Ok(_) => return Err(bad("a machine says its name first")),
@@ -284,7 +285,7 @@ impl Arriving {
     }
 
     async fn frame(&self, held: &Held, text: &str) -> Result<(), (u16, String)> {
-        match serde_json::from_str(text) {
+        match json::read(text, "the frame") {
             Ok(Up::Answer(answer)) => {
                 if let Some(waiting) = held.waiting().remove(&answer.call) {
                     // Who asked may be gone.

@@ -17,6 +17,7 @@ use engine::SessionId;
 use store::sql::{DbError, Found};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use wire::json;
 use wire::tunnel::{Ack, Before, Branch, Down, Ready, Up, Watched};
 
 use crate::audit::Note;
@@ -220,7 +221,7 @@ impl Attachment {
 
     /// Puts a batch in line; a branch is for who asks.
     fn frame(&mut self, text: &str) -> Result<Option<Branch>, Over> {
-        let taken = match serde_json::from_str(text) {
+        let taken = match json::read(text, "the frame") {
             Ok(Up::Batch(batch)) => {
                 self.copied = None;
                 self.taking.take(batch).map(|()| None)

@@ -11,6 +11,7 @@ use net::http::{Refusal, random, url_safe};
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::Instant;
+use wire::json;
 use wire::tunnel::FRAME_BYTES_MAX;
 
 use crate::guest::PersonId;
@@ -94,7 +95,7 @@ impl Polls {
         let bad = |error| {
             Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"))
         };
-        let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(bad)?;
+        let frames: Vec<&RawValue> = json::read_bytes(body, "the body").map_err(bad)?;
         for frame in frames {
             let sent = tokio::time::timeout(UP_WAIT, poll.came.send(frame.get().to_owned().into())).await;
             match sent {

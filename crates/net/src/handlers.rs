@@ -10,7 +10,7 @@ use engine::{
 };
 use wire::document::WHOLE_BYTES_MAX;
 use wire::{
-    Call, ChangeAnswer, Dialect, EventRange, EventsPart, Fault, Outcome, Place, RpcId, SessionView,
+    Call, ChangeAnswer, Dialect, EventRange, EventsPart, Fault, Outcome, Place, RpcId, SessionView, TurnText,
     UpdateStart,
 };
 
@@ -706,17 +706,13 @@ impl Handlers {
 /// Reads a turn to its end: where it ended, and what was said in it.
 async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, Outcome), Fault> {
     let mut reader = handle.read(from);
-    let mut output = String::new();
+    let mut output = TurnText::default();
     while let Some(events) = reader.next().await.map_err(|error| Fault::Internal(error.to_string()))? {
         for event in events.iter().filter(|event| event.turn == Some(turn)) {
-            if let Body::Text { text, .. } = &event.body {
-                // What a sub-agent says is for the agent. The answer is one frame: what does not fit into
-                // it stands in the log.
-                if event.origin.task().is_none() && output.len() + text.len() <= WHOLE_BYTES_MAX {
-                    output.push_str(text);
-                }
-            } else if let Body::TurnEnded { stop, error } = &event.body {
-                let (stop, error) = (*stop, error.clone());
+            // The answer is one frame: what does not fit into it stands in the log.
+            output.take(event, WHOLE_BYTES_MAX);
+            if let Body::TurnEnded { stop, error } = &event.body {
+                let (stop, error, output) = (*stop, error.clone(), output.text);
                 return Ok((event.seq, Outcome::Said { id: handle.id().clone(), stop, error, output }));
             }
         }

@@ -63,7 +63,7 @@ pub(crate) struct Found {
     /// The number that the client has, or is taken to have. It is beyond that place where the client has the first of an
     /// event's updates and not the second.
     pub(crate) since: u64,
-    /// Older updates were asked for than those that are kept, or those after one that there never was.
+    /// Older updates were asked for than those that are kept.
     pub(crate) truncated: bool,
 }
 
@@ -87,7 +87,7 @@ impl Numbers {
         let known = places.before(|mark| mark.updates <= wanted);
         let begin = if cleared.seq > known.seq { cleared } else { known };
         let from = walk(session, counting, begin, places.head.seq, |next| next.updates <= wanted).await?;
-        Ok(Found { from, since: wanted, truncated: since < kept_after || since > last })
+        Ok(Found { from, since: wanted, truncated: since < kept_after })
     }
 
     /// The place after which as many updates stand as are kept. Numbers that a power cut took are none.

@@ -107,9 +107,9 @@ async fn malformed_json_is_answered_and_the_stream_goes_on() {
     check(
         &["{bad", "\u{1}", "{\"jsonrpc\":\"2.0\"", r#"{"jsonrpc":"2.0","id":1,"method":"logout"}"#],
         expect![[r#"
-            null: -32700 not valid JSON: key must be a string at line 1 column 2
-            null: -32700 not valid JSON: expected value at line 1 column 1
-            null: -32700 not valid JSON: EOF while parsing an object at line 1 column 16
+            null: -32700 not valid JSON: key must be a string, at position 2
+            null: -32700 not valid JSON: expected value, at position 1
+            null: -32700 not valid JSON: it ends too early
             1: {}
         "#]],
     )
@@ -158,7 +158,7 @@ async fn what_is_no_request_is_refused_as_one() {
             3: -32600 a message needs a method, or exactly one of result and error
             null: -32600 id must be an integer, a string or null
             4: -32600 a message has either a method, or a result or an error
-            null: -32600 not a JSON-RPC message: invalid type: boolean `true`, expected struct Envelope at line 1 column 4
+            null: -32600 not a JSON-RPC message: the message must be an object, not true
         "#]],
     )
     .await;
@@ -177,8 +177,8 @@ async fn wrong_parameters_are_refused_with_what_is_wrong() {
             r#"{"jsonrpc":"2.0","id":6,"method":"initialize","params":{"protocolVersion":"1"}}"#,
         ],
         expect![[r#"
-            1: -32602 invalid params: missing field `sessionId` at line 1 column 13
-            2: -32602 invalid params: missing field `cwd` at line 1 column 17
+            1: -32602 invalid params: `sessionId` is missing
+            2: -32602 invalid params: `cwd` is missing
             3: -32602 here is not an absolute path
             4: -32602 params are missing
             5: -32602 the prompt is empty: send at least one content block

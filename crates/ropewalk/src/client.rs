@@ -14,6 +14,7 @@ use net::http::Digest;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use wire::json;
 use wire::native::{Answered, Invitation};
 
 use crate::cli::ServerChoice;
@@ -117,12 +118,12 @@ impl Server {
 
     /// Asks about devices.
     pub async fn ask(&self, request: &wire::native::Request) -> Result<Answered, Trouble> {
-        let unclear = |error: serde_json::Error| {
-            Trouble::failed("the server and this command do not understand each other").because(error)
+        let unclear = |reason: String| {
+            Trouble::failed("the server and this command do not understand each other").because(reason)
         };
-        let body = serde_json::to_string(request).map_err(unclear)?;
+        let body = serde_json::to_string(request).map_err(|error| unclear(error.to_string()))?;
         let answer = self.post("/ui/hall", body).await?;
-        serde_json::from_value(answer).map_err(unclear)
+        json::read_value(answer, "", "the answer").map_err(|error| unclear(error.to_string()))
     }
 
     async fn post(&self, path: &str, body: String) -> Result<Value, Trouble> {
@@ -133,7 +134,8 @@ impl Server {
             Err(_) => return Err(broken("it did not answer in time".into())),
             Ok(sent) => sent.map_err(|error| broken(error.to_string()))?,
         };
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+        let value: Value =
+            json::read_bytes(&bytes, "its answer").map_err(|error| broken(error.to_string()))?;
         if status.is_success() {
             return Ok(value);
         }

@@ -163,7 +163,7 @@ const BASES: [(&str, &str); 4] = [
 /// shells mean by `~`, then the account's. Refused where neither is known.
 pub fn homes() -> Result<Vec<PathBuf>, Trouble> {
     let accounts = sandbox::account_homes();
-    let named = paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let named = paths::home();
     if accounts.is_empty() && !named.as_ref().is_some_and(|home| home.is_dir()) {
         return Err(Trouble::failed("your home folder is not known, so its secrets cannot be hidden")
             .because("HOME names no folder, and the system's user database has no entry for this user")

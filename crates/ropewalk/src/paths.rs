@@ -19,12 +19,11 @@ pub fn variable_even_empty(name: &str) -> Option<OsString> {
 
 /// The folder of everything that outlives the process.
 pub fn state() -> Result<PathBuf, Trouble> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(chosen) = variable("ROPEWALK_HOME") {
         return std::path::absolute(&chosen)
             .map_err(|error| Trouble::failed("ROPEWALK_HOME cannot be used").because(error));
     }
-    let kept = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let kept = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")));
     kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
         Trouble::failed("there is no folder to keep sessions in")
             .because("HOME is not set")
@@ -40,7 +39,7 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
 /// The folder of files as they were before a turn changed them. Chimera's variable moves it; what chimera itself keeps
 /// there is left alone.
 pub fn undo() -> Result<PathBuf, Trouble> {
-    match variable("CHIMERA_SNAPSHOT_ROOT").map(PathBuf::from).filter(|root| root.is_absolute()) {
+    match absolute("CHIMERA_SNAPSHOT_ROOT") {
         Some(root) => Ok(root.join("ropewalk")),
         None => Ok(state()?.join("undo")),
     }
@@ -91,11 +90,10 @@ pub fn audit_key() -> Result<PathBuf, Trouble> {
 
 /// The folder of what the person wrote: settings and rules.
 pub fn config_folder() -> Result<PathBuf, Trouble> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if variable("ROPEWALK_HOME").is_some() {
         return state();
     }
-    let kept = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    let kept = absolute("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")));
     kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
         Trouble::failed("there is no folder for settings")
             .because("HOME is not set")
@@ -120,7 +118,12 @@ pub fn config() -> Result<PathBuf, Trouble> {
 
 /// The person's home folder.
 pub fn home() -> Option<PathBuf> {
-    variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+    absolute("HOME")
+}
+
+/// The folder or file that a variable names, if it does so from the root on.
+fn absolute(name: &str) -> Option<PathBuf> {
+    variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// A path as people write it in a settings file.
@@ -133,13 +136,12 @@ pub fn below_home(text: &str) -> PathBuf {
 
 /// The files of rules: the person's own, and those of other agents, which are only read.
 pub fn rules() -> Result<guard::RulePaths, Trouble> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
     let user = match named("ROPEWALK_PERMISSIONS") {
         Some(file) => file,
         None => config_folder()?.join("permissions.toml"),
     };
-    let home = absolute("HOME");
+    let home = home();
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
     // Settings that cannot be read end every command that works with sessions; this one need not say it too.
     let in_settings = || config::user().ok()?.acp.permission_file;
@@ -153,7 +155,6 @@ pub fn rules() -> Result<guard::RulePaths, Trouble> {
 
 /// Where chimera's programs keep what is theirs.
 pub fn chimera() -> Option<PathBuf> {
-    let home = || variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let named = variable("CHIMERA_HOME").map(std::path::absolute).and_then(Result::ok);
     named.or_else(|| Some(home()?.join(".chimera")))
 }

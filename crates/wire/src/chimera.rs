@@ -21,6 +21,7 @@ use crate::plain::blocks;
 use crate::portable;
 use crate::siblings::CHIMERA;
 use crate::timestamp::{compact, rfc3339};
+use crate::turn_text::TurnText;
 use crate::{ferret, otter};
 
 pub const SCHEMA: &str = "chimera.otter.session/1";
@@ -35,7 +36,8 @@ const WRITER: &str = "ropewalk";
 /// The metadata field that holds our own event.
 const OURS: &str = "ropewalk";
 
-/// What is put together of one turn's answer.
+/// What is put together of one turn's answer. It repeats what the events before it say, so of a very long one the
+/// beginning will do.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A session in chimera's form.
@@ -170,18 +172,9 @@ struct Answers {
 
 #[derive(Default)]
 struct Answer {
-    text: String,
+    said: TurnText,
     tool_calls: u64,
     spent: engine::Totals,
-}
-
-impl Answer {
-    /// The answer repeats what the events before it say, so of a very long one the beginning will do.
-    fn say(&mut self, text: &str) {
-        if self.text.len() + text.len() <= ANSWER_BYTES_MAX {
-            self.text.push_str(text);
-        }
-    }
 }
 
 impl Answers {
@@ -190,10 +183,7 @@ impl Answers {
         let fields = match &event.body {
             Body::UserMessage { content } => json!({ "content": blocks(content) }),
             Body::Text { text, .. } => {
-                // What a sub-agent says is for the agent, and no part of its answer.
-                if event.origin.task().is_none() {
-                    self.open.entry(event.turn).or_default().say(text);
-                }
+                self.open.entry(event.turn).or_default().said.take(event, ANSWER_BYTES_MAX);
                 json!({ "content": text.as_ref() })
             }
             Body::ToolStarted(start) => {
@@ -214,7 +204,7 @@ impl Answers {
             Body::TurnEnded { stop, error } => {
                 let answer = self.open.remove(&event.turn).unwrap_or_default();
                 json!({
-                    "output": answer.text,
+                    "output": answer.said.text,
                     "steps": 1,
                     "tool_calls_total": answer.tool_calls,
                     "cost": answer.spent.known_usd(),

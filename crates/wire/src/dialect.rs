@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 
 use crate::call::{Call, Fault, Outcome};
 use crate::rpc::RpcId;
-use crate::{acp, bernstein, ferret, otter, siblings};
+use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
+use crate::{acp, bernstein, ferret, json, otter, siblings};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -233,22 +234,15 @@ pub struct UpdateStart {
     /// Updates up to this number are not told: the client has the first of an event's, and not the second.
     pub since: u64,
     /// What the agent said up to there in the turn that runs.
-    pub said: String,
+    pub said: TurnText,
 }
-
-/// What is kept of a turn's text. Dialects tell less of it again.
-const SAID_BYTES_MAX: usize = 1 << 20;
 
 impl UpdateStart {
     /// Takes what was said, from an event up to the place. Only the turn that runs there counts.
     pub fn take(&mut self, event: &Event) {
         let running = self.counted.turn.filter(|(turn, from)| event.turn == Some(*turn) && event.seq > *from);
-        if let Body::Text { text, .. } = &event.body
-            && running.is_some()
-            && event.origin.task().is_none()
-            && self.said.len() < SAID_BYTES_MAX
-        {
-            self.said.push_str(text);
+        if running.is_some() {
+            self.said.take(event, TOLD_AGAIN_BYTES_MAX);
         }
     }
 }
@@ -380,9 +374,8 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
         Spoken::Detected => None,
     };
     let params = params.map_or("{}", RawValue::get);
-    let params: Params<'_> = serde_json::from_str(params).map_err(|error| {
-        Fault::InvalidParams(format!("the parameters of initialize must be an object: {error}"))
-    })?;
+    let params: Params<'_> = json::read(params, "the parameters of initialize")
+        .map_err(|error| Fault::InvalidParams(error.to_string()))?;
     match params.version.map(RawValue::get) {
         None | Some("null") => Ok(preferred.unwrap_or(Dialect::Ferret)),
         Some("\"0.2\"") => Ok(Dialect::Ferret),

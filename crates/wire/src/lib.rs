@@ -16,6 +16,7 @@ pub mod ferret;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod json;
 pub mod markdown;
 mod merge;
 pub mod money;
@@ -33,6 +34,7 @@ pub mod since;
 pub mod timestamp;
 pub mod transcript;
 pub mod tunnel;
+mod turn_text;
 pub mod upstream;
 
 pub use call::{
@@ -45,3 +47,4 @@ pub use dialect::{
 pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};
 pub use timestamp::rfc3339;
+pub use turn_text::TurnText;

@@ -12,13 +12,13 @@ use engine::{SessionId, Timestamp};
 
 use crate::timestamp::compact;
 
-pub(crate) use decode::{answer_in, hello, named, notification, read, request, set};
+pub(crate) use decode::{answer_in, hello, message, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
     ask_question, change, choices, decision, level, path_text, plan, prompt_text, result_text, stream_name,
     summed_up, summing_up, turn,
 };
-pub(crate) use tools::{CHIMERA, ToolName, ToolNames};
+pub(crate) use tools::{CHIMERA, CHIMERA_TOOLS, ToolName, ToolNames};
 
 /// An id as `ferret-20260131T090500-0123abcd`: who made it, when, and eight random digits.
 pub(crate) fn new_id(prefix: &str, at: Timestamp) -> SessionId {

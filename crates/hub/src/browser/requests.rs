@@ -7,6 +7,7 @@ use engine::SessionId;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use store::sql::Statement;
+use wire::json::{self, JsonError};
 use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::{Answered, Envelope, Request, Role, Wrong};
 
@@ -139,17 +140,16 @@ impl Line {
     /// Answers a request, or sees to it that it will be.
     pub(super) async fn take(&mut self, text: &str) -> Result<(), Hung> {
         let head: Head = serde_json::from_str(text).unwrap_or(Head { id: 0, word: None });
-        let unknown = |error: serde_json::Error| {
-            let why: String = error.to_string().chars().take(200).collect();
-            bad(format!("this is no request that this hub knows: {why}; reload the page"))
+        let unknown = |error: JsonError| {
+            bad(format!("this is no request that this hub knows: {error}; reload the page"))
         };
         if head.word.as_deref().is_some_and(|word| HUB_WORDS.contains(&word)) {
-            return match serde_json::from_str::<HubEnvelope>(text) {
+            return match json::read::<HubEnvelope>(text, "the request") {
                 Ok(HubEnvelope { request }) => self.hub_request(head.id, request).await,
                 Err(error) => self.reply(head.id, Err(unknown(error))).await,
             };
         }
-        match serde_json::from_str::<Envelope>(text) {
+        match json::read::<Envelope>(text, "the request") {
             Ok(Envelope { id, request }) => self.request(id, request).await,
             Err(error) => self.reply(head.id, Err(unknown(error))).await,
         }

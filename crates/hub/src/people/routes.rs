@@ -18,6 +18,7 @@ use net::http::{Fields, Refusal, threshold};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use wire::json;
 
 use super::entrance::{Arriving, Entered};
 use super::{Failure, People};
@@ -190,7 +191,8 @@ fn credential<T: DeserializeOwned>(
     mut fields: serde_json::Map<String, Value>,
 ) -> Result<(T, String), Refusal> {
     let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let credential = serde_json::from_value(fields.remove("credential").unwrap_or_default());
+    let credential =
+        json::read_value(fields.remove("credential").unwrap_or_default(), "credential", "the credential");
     let credential = credential.map_err(|error| {
         let message = format!("send {{\"credential\": ...}} as the browser's toJSON() gives it: {error}");
         Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message)

@@ -164,6 +164,8 @@ pub async fn an_attestation_that_is_cut_off_anywhere_is_refused_in_good_order() 
     for broken in [json!(null), json!({}), json!({ "rawId": 7 }), json!([])] {
         let answer = admin.post(&house, "/auth/passkey/new/finish", json!({ "credential": broken })).await;
         assert_eq!(code(&answer), (400, "bad_request"));
+        let message = answer.1["message"].as_str().unwrap();
+        assert!(!wire::json::names_internals(message), "{message}");
     }
     // None of that has used the challenge up.
     let body = json!({ "credential": key.create(&asked, &Saying::create()) });

@@ -1,6 +1,7 @@
 //! Everything that comes is hostile: wrong tokens, other people's ids, frames that are none, pages of others.
 
 use serde_json::json;
+use wire::json::names_internals;
 
 use crate::rig::{Rig, events, view};
 
@@ -105,7 +106,7 @@ async fn frames_that_are_none_end_their_own_socket_and_no_other() {
         bad.say_text(&frame).await;
         let (code, reason) = bad.closed().await;
         assert_eq!(code, 1008, "{}: {reason}", &frame[..frame.len().min(80)]);
-        assert!(!reason.is_empty());
+        assert!(!reason.is_empty() && !names_internals(&reason), "{reason}");
     }
     good.say(events(0, 1..=1)).await;
     good.acked(1).await;
@@ -136,12 +137,18 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
         name("other", "x"),
         name("box", &"x".repeat(500)),
         "{}".to_owned(),
+        "[]".to_owned(),
+        "{\"machine\":[]}".to_owned(),
+        "{\"machine\":{\"id\":7}}".to_owned(),
+        "{\"dance\":{}}".to_owned(),
         json!({ "answer": { "call": 1, "body": {} } }).to_string(),
     ];
     for first in odd {
         let mut machine = node.socket("/ws/machine/box", &token).await.unwrap();
         machine.say_text(&first).await;
-        assert_eq!(machine.closed().await.0, 1008, "{first}");
+        let (code, reason) = machine.closed().await;
+        assert_eq!(code, 1008, "{first}");
+        assert!(!names_internals(&reason), "{first}: {reason}");
     }
     let mut machine = node.machine("ops", "box").await;
     machine.say(events(0, 1..=1)).await;
@@ -162,10 +169,14 @@ async fn registrations_that_are_none_are_refused() {
     for body in [
         json!([]),
         json!({}),
+        json!({ "session_id": 7 }),
+        json!({ "session_id": "ok", "cwd": {} }),
         json!({ "session_id": "ok", "cwd": "x".repeat(9000) }),
         json!({ "session_id": "ok", "model": "a\u{0}b" }),
     ] {
-        assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(body)).await.0, 400);
+        let (status, said) = node.http("POST", "/api/sessions", "of-ops", Some(body)).await;
+        let message = said["message"].as_str().unwrap();
+        assert_eq!((status, names_internals(message)), (400, false), "{message}");
     }
     let large = json!({ "session_id": "ok", "cwd": "x".repeat(100 << 10) });
     assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(large)).await.0, 413);
@@ -185,10 +196,16 @@ async fn a_browser_that_sends_nonsense_is_answered_and_stays() {
         ("{\"id\":3,\"do\":\"fly\"}", 3),
         ("{\"id\":4}", 4),
         ("{\"id\":5,\"do\":\"at\",\"machine\":1}", 5),
+        ("{\"id\":7,\"do\":\"tokens\",\"machine\":1}", 7),
+        ("{\"id\":8,\"do\":\"makeToken\",\"name\":[]}", 8),
+        ("{\"id\":9,\"do\":\"watch\",\"session\":{}}", 9),
+        ("[]", 0),
     ] {
         browser.say_text(text).await;
         let reply = browser.until(|frame| frame["re"] == re).await;
         assert_eq!(reply["error"]["code"], "badRequest", "{text}");
+        let message = reply["error"]["message"].as_str().unwrap();
+        assert!(!names_internals(message), "{text}: {message}");
     }
     let answer = browser.ask(json!({ "id": 6, "do": "rules" })).await;
     assert_eq!(answer["error"]["code"], "badRequest", "of which machine?");

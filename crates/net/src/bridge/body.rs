@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
+use wire::json;
 use wire::native::{CardState, Envelope, Reply, Wrong};
 use wire::tunnel::{Keys, Operator};
 
@@ -148,12 +149,31 @@ impl Rekeyed {
 }
 
 fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
-    match serde_json::from_slice(envelope) {
+    match json::read_bytes(envelope, "the request") {
         Ok(envelope) => Opened::Request { by, envelope, closing },
         Err(error) => {
-            let trouble = Trouble::malformed(error);
-            let message = format!("this is no request: {trouble}");
+            let message = format!("this is no request: {error}");
             Opened::Wrong { error: Wrong { code: "badRequest".into(), message }, closing }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::native::Role;
+
+    use super::*;
+
+    #[test]
+    fn what_an_operator_sends_and_is_no_request_is_answered_in_plain_words() {
+        for odd in
+            ["", "7", "[]", "{}", r#"{"id":1}"#, r#"{"id":1,"do":"dance"}"#, r#"{"id":-1,"do":"rules"}"#]
+        {
+            let by = Operator { id: "ops".into(), name: "ops".into(), role: Role::Driver };
+            let Opened::Wrong { error, .. } = read(by, odd.as_bytes(), Closing::plain()) else {
+                panic!("{odd} was understood")
+            };
+            assert!(!json::names_internals(&error.message), "{odd}: {}", error.message);
         }
     }
 }

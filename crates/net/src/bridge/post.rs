@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use wire::json;
 use wire::tunnel::{
     FRAME_BYTES_MAX, HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration,
 };
@@ -338,7 +339,7 @@ fn encoded(value: &impl serde::Serialize) -> Result<Vec<u8>, Trouble> {
 }
 
 async fn read<T: DeserializeOwned>(answer: Response, most: usize, patience: Duration) -> Result<T, Trouble> {
-    serde_json::from_slice(&bytes(answer, most, patience).await?).map_err(Trouble::malformed)
+    json::read_bytes(&bytes(answer, most, patience).await?, "the answer").map_err(Trouble::malformed)
 }
 
 async fn bytes(mut answer: Response, most: usize, patience: Duration) -> Result<Vec<u8>, Trouble> {

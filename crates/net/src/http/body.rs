@@ -11,6 +11,8 @@ use hyper::body::{Frame, SizeHint};
 use serde_json::Value;
 use tokio::time::Sleep;
 
+use wire::json;
+
 use super::refusal::Refusal;
 
 /// The JSON-RPC door takes pictures and files inside prompts.
@@ -103,10 +105,10 @@ impl<S: Send + Sync> FromRequest<S> for Fields {
             return Ok(Self(serde_json::Map::new()));
         }
         let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", message);
-        match serde_json::from_slice(&bytes) {
+        match json::read_bytes(&bytes, "the body") {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(bad("the body must be a JSON object: {...}".into())),
-            Err(error) => Err(bad(format!("the body is not JSON: {error}"))),
+            Err(error) => Err(bad(format!("the body is {error}"))),
         }
     }
 }

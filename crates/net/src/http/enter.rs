@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
+use wire::json;
 use wire::native::{Request, Wrong};
 
 use super::body::Fields;
@@ -147,7 +148,7 @@ async fn hall(
     Extension(caller): Extension<Caller>,
     Fields(fields): Fields,
 ) -> Result<Response, Refusal> {
-    let request: Request = serde_json::from_value(Value::Object(fields)).map_err(|error| {
+    let request: Request = json::read_value(Value::Object(fields), "", "the request").map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("this is no request: {error}"))
     })?;
     let answered = doors.hall.answer(&caller.visitor(), request).await.map_err(refused)?;

@@ -18,6 +18,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+use wire::json::{self, JsonError};
 use wire::native::{Envelope, Frame, Reply, Role, Wrong};
 
 use super::{Caller, Doors, Refusal};
@@ -122,7 +123,7 @@ impl Reading {
     }
 
     async fn take(&self, line: &str) -> Result<(), Hung> {
-        match serde_json::from_str(line) {
+        match json::read(line, "the request") {
             Ok(envelope) => self.requests.send(envelope).await.map_err(|_| Hung),
             Err(error) => {
                 let told = self.told.upgrade().ok_or(Hung)?;
@@ -142,14 +143,13 @@ impl Reading {
 struct Hung;
 
 /// Answers what cannot be understood: by its id, if that at least can be read.
-fn no_request(line: &str, error: &serde_json::Error) -> Reply {
+fn no_request(line: &str, error: &JsonError) -> Reply {
     #[derive(Deserialize)]
     struct Named {
         id: u64,
     }
     let named = serde_json::from_str::<Named>(line).ok();
-    let why: String = error.to_string().chars().take(200).collect();
-    let message = format!("this is no request that this server knows: {why}; reload the page");
+    let message = format!("this is no request that this server knows: {error}; reload the page");
     let wrong = Wrong { code: "badRequest".into(), message };
     Reply { re: named.map_or(0, |named| named.id), ok: None, error: Some(wrong) }
 }

@@ -17,8 +17,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::RpcId;
 use wire::upstream::{self, Can};
+use wire::{RpcId, json};
 
 use super::external::{ExternalConfig, Folders, Shared, failed, foreign};
 use super::peer::{Answered, Ears, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Room, Terms};
@@ -163,7 +163,7 @@ impl Crew {
             stop.cancel();
             return Err(failed(format!("{} repeats what it is told; {SPEAKS}", config.name)));
         };
-        let read = serde_json::from_str::<&RawValue>(&text).map_err(|error| error.to_string());
+        let read = json::read::<&RawValue>(&text, "its greeting").map_err(|error| error.to_string());
         let read = read.and_then(|answer| upstream::greeted(answer).map_err(|error| error.to_string()));
         let (_, can) = match read {
             Ok(read) => read,

@@ -113,6 +113,8 @@ async fn what_is_no_request_is_answered_and_harms_nobody() {
                 (&json!(id), &json!("badRequest")),
                 "{text}"
             );
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(!wire::json::names_internals(message), "{text}: {message}");
         }
         for name in ["", "../../etc", "a b", "\u{0}", &"x".repeat(200)] {
             let text = json!({ "id": 11, "do": "watch", "session": name }).to_string();

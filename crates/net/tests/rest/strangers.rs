@@ -65,6 +65,57 @@ async fn the_session_of_another_does_not_exist() {
     .await;
 }
 
+/// Whatever a body is, what is said of it is for a person.
+#[tokio::test]
+async fn a_body_that_is_not_understood_is_refused_in_plain_words() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let id = door.session().await;
+        let beside = [
+            ("POST", "/session".to_owned()),
+            ("POST", "/sessions".to_owned()),
+            ("POST", "/tool/approve".to_owned()),
+            ("POST", "/commands/help/invoke".to_owned()),
+            ("POST", "/sessions/deep-link".to_owned()),
+            ("POST", "/ui/hall".to_owned()),
+        ];
+        let below = below(&id).into_iter().map(|(method, path, _)| (method, path));
+        let odd = [
+            "{",
+            "[",
+            "nul",
+            "[1]",
+            "7",
+            "\"text\"",
+            "{\"text\":7}",
+            "{\"text\":{}}",
+            "{\"text\":[{}]}",
+            "{\"title\":[]}",
+            "{\"prompt\":{\"type\":\"dance\"}}",
+            "{\"working_dir\":{}}",
+            "{\"do\":\"dance\"}",
+            "{\"do\":\"invite\"}",
+            "{\"do\":7}",
+            "{\n \"a\": }",
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":7}",
+        ];
+        let mut refused = 0;
+        for (method, path) in below.chain(beside).filter(|(method, _)| matches!(*method, "POST" | "PATCH")) {
+            for body in odd {
+                let ask = door.send(method, &path, json!({})).raw(body.as_bytes());
+                let answer = ask.answer().await;
+                if answer.status.is_client_error() {
+                    assert!(!wire::json::names_internals(&answer.text), "{path} {body}: {}", answer.text);
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 100, "{refused}");
+        door.close().await;
+    })
+    .await;
+}
+
 /// A folder that becomes a way out after its session was made is open no more.
 #[tokio::test]
 async fn a_client_does_not_follow_its_folder_out_of_those_that_are_open() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use engine::Greeting;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use wire::json::{self, JsonError};
 use wire::upstream::{self, Can};
 
 use crate::cli::{AgentsCheckOptions, GuardOptions};
@@ -79,10 +80,10 @@ async fn check(entry: &Entry) -> Result<Outcome, Trouble> {
 }
 
 fn read(text: &str) -> Result<Answer, String> {
-    let wrong = |error: serde_json::Error| error.to_string();
-    let raw: &RawValue = serde_json::from_str(text).map_err(wrong)?;
+    let wrong = |error: JsonError| error.to_string();
+    let raw: &RawValue = json::read(text, "its answer").map_err(wrong)?;
     let (greeting, can) = upstream::greeted(raw).map_err(|error| error.to_string())?;
-    Ok(Answer { whole: serde_json::from_str(text).map_err(wrong)?, greeting, can })
+    Ok(Answer { whole: json::read(text, "its answer").map_err(wrong)?, greeting, can })
 }
 
 impl Answer {

@@ -18,8 +18,6 @@ use crate::{guards, models, paths, terminal};
 const SESSIONS_MAX: u32 = 16;
 /// How long an idle session stays in memory.
 const IDLE_SECONDS: u64 = 1800;
-/// How long a command may run.
-const COMMAND_SECONDS: u64 = 120;
 const AGENT_NAME: &str = "ropewalk";
 
 /// What a server needs that the command line, a variable or the settings say.
@@ -141,6 +139,7 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
     };
     let guard = &options.guard;
     let sandbox = guards::mode(guard, config)?;
+    let command_seconds = sandbox::Limits::default().wall.as_secs();
     let mut rows = vec![
         Row::new("model", model(options, config)),
         Row::new("sandbox", Setting::new(sandbox.value.name(), sandbox.source)),
@@ -149,7 +148,7 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
         Row::new("ask_timeout", server.ask_timeout),
         Row::new(
             "command_timeout",
-            pick.one(("", None), ("command_timeout", config.command_timeout), COMMAND_SECONDS),
+            pick.one(("", None), ("command_timeout", config.command_timeout), command_seconds),
         ),
         Row::new("acp.max_sessions", server.max_sessions),
         Row::new("acp.session_idle_timeout_secs", server.idle_timeout),

@@ -1,22 +1,29 @@
-//! Otter's ACP server.
+//! Otter's ACP server, in the order of its document; "Resume after disconnect" and what follows is in `otter/resume.rs`.
+//!
+//! What stays different, each by a test:
+//!
+//! - `differs_more_kinds_are_told`: five kinds cannot show a thought, a plan, a changed file or how a question was settled;
+//!   a client that does not know a kind passes over it and keeps its number.
+//! - `differs_content_is_one_block`: the document has a list in one example and one block in a later one; it is the later one.
+//! - `differs_sessions_are_kept_in_one_store`: chimera's folders are listed and loaded, but a session has one home for all
+//!   dialects; `--eventlog` writes the folders too.
+//! - `differs_the_first_request_is_initialize`: before it, it is not known in which dialect to answer; the code is -32002.
+//! - `differs_capabilities_are_what_this_server_can_do`: agents here think and may see images, so `thinking` is not `false`.
+//! - `differs_http_asks_for_a_token`: other programs on the same machine can reach a loopback port.
+//! - `differs_tls_is_a_certificate_and_its_key`: the document names `--tls` without saying whose certificate it would be.
+
+mod resume;
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::events::follow;
-use crate::program::{DEADLINE, Program, TOKEN, command, ended, home, http_server, link};
-use crate::web::Ask;
+use crate::program::{Program, ended, home};
 
 const SERVE: [&str; 3] = ["otter", "serve", "--acp"];
 
 fn greeted(arguments: &[&str]) -> (Program, Value) {
-    begun(Program::named(&home(), "chimera", arguments))
-}
-
-fn begun(mut otter: Program) -> (Program, Value) {
+    let mut otter = Program::named(&home(), "chimera", arguments);
     let (_, hello) = otter.call(1, "initialize", &json!({}));
     assert_eq!(hello["result"]["protocolVersion"], "0.1", "{hello}");
     let (_, new) = otter.call(2, "session/new", &json!({}));
@@ -91,6 +98,18 @@ fn the_standard_flags_are_taken() {
     );
 }
 
+/// "Wire protocol": one JSON object per line and nothing else, the id of the request in its answer and nowhere else.
+#[test]
+fn each_line_is_one_object_and_only_answers_have_an_id() {
+    let (mut otter, session) = greeted(&SERVE);
+    let (updates, answer) = otter.call(7, "session/message", &message(&session, "list"));
+    assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(7)));
+    for frame in updates {
+        assert_eq!((&frame["jsonrpc"], &frame["method"]), (&json!("2.0"), &json!("session/update")));
+        assert!(frame.is_object() && frame.get("id").is_none(), "{frame}");
+    }
+}
+
 /// "Methods": each of the table, and one that is not in it.
 #[test]
 fn every_method_of_the_table_is_there() {
@@ -112,8 +131,43 @@ fn every_method_of_the_table_is_there() {
     let (_, model) =
         otter.call(7, "session/setModel", &json!({ "sessionId": session, "model": "offline:terse" }));
     assert_eq!(model["result"]["model"], "offline:terse");
-    let (_, unknown) = otter.call(8, "no/such/method", &json!({}));
+    let (_, idle) = otter.call(8, "session/cancel", &json!({ "sessionId": session }));
+    assert_eq!(idle["result"], json!({ "sessionId": session, "cancelled": false }));
+    // That there is nothing to answer is another error than that there is no such method.
+    for (id, reply) in (9..).zip(["allow", "deny", "always"]) {
+        let params = json!({ "requestId": "r1", "reply": reply });
+        assert_eq!(otter.call(id, "permission/respond", &params).1["error"]["code"], -32602, "{reply}");
+    }
+    let (_, unknown) = otter.call(12, "no/such/method", &json!({}));
     assert_eq!(unknown["error"]["code"], -32601);
+}
+
+/// "Methods": a user message is a text or, as in the official protocol, content blocks.
+#[test]
+fn a_message_may_be_content_blocks() {
+    let (mut otter, session) = greeted(&SERVE);
+    let text = json!({ "type": "text", "text": "echo one" });
+    let resource = json!({
+        "type": "resource",
+        "resource": { "uri": "file:///notes.txt", "mimeType": "text/plain", "text": "a note" },
+    });
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
+    for (id, name) in (3..).zip(["message", "content", "prompt"]) {
+        let params = json!({ "sessionId": session, name: [text, resource, image] });
+        let (updates, said) = otter.call(id, "session/message", &params);
+        assert_eq!(said["result"]["stopReason"], "end_turn", "{name}: {said}");
+        let shown = find(&updates, "user_message_chunk")["content"]["text"].as_str().unwrap();
+        for part in ["echo one", "notes.txt", "image/png"] {
+            assert!(shown.contains(part), "{name}: {part} is not in {shown:?}");
+        }
+    }
+    for (id, empty) in
+        (6..).zip([json!({ "content": [] }), json!({ "prompt": "" }), json!({ "content": [7] })])
+    {
+        let mut params = empty;
+        params["sessionId"] = session.clone();
+        assert_eq!(otter.call(id, "session/message", &params).1["error"]["code"], -32602, "{params}");
+    }
 }
 
 /// "Notifications": the five kinds, in the envelope of the document.
@@ -131,14 +185,8 @@ fn the_five_kinds_of_updates_are_told() {
     let (more, _) = otter.call(5, "session/message", &message(&session, "list"));
     updates.extend(more);
     let updates: Vec<_> = updates.into_iter().filter(|frame| frame.get("method").is_some()).collect();
-    for frame in &updates {
-        assert_eq!((&frame["jsonrpc"], &frame["method"]), (&json!("2.0"), &json!("session/update")));
-        assert!(frame.get("id").is_none(), "{frame}");
-        assert_eq!(frame["params"]["sessionId"], session);
-    }
-    let chunk = find(&updates, "agent_message_chunk");
-    assert_eq!(chunk["content"]["type"], "text");
-    assert!(chunk["content"]["text"].is_string());
+    assert!(updates.iter().all(|frame| frame["params"]["sessionId"] == session));
+    find(&updates, "agent_message_chunk");
     let call = find(&updates, "tool_call");
     assert_eq!((&call["tool"], &call["input"]), (&json!("bash"), &json!({ "cmd": "rm -rf /tmp/x" })));
     let result = find(&updates, "tool_result");
@@ -154,13 +202,41 @@ fn the_five_kinds_of_updates_are_told() {
     assert_eq!(names, ["bash", "list_files"]);
 }
 
-/// "Permission round-trip".
+/// More is told than the five kinds, each under a number of its own: what a client does not know it may pass over.
+#[test]
+fn differs_more_kinds_are_told() {
+    let (mut otter, session) = greeted(&SERVE);
+    let (mut updates, _) = otter.call(3, "session/message", &message(&session, "think"));
+    updates.extend(otter.call(4, "session/message", &message(&session, "write a.txt: x")).0);
+    let five = ["agent_message_chunk", "tool_call", "tool_result", "usage_update", "permission_request"];
+    let ours = ["turn_start", "user_message_chunk", "agent_thought_chunk", "file_edit", "turn_end"];
+    for wanted in ours {
+        find(&updates, wanted);
+    }
+    let page = include_str!("../../../../docs/dialects/otter.md");
+    for frame in &updates {
+        let kind = kind(frame);
+        assert!(five.contains(&kind) || page.contains(&format!("`{kind}")), "{kind} is not on the page");
+    }
+    assert_eq!(numbers(&updates), (1..=updates.len() as u64).collect::<Vec<_>>());
+}
+
+/// The document shows a list of blocks in its first example and one block in its later one.
+#[test]
+fn differs_content_is_one_block() {
+    let (mut otter, session) = greeted(&SERVE);
+    let (updates, _) = otter.call(3, "session/message", &message(&session, "hello"));
+    let chunk = find(&updates, "agent_message_chunk");
+    assert_eq!(chunk["content"]["type"], "text");
+    assert!(chunk["content"]["text"].is_string(), "{chunk}");
+}
+
+/// "Permission round-trip": the request and the reply of the document; each of the three replies does what it says.
 #[test]
 fn a_question_blocks_the_turn_until_it_is_answered() {
     let (mut otter, session) = greeted(&SERVE);
-    for (id, reply, done) in [(3, "deny", false), (5, "allow", true)] {
-        let text = message(&session, "run touch made; true");
-        begin(&mut otter, id, "session/message", &text);
+    for (id, reply, done) in [(3, "deny", false), (4, "allow", true), (5, "always", true)] {
+        begin(&mut otter, id, "session/message", &message(&session, "run touch made; true"));
         let (_, asked) = until_kind(&mut otter, "permission_request");
         let update = &asked["params"]["update"];
         assert!(update["requestId"].as_str().unwrap().starts_with('r'), "{update}");
@@ -176,8 +252,14 @@ fn a_question_blocks_the_turn_until_it_is_answered() {
         assert!(answer["result"].is_object(), "{answer}");
         let (_, said) = otter.until_answer(&json!(id));
         assert_eq!(said["result"]["stopReason"], "end_turn");
-        assert_eq!(otter.home.path().join("work/made").exists(), done, "{reply}");
+        let made = otter.home.path().join("work/made");
+        assert_eq!(made.exists(), done, "{reply}");
+        drop(std::fs::remove_file(made));
     }
+    // What was always allowed is not asked for again.
+    let (updates, _) = otter.call(6, "session/message", &message(&session, "run touch made; true"));
+    assert!(!updates.iter().any(|frame| kind(frame) == "permission_request"), "{updates:?}");
+    assert!(otter.home.path().join("work/made").exists());
 }
 
 /// "Session state": what was said outlives the process, and the sessions command shows it.
@@ -200,6 +282,17 @@ fn a_session_is_loaded_after_a_restart_and_listed_by_the_sessions_command() {
         let id: String = session.as_str().unwrap().chars().take(8).collect();
         assert!(listed.out.contains(&id), "{}", listed.out);
     }
+}
+
+/// The folders of chimera's programs are read (`eventlog.rs`), and not where a session is kept.
+#[test]
+fn differs_sessions_are_kept_in_one_store() {
+    let (mut otter, session) = greeted(&SERVE);
+    otter.call(3, "session/message", &message(&session, "list"));
+    let home = Arc::clone(&otter.home);
+    otter.close();
+    assert!(!home.path().join(".chimera").exists());
+    assert!(home.path().join(".local/state/ropewalk/sessions.db").exists());
 }
 
 /// "Session state": idle, running, cancelled; a second message queues behind the first.
@@ -259,17 +352,33 @@ fn the_codes_of_errors_are_those_of_the_table() {
     assert_eq!(next["result"]["stopReason"], "end_turn");
 }
 
-/// "Test surface".
+/// "Error handling", -32603: the server itself cannot do its work. It says why and goes on.
 #[test]
-fn malformed_json_is_answered_and_the_stream_stays_alive() {
-    let mut otter = Program::start(&["serve", "--acp", "--dialect", "otter"]);
-    otter.line("{not json");
-    let (_, answer) = otter.until_answer(&Value::Null);
-    assert_eq!(answer["error"]["code"], -32700, "{answer}");
-    let (_, answer) = otter.call(1, "initialize", &json!({}));
-    assert_eq!(answer["result"]["protocolVersion"], "0.1", "{answer}");
-    let (code, log) = otter.close();
-    assert_eq!(code, Some(0), "{log}");
+fn a_store_that_cannot_be_used_is_an_internal_error_and_the_server_goes_on() {
+    let home = home();
+    let state = home.path().join(".local/state/ropewalk");
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(state.join("sessions.db"), "this is no database, and was never one\n".repeat(100))
+        .unwrap();
+    let mut otter = Program::named(&home, "chimera", &SERVE);
+    otter.call(1, "initialize", &json!({}));
+    for (id, method) in (2..).zip(["session/new", "session/list"]) {
+        let (_, answer) = otter.call(id, method, &json!({}));
+        assert_eq!(answer["error"]["code"], -32603, "{method}: {answer}");
+        let told = answer["error"]["message"].as_str().unwrap();
+        assert!(told.contains("the session store cannot be used"), "{told}");
+    }
+    let (_, again) = otter.call(4, "initialize", &json!({}));
+    assert_eq!(again["result"]["protocolVersion"], "0.1");
+}
+
+/// A client that has not said what it speaks is told to, with a code that the table does not have.
+#[test]
+fn differs_the_first_request_is_initialize() {
+    let mut otter = Program::named(&home(), "chimera", &SERVE);
+    let (_, early) = otter.call(1, "session/new", &json!({}));
+    assert_eq!(early["error"]["code"], -32002, "{early}");
+    assert!(early["error"]["message"].as_str().unwrap().contains("initialize"), "{early}");
 }
 
 /// "Cancellation": a last chunk with what was said, marked, under a number of its own that resuming finds again.
@@ -318,38 +427,33 @@ fn a_cancelled_turn_ends_with_a_marked_chunk_that_has_the_partial_output() {
     assert_eq!(again, told[since..]);
 }
 
-/// "Capabilities handshake" and "Capability advertisement", in both forms.
+/// "Capabilities handshake", literally but for what this server can do more.
 #[test]
-fn the_handshake_has_both_forms() {
+fn initialize_says_what_the_server_can_do() {
     let mut otter = Program::named(&home(), "chimera", &SERVE);
     let (_, hello) = otter.call(1, "initialize", &json!({}));
     let hello = &hello["result"];
     assert_eq!(hello["protocolVersion"], "0.1");
-    assert_eq!(hello["serverInfo"]["name"], "otter-acp");
-    assert!(hello["serverInfo"]["version"].is_string());
+    assert_eq!(hello["serverInfo"], json!({ "name": "otter-acp", "version": env!("CARGO_PKG_VERSION") }));
+    let capabilities = hello["capabilities"].as_object().unwrap();
+    let mut names: Vec<_> = capabilities.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["permissionRequest", "sessionFork", "sessionList", "thinking", "vision"]);
     for capability in ["sessionFork", "sessionList", "permissionRequest"] {
-        assert_eq!(hello["capabilities"][capability], true, "{hello}");
+        assert_eq!(capabilities[capability], true, "{capability}");
     }
-    let advertised = json!({
-        "promptCapabilities": {"text": true},
-        "sessionCapabilities": {"cancel": true, "resume": true},
-        "toolApproval": true,
-        "eventIds": true,
-    });
-    assert_eq!(hello["agentCapabilities"], advertised);
-    let (_, later) = otter.call(2, "initialize", &json!({ "protocolVersion": 2 }));
-    assert_eq!(later["result"]["protocolVersion"], 2);
-    assert_eq!(later["result"]["agentCapabilities"], advertised);
-    let (_, older) = otter.call(3, "initialize", &json!({ "protocolVersion": "0.1" }));
-    assert_eq!(older["result"]["protocolVersion"], "0.1");
+    let (_, new) = otter.call(2, "session/new", &json!({}));
+    let (_, copy) = otter.call(3, "session/fork", &json!({ "sessionId": new["result"]["sessionId"] }));
+    assert!(copy["result"]["sessionId"].is_string(), "{copy}");
 }
 
-/// What is said of thinking and vision is true: the models here think, so it is not `false` as in the document.
+/// What is said of thinking and vision is true.
 #[test]
 fn differs_capabilities_are_what_this_server_can_do() {
     let mut otter = Program::named(&home(), "chimera", &SERVE);
     let (_, hello) = otter.call(1, "initialize", &json!({}));
     assert_eq!(hello["result"]["capabilities"]["thinking"], true);
+    assert_eq!(hello["result"]["capabilities"]["vision"], true);
     let (_, new) = otter.call(2, "session/new", &json!({}));
     let (updates, _) = otter.call(3, "session/message", &message(&new["result"]["sessionId"], "think"));
     find(&updates, "agent_thought_chunk");
@@ -369,109 +473,20 @@ fn the_tools_are_narrowed_by_their_capitalised_names() {
     }
     otter.call(6, "session/message", &message(&session, "write a.txt: x"));
     assert!(!otter.home.path().join("work/a.txt").exists());
+    // The flag of others is refused, and not passed over as if it had narrowed anything.
+    let pure = ended(&otter.home, "chimera", &["otter", "serve", "--acp", "--pure"]);
+    assert_eq!(pure.code, 2, "{}", pure.err);
 }
 
-/// "Resume after disconnect", "Event ids", "Cursor edge cases".
+/// "Test surface".
 #[test]
-fn a_client_resumes_at_any_cursor() {
-    let (mut otter, session) = greeted(&SERVE);
-    let (told, _) = otter.call(3, "session/message", &message(&session, "list"));
-    let last = told.len() as u64;
-    assert_eq!(numbers(&told), (1..=last).collect::<Vec<_>>());
-    let mut id = 3;
-    let mut resume = |params: Value| {
-        id += 1;
-        let (again, answer) = otter.call(id, "session/resume", &params);
-        (again, answer["result"].clone())
-    };
-    let (again, answer) = resume(json!({ "sessionId": session, "sinceEventId": 2 }));
-    assert_eq!(again, told[2..], "strictly greater, in order, in the same shape");
-    let expected =
-        json!({ "sessionId": session, "replayed": last - 2, "lastEventId": last, "truncated": false });
-    assert_eq!(answer, expected);
-    for everything in [json!(0), json!(-5), json!("7"), json!(1.5), Value::Null] {
-        let (again, answer) = resume(json!({ "sessionId": session, "sinceEventId": everything }));
-        assert_eq!((again.len() as u64, &answer["replayed"]), (last, &json!(last)), "{everything}");
-    }
-    assert_eq!(resume(json!({ "sessionId": session })).0, told, "omitted");
-    for nothing in [last, last + 1, last + 1000] {
-        let (again, answer) = resume(json!({ "sessionId": session, "sinceEventId": nothing }));
-        assert_eq!((again.len(), &answer["lastEventId"]), (0, &json!(last)));
-    }
-}
-
-/// "Bounded history": 1024, or what the variable says.
-#[test]
-fn the_last_1024_updates_are_kept_or_as_many_as_the_variable_says() {
-    let replayed = |otter: &mut Program, id: u64, session: &Value, since: u64| {
-        let (again, answer) =
-            otter.call(id, "session/resume", &json!({ "sessionId": session, "sinceEventId": since }));
-        let answer = &answer["result"];
-        assert_eq!(answer["replayed"], again.len());
-        (again.len() as u64, answer["lastEventId"].as_u64().unwrap(), answer["truncated"] == true)
-    };
-    let (mut otter, session) = greeted(&SERVE);
-    otter.call(3, "session/message", &message(&session, "stream 1100 10"));
-    let (kept, last, truncated) = replayed(&mut otter, 4, &session, 1);
-    assert_eq!((kept, truncated), (1024, true), "of {last}");
-    assert_eq!(replayed(&mut otter, 5, &session, last - 1024), (1024, last, false));
-    assert_eq!(replayed(&mut otter, 6, &session, last - 1), (1, last, false));
-    let home = Arc::clone(&otter.home);
-    otter.close();
-    let few = |home: &TempDir| {
-        let mut few = command(&link(home, "chimera"), home, &SERVE);
-        few.env("OTTER_ACP_DEFAULT_HISTORY_SIZE", "10");
-        few
-    };
-    let mut otter = Program::run(&home, few(&home));
-    otter.call(1, "initialize", &json!({}));
-    assert_eq!(replayed(&mut otter, 2, &session, 1), (10, last, true));
-    let mut wrong = command(&link(&home, "chimera"), &home, &SERVE);
-    wrong.env("OTTER_ACP_DEFAULT_HISTORY_SIZE", "many").stdin(std::process::Stdio::null());
-    assert_eq!(wrong.output().unwrap().status.code(), Some(2));
-}
-
-/// "Resume after disconnect": over HTTP it is the header.
-#[test]
-fn over_http_a_client_goes_on_after_its_last_event_id() {
-    let arguments = ["otter", "serve", "--http", "--port", "0"];
-    let server = http_server(&home(), "chimera", &arguments, "OTTER_SERVER_TOKEN");
-    let new = Ask::post("/session", "{}").token(TOKEN).send(&server);
-    assert_eq!(new.status, 201, "{}", new.error());
-    let session = new.json()["session_id"].as_str().unwrap().to_owned();
-    let sent =
-        Ask::post(&format!("/session/{session}/message"), r#"{"text":"list"}"#).token(TOKEN).send(&server);
-    assert_eq!(sent.status, 202);
-    let events = |since: Option<u64>| {
-        let mut ask = Ask::get(&format!("/session/{session}/events")).token(TOKEN);
-        if let Some(since) = since {
-            ask = ask.header("last-event-id", &since.to_string());
-        }
-        let (send, heard) = sync_channel(1 << 10);
-        assert_eq!(follow(server.address(), &ask, move |event| drop(send.send(event))).0, 200);
-        let mut seen = Vec::new();
-        loop {
-            let event = heard.recv_timeout(DEADLINE).unwrap();
-            let ended = event.name.as_deref() == Some("result");
-            seen.push((event.id.unwrap().parse::<u64>().unwrap(), event.name.unwrap(), event.data));
-            if ended {
-                return seen;
-            }
-        }
-    };
-    let all = events(None);
-    assert_eq!(all[0].0, 1);
-    assert_eq!(events(Some(2)), all[2..]);
-}
-
-/// "Transport security": a flag of the HTTP server, which takes a certificate and its key or nothing.
-#[test]
-fn tls_is_an_option_of_the_http_server() {
-    let home = home();
-    let half = ended(&home, "chimera", &["otter", "serve", "--http", "--port", "0", "--tls-cert", "a.pem"]);
-    assert_eq!(half.code, 2, "{}", half.err);
-    assert!(half.err.contains("--tls-key"), "{}", half.err);
-    let stdio =
-        ended(&home, "chimera", &["otter", "serve", "--acp", "--tls-cert", "a.pem", "--tls-key", "b.pem"]);
-    assert_eq!(stdio.code, 2, "there is nothing to protect on standard input: {}", stdio.err);
+fn malformed_json_is_answered_and_the_stream_stays_alive() {
+    let mut otter = Program::start(&["serve", "--acp", "--dialect", "otter"]);
+    otter.line("{not json");
+    let (_, answer) = otter.until_answer(&Value::Null);
+    assert_eq!(answer["error"]["code"], -32700, "{answer}");
+    let (_, answer) = otter.call(1, "initialize", &json!({}));
+    assert_eq!(answer["result"]["protocolVersion"], "0.1", "{answer}");
+    let (code, log) = otter.close();
+    assert_eq!(code, Some(0), "{log}");
 }

@@ -7,11 +7,14 @@ use agent_client_protocol_schema::v1 as schema;
 use engine::{Content, Link, MODE, MODEL, Opaque, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, ext, servers};
 use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
+use crate::json::{self, JsonError};
 use crate::rpc::RpcId;
+use crate::siblings;
 
 /// Where the durable-transport draft puts a client's position.
 const CURSOR_KEY: &str = "acp/cursor";
@@ -62,7 +65,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             Ok(Call::Delete { id: session_id(&request.session_id)? })
         }
         "session/prompt" => prompt(params),
-        "session/message" => message(params),
+        "session/message" => siblings::message(params),
         "session/set_mode" => {
             let request: schema::SetSessionModeRequest = read(params)?;
             let id = session_id(&request.session_id)?;
@@ -73,8 +76,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
                 answer: ChangeAnswer::Nothing,
             })
         }
-        "session/set_config_option" => set_config_option(params),
-        "session/configure" => configure(params),
+        "session/set_config_option" | "session/configure" => set_config_option(params),
         "session/set_model" => set_model(params),
         // Older clients send it as a request.
         "session/cancel" => cancel(params),
@@ -98,7 +100,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
                 request_id: &'a RawValue,
             }
             let text = params.map_or("null", RawValue::get);
-            let params: Params<'_> = serde_json::from_str(text).map_err(bad_params)?;
+            let params: Params<'_> = json::read(text, "the parameters").map_err(bad_params)?;
             let unknown = || Fault::InvalidParams("requestId must be an integer, a string or null".into());
             RpcId::from_json(params.request_id.get())
                 .map(|request| Call::CancelRequest { request })
@@ -169,38 +171,25 @@ fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
     Ok(Call::Initialize(Hello { name, version }))
 }
 
+/// The value is a name or a switch; `session/configure` is zeph's name for the same, and has the other spelling.
 fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
-    let request: schema::SetSessionConfigOptionRequest = read(params)?;
-    let value: Arc<str> = match request.value {
-        schema::SessionConfigOptionValue::ValueId { value } => value.0,
-        schema::SessionConfigOptionValue::Boolean { value } => value.to_string().into(),
-        _ => return Err(Fault::InvalidParams("value must be one of the option's values".into())),
-    };
-    let id = session_id(&request.session_id)?;
-    Ok(Call::Change { id, setting: request.config_id.0, value, answer: ChangeAnswer::AllSettings })
-}
-
-/// The name that zeph gives to `session/set_config_option`, in either spelling of its parameters.
-fn configure(params: Option<&RawValue>) -> Result<Call, Fault> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum ConfigValue {
-        Text(Arc<str>),
-        Switch(bool),
-    }
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "sessionId", alias = "session_id")]
         session_id: schema::SessionId,
         #[serde(rename = "configId", alias = "config_id")]
         config_id: Arc<str>,
-        value: ConfigValue,
+        value: Value,
     }
     let params: Params = read(params)?;
     let id = session_id(&params.session_id)?;
-    let value = match params.value {
-        ConfigValue::Text(text) => text,
-        ConfigValue::Switch(on) => on.to_string().into(),
+    let value: Arc<str> = match params.value {
+        Value::String(text) => text.into(),
+        Value::Bool(on) => on.to_string().into(),
+        other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            let came = json::kind(&other);
+            return Err(Fault::InvalidParams(format!("`value` must be a string, true or false, not {came}")));
+        }
     };
     Ok(Call::Change { id, setting: params.config_id, value, answer: ChangeAnswer::AllSettings })
 }
@@ -234,9 +223,10 @@ pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
     Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
 }
 
-/// The blocks of a prompt, for the dialects that took their form over.
-pub(crate) fn blocks(value: serde_json::Value) -> Result<Vec<Content>, Fault> {
-    let blocks: Vec<schema::ContentBlock> = serde_json::from_value(value).map_err(bad_params)?;
+/// The blocks of a prompt, which is the field of this name, for the dialects that took their form over.
+pub(crate) fn blocks(value: Value, field: &str) -> Result<Vec<Content>, Fault> {
+    let blocks: Vec<schema::ContentBlock> =
+        json::read_value(value, field, "the parameters").map_err(bad_params)?;
     let content: Vec<_> = blocks.into_iter().filter_map(block).collect();
     check_text(&content)?;
     Ok(content)
@@ -250,21 +240,6 @@ pub(crate) fn check_text(content: &[Content]) -> Result<(), Fault> {
         )));
     }
     Ok(())
-}
-
-/// The older dialects' prompt: one text, under either name.
-fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params {
-        session_id: String,
-        #[serde(alias = "text")]
-        message: String,
-    }
-    let params: Params = read(params)?;
-    let content = vec![Content::text(params.message)];
-    check_text(&content)?;
-    Ok(Call::Message { id: session_id(&schema::SessionId::new(params.session_id))?, content })
 }
 
 fn text_bytes(content: &Content) -> usize {
@@ -325,13 +300,13 @@ pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, Fault> {
 
 pub(super) fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Fault> {
     let params = params.ok_or_else(|| Fault::InvalidParams("params are missing".into()))?;
-    serde_json::from_str(params.get()).map_err(bad_params)
+    json::read(params.get(), "the parameters").map_err(bad_params)
 }
 
 fn read_or_default<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, Fault> {
     if params.is_some() { read(params) } else { Ok(T::default()) }
 }
 
-pub(super) fn bad_params(error: serde_json::Error) -> Fault {
+pub(super) fn bad_params(error: JsonError) -> Fault {
     Fault::InvalidParams(format!("invalid params: {error}"))
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::decode::{bad_params, read as read_params};
 use super::ext::parse_id;
 use crate::call::{Call, Fault};
+use crate::json;
 
 /// Each is a process or a connection.
 const SERVERS_MAX: usize = 32;
@@ -59,7 +60,7 @@ struct MaybeSession {
 
 pub(super) fn session(params: Option<&RawValue>) -> Result<Option<SessionId>, Fault> {
     let Some(params) = params.filter(|params| params.get() != "null") else { return Ok(None) };
-    let named: MaybeSession = serde_json::from_str(params.get()).map_err(bad_params)?;
+    let named: MaybeSession = json::read(params.get(), "the parameters").map_err(bad_params)?;
     named.session_id.as_deref().map(parse_id).transpose()
 }
 
@@ -90,7 +91,7 @@ pub(super) fn add(params: Option<&RawValue>) -> Result<Call, Fault> {
         };
         fields.insert(pairs.into(), listed.into());
     }
-    let named = serde_json::from_value(Value::Object(fields)).map_err(bad_params)?;
+    let named = json::read_value(Value::Object(fields), "", "the server").map_err(bad_params)?;
     Ok(Call::AddServer { id, server: server(named)? })
 }
 

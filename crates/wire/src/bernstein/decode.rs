@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{AUTO, FRAME_BYTES_MAX, MANUAL, NOTIFICATIONS, REQUESTS, VERSION, ask_of};
 use crate::acp;
 use crate::call::{Call, ChangeAnswer, Fault, Hello};
+use crate::json;
 
 /// Characters of an unknown name that an error repeats.
 const NAME_CHARS_MAX: usize = 80;
@@ -87,8 +88,8 @@ fn content(said: Value) -> Result<Vec<Content>, Fault> {
     let content = match said {
         Value::String(text) if text.trim().is_empty() => Vec::new(),
         Value::String(text) => vec![Content::text(text)],
-        Value::Object(_) => acp::blocks(Value::Array(vec![said]))?,
-        Value::Array(_) => acp::blocks(said)?,
+        Value::Object(_) => acp::blocks(Value::Array(vec![said]), "prompt")?,
+        Value::Array(_) => acp::blocks(said, "prompt")?,
         Value::Null | Value::Bool(_) | Value::Number(_) => {
             return Err(Fault::InvalidParams("prompt must be a text, or an array of content blocks".into()));
         }
@@ -170,7 +171,7 @@ fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Fault> {
     if !text.starts_with('{') {
         return Err(Fault::InvalidParams("params must be an object".into()));
     }
-    serde_json::from_str(text).map_err(|error| Fault::InvalidParams(error.to_string()))
+    json::read(text, "the parameters").map_err(|error| Fault::InvalidParams(error.to_string()))
 }
 
 fn short(name: &str) -> String {

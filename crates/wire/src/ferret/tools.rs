@@ -2,7 +2,9 @@
 
 use crate::siblings::{ToolName, ToolNames};
 
-pub(crate) const TOOLS: ToolNames = ToolNames(&[
+pub(crate) const TOOLS: ToolNames = ToolNames { tools: FERRET_TOOLS, own: &[] };
+
+const FERRET_TOOLS: &[ToolName] = &[
     ToolName { ours: "shell", theirs: "Bash", arguments: &[("timeout_seconds", "timeout")] },
     ToolName { ours: "read", theirs: "Read", arguments: &[] },
     ToolName { ours: "write", theirs: "Write", arguments: &[("text", "content")] },
@@ -13,4 +15,4 @@ pub(crate) const TOOLS: ToolNames = ToolNames(&[
     ToolName { ours: "fetch", theirs: "WebFetch", arguments: &[] },
     ToolName { ours: "task", theirs: "Task", arguments: &[("agent", "subagent_type")] },
     ToolName { ours: "skill", theirs: "Skill", arguments: &[("name", "skill")] },
-]);
+];

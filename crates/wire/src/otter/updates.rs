@@ -17,9 +17,7 @@ use crate::acp::{risk_name, write_notification};
 use crate::dialect::{Counted, Piece, Stand, UpdateStart};
 use crate::money;
 use crate::siblings;
-
-/// What is kept of a turn's text, for the chunk that tells it again.
-const OUTPUT_BYTES_MAX: usize = 256 << 10;
+use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
 
 /// How many updates the dialect shows of an event.
 pub fn updates_of(event: &Event) -> u64 {
@@ -66,31 +64,13 @@ pub struct Updates {
     session: SessionId,
     counted: Counted,
     since: u64,
+    /// What the agent said in the turn that runs.
     said: TurnText,
-}
-
-/// What the agent said in the turn that runs.
-#[derive(Default)]
-struct TurnText {
-    text: String,
-    /// It said more than is kept.
-    cut: bool,
-}
-
-impl TurnText {
-    fn say(&mut self, text: &str) {
-        let room = OUTPUT_BYTES_MAX.saturating_sub(self.text.len());
-        let kept = text.floor_char_boundary(room.min(text.len()));
-        self.text.push_str(&text[..kept]);
-        self.cut |= kept < text.len();
-    }
 }
 
 impl Updates {
     pub fn new(session: &SessionId, start: UpdateStart) -> Self {
-        let mut said = TurnText::default();
-        said.say(&start.said);
-        Self { session: session.clone(), counted: start.counted, since: start.since, said }
+        Self { session: session.clone(), counted: start.counted, since: start.since, said: start.said }
     }
 
     /// The number of the last update.
@@ -146,11 +126,8 @@ impl Updates {
         let of_running = running.is_some() && event.turn == running;
         if let Body::TurnStarted = &event.body {
             self.said = TurnText::default();
-        } else if let Body::Text { text, .. } = &event.body
-            && of_running
-            && event.origin.task().is_none()
-        {
-            self.said.say(text);
+        } else if of_running && let Body::Text { .. } = &event.body {
+            self.said.take(event, TOLD_AGAIN_BYTES_MAX);
         } else if let Body::TurnEnded { stop, .. } = &event.body {
             let said = if of_running { std::mem::take(&mut self.said) } else { TurnText::default() };
             return (*stop == Stop::Cancelled).then(|| {

@@ -11,6 +11,7 @@ use crate::outcome::stop_word;
 use crate::record::word::Word;
 use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
+use crate::turn_text::TOLD_AGAIN_BYTES_MAX;
 
 /// An event of the log in its session.
 struct Told<'a> {
@@ -116,8 +117,8 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
 
 fn loop_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str>, sink: &mut Sink<'_>) {
     let turn = ended.unwrap_or_else(|| Turn::new(engine::TurnId(told.number())));
-    if !turn.output.is_empty() {
-        sink.put("loop_event", |_| told.loop_event("assistant", json!({ "text": turn.output })));
+    if !turn.said.text.is_empty() {
+        sink.put("loop_event", |_| told.loop_event("assistant", json!({ "text": turn.said.text })));
     }
     if let Some(reason) = failure(stop, error) {
         sink.put(
@@ -231,9 +232,9 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         return None;
     }
     match &event.body {
-        Body::Text { text, .. } => {
+        Body::Text { .. } => {
             turn.in_step = true;
-            turn.say(text);
+            turn.said.take(event, TOLD_AGAIN_BYTES_MAX);
         }
         Body::Thought { .. } => turn.in_step = true,
         Body::Usage(usage) => {
@@ -274,8 +275,8 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
 fn result(told: &Told<'_>, turn: &Turn, stop: Stop) -> Value {
     let result = json!({
         "message_id": told.message(),
-        "output": turn.output,
-        "output_truncated": turn.cut,
+        "output": turn.said.text,
+        "output_truncated": turn.said.cut,
         "steps": turn.steps,
         "cost": turn.totals.known_usd(),
         "tokens": tokens(&turn.totals),

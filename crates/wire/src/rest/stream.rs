@@ -16,9 +16,7 @@ use engine::{Body, Event, POSITIONS_RESERVED, Seq, SessionId, Stop, Totals, Turn
 use serde_json::{Value, json};
 
 use super::forms;
-
-/// A turn's whole text is told again at its end. Every reader keeps it until then, so it is bounded.
-const OUTPUT_BYTES_MAX: usize = 256 << 10;
+use crate::turn_text::TurnText;
 
 /// More frames than this no event becomes.
 pub const FRAMES_PER_EVENT_MAX: u64 = 4;
@@ -46,9 +44,7 @@ pub struct Stream {
 /// What is remembered of the running turn.
 pub(super) struct Turn {
     pub id: TurnId,
-    pub output: String,
-    /// More was said than is kept.
-    pub cut: bool,
+    pub said: TurnText,
     /// Model calls.
     pub steps: u64,
     pub totals: Totals,
@@ -58,14 +54,7 @@ pub(super) struct Turn {
 
 impl Turn {
     pub fn new(id: TurnId) -> Self {
-        Self { id, output: String::new(), cut: false, steps: 0, totals: Totals::default(), in_step: false }
-    }
-
-    pub fn say(&mut self, text: &str) {
-        let room = OUTPUT_BYTES_MAX.saturating_sub(self.output.len());
-        let kept = text.floor_char_boundary(room.min(text.len()));
-        self.output.push_str(&text[..kept]);
-        self.cut |= kept < text.len();
+        Self { id, said: TurnText::default(), steps: 0, totals: Totals::default(), in_step: false }
     }
 
     pub fn count(&mut self, usage: &Usage) {
@@ -141,20 +130,6 @@ impl Stream {
     pub fn end(&self, success: Option<bool>, out: &mut Vec<u8>) {
         let data = json!({ "session_id": self.session.as_str(), "success": success });
         out.extend_from_slice(format!("event: end\ndata: {data}\n\n").as_bytes());
-    }
-
-    /// Says that the client named a frame that this log never had. Nothing is told again, and the client
-    /// cannot know from its number what it has missed.
-    pub fn truncated(&self, since: u64, out: &mut Vec<u8>) {
-        let data = json!({
-            "session_id": self.session.as_str(),
-            "truncated": true,
-            "requested_event_id": since,
-            "last_event_id": self.told,
-            "message": "the last event id is above the newest event of this session, so nothing was told again; \
-                        begin without Last-Event-ID for everything",
-        });
-        out.extend_from_slice(format!("event: truncated\ndata: {data}\n\n").as_bytes());
     }
 
     /// Says that something is wrong with the session itself.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use engine::{Answer, Content, MODE, MODEL, SessionId};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::acp;
 use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
+use crate::json;
 
 /// A client's name stands in the log with everything it does.
 const NAME_CHARS_MAX: usize = 128;
@@ -60,12 +62,12 @@ pub(crate) fn hello(params: Option<&RawValue>) -> Result<Hello, Fault> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "protocolVersion", alias = "protocol_version", default)]
-        version: serde_json::Value,
+        version: Value,
         #[serde(rename = "clientInfo", alias = "client_info", default)]
-        client: serde_json::Value,
+        client: Value,
     }
     let params: Params = read(params)?;
-    let name = params.client.get("name").and_then(serde_json::Value::as_str).unwrap_or(Hello::UNNAMED);
+    let name = params.client.get("name").and_then(Value::as_str).unwrap_or(Hello::UNNAMED);
     let name: String = name.chars().filter(|c| !engine::is_hidden(*c)).take(NAME_CHARS_MAX).collect();
     Ok(Hello { name: name.into(), version: params.version.as_u64() })
 }
@@ -120,7 +122,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Resu
     if text.starts_with('[') {
         return Err(Fault::InvalidParams("the parameters must be an object".into()));
     }
-    serde_json::from_str(text)
+    json::read(text, "the parameters")
         .map_err(|error| Fault::InvalidParams(format!("the parameters are wrong: {error}")))
 }
 
@@ -153,16 +155,27 @@ struct ModelParams {
 struct MessageParams {
     #[serde(rename = "sessionId", alias = "session_id")]
     session_id: String,
-    #[serde(alias = "text")]
-    message: String,
+    /// A text, or the official protocol's content blocks.
+    #[serde(alias = "text", alias = "content", alias = "prompt")]
+    message: Value,
 }
 
-fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// A prompt that is answered with what was said to it.
+pub(crate) fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
     let params: MessageParams = read(params)?;
-    if params.message.trim().is_empty() {
+    let content = match params.message {
+        Value::String(text) => vec![Content::text(text)],
+        blocks @ Value::Array(_) => acp::blocks(blocks, "message")?,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+            let came = json::kind(&other);
+            let text = format!("`message` must be a string or a list of content blocks, not {came}");
+            return Err(Fault::InvalidParams(text));
+        }
+    };
+    let is_blank = |block: &Content| matches!(block, Content::Text(text) if text.trim().is_empty());
+    if content.iter().all(is_blank) {
         return Err(Fault::InvalidParams("the message is empty: send some text as message".into()));
     }
-    let content = vec![Content::text(params.message)];
     acp::check_text(&content)?;
     Ok(Call::Message { id: session_id(&params.session_id)?, content })
 }

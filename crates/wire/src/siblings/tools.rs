@@ -10,7 +10,11 @@ use serde_json::{Map, Value};
 use super::shape::opaque;
 
 /// The tools that a dialect calls otherwise.
-pub(crate) struct ToolNames(pub(crate) &'static [ToolName]);
+pub(crate) struct ToolNames {
+    pub(crate) tools: &'static [ToolName],
+    /// Those that it calls otherwise than the dialect whose table it shares: they are looked at first.
+    pub(crate) own: &'static [ToolName],
+}
 
 pub(crate) struct ToolName {
     pub(crate) ours: &'static str,
@@ -20,7 +24,9 @@ pub(crate) struct ToolName {
 }
 
 /// What chimera's programs call them: on the REST surface, and in the folders where they keep sessions.
-pub(crate) const CHIMERA: ToolNames = ToolNames(&[
+pub(crate) const CHIMERA: ToolNames = ToolNames { tools: CHIMERA_TOOLS, own: &[] };
+
+pub(crate) const CHIMERA_TOOLS: &[ToolName] = &[
     ToolName { ours: "shell", theirs: "bash", arguments: &[("timeout_seconds", "timeout")] },
     ToolName { ours: "read", theirs: "read_file", arguments: &[] },
     ToolName { ours: "write", theirs: "write_file", arguments: &[("text", "content")] },
@@ -34,7 +40,7 @@ pub(crate) const CHIMERA: ToolNames = ToolNames(&[
     ToolName { ours: "fetch", theirs: "web_fetch", arguments: &[] },
     ToolName { ours: "task", theirs: "Task", arguments: &[("agent", "subagent_type")] },
     ToolName { ours: "skill", theirs: "skill", arguments: &[("name", "skill")] },
-]);
+];
 
 impl ToolNames {
     /// The dialect's name of a tool of ours.
@@ -55,7 +61,7 @@ impl ToolNames {
 
     /// Our name of a tool, and what it was given in our words.
     pub(crate) fn ours<'a>(&self, theirs: &'a str, input: Value) -> (&'a str, Value) {
-        match self.0.iter().find(|tool| tool.theirs == theirs) {
+        match self.own.iter().chain(self.tools).find(|tool| tool.theirs == theirs) {
             Some(tool) => {
                 let own =
                     |name: &str| tool.arguments.iter().find(|(_, other)| *other == name).map(|pair| pair.0);
@@ -66,7 +72,7 @@ impl ToolNames {
     }
 
     fn of_ours(&self, ours: &str) -> Option<&'static ToolName> {
-        self.0.iter().find(|tool| tool.ours == ours)
+        self.own.iter().chain(self.tools).find(|tool| tool.ours == ours)
     }
 }
 
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn no_name_is_given_twice() {
-        for ToolNames(tools) in [&ferret::TOOLS, &otter::TOOLS, &CHIMERA] {
+        for tools in [ferret::TOOLS.tools, CHIMERA_TOOLS, otter::TOOLS.own] {
             for (at, tool) in tools.iter().enumerate() {
                 let rest = &tools[at + 1..];
                 assert!(

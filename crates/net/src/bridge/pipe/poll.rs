@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use wire::json;
 use wire::tunnel::FRAME_BYTES_MAX;
 
 use super::{Ends, Outgoing};
@@ -94,7 +95,7 @@ async fn frame(out: &mut mpsc::Receiver<Outgoing>) -> Option<Vec<u8>> {
 /// Says how many frames there were; nothing, if nobody listens.
 async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<Option<usize>, Trouble> {
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "the answer was read under a limit");
-    let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(Trouble::malformed)?;
+    let frames: Vec<&RawValue> = json::read_bytes(body, "the answer").map_err(Trouble::malformed)?;
     let count = frames.len();
     for frame in frames {
         if incoming.send(frame.get().as_bytes().to_vec()).await.is_err() {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
-use wire::{Dialect, Fault, Frame, Message, RpcId, Spoken};
+use wire::{Dialect, Fault, Frame, Message, RpcId, Spoken, json};
 
 use super::outbox::Outbox;
 use super::streams::locked;
@@ -279,8 +279,8 @@ struct Messages {
 fn messages(body: &[u8]) -> Result<Messages, (RpcId, Fault)> {
     let batch = body.trim_ascii_start().starts_with(b"[");
     let lines: Vec<Vec<u8>> = if batch {
-        let parts: Vec<&RawValue> = serde_json::from_slice(body)
-            .map_err(|error| (RpcId::null(), Fault::Parse(format!("not valid JSON: {error}"))))?;
+        let parts: Vec<&RawValue> = json::read_bytes(body, "the body")
+            .map_err(|error| (RpcId::null(), Fault::Parse(error.to_string())))?;
         parts.into_iter().map(|part| part.get().as_bytes().to_vec()).collect()
     } else {
         vec![body.to_vec()]

@@ -109,7 +109,7 @@ async fn events(
     usual: Form,
 ) -> Result<Response, Refusal> {
     let form = form(words, usual)?;
-    let (since, named) = since(&request.headers, words)?;
+    let since = since(&request.headers, words)?;
     let Ok(place) = Arc::clone(&streams.places).try_acquire_owned() else {
         let message = "as many streams are open as may be; close one, or try again later";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message));
@@ -129,7 +129,6 @@ async fn events(
         handle,
         form,
         since,
-        named,
         // The written contract of this form ends a stream with the turn; whoever wants more says so.
         until_idle: form == Form::Delta && !words.flag("follow"),
         outlet: Outlet { sender, peer, leave },
@@ -142,18 +141,17 @@ async fn events(
     Ok(answer(receiver, plain))
 }
 
-/// After which frame the client wants to go on, and whether it named one: nothing it could mean is "from
-/// the beginning".
-fn since(headers: &HeaderMap, words: &Words) -> Result<(u64, bool), Refusal> {
+/// After which frame the client wants to go on: nothing it could mean is "from the beginning".
+fn since(headers: &HeaderMap, words: &Words) -> Result<u64, Refusal> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::trim);
     let last = last.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
     if let Some(digits) = last {
         // More digits than a number has are beyond the last frame all the same.
-        return Ok((digits.parse().unwrap_or(u64::MAX), true));
+        return Ok(digits.parse().unwrap_or(u64::MAX));
     }
     match words.get("from") {
-        None | Some("start") => Ok((0, false)),
-        Some("live") => Ok((u64::MAX, false)),
+        None | Some("start") => Ok(0),
+        Some("live") => Ok(u64::MAX),
         Some(_) => Err(bad_query("from is live or start")),
     }
 }

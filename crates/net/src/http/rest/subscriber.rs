@@ -35,8 +35,6 @@ pub(super) struct SubscriberParts {
     pub form: Form,
     /// The last frame that the client has.
     pub since: u64,
-    /// The client named that frame itself.
-    pub named: bool,
     /// Ends when a turn was told to its end and nothing else is to be done.
     pub until_idle: bool,
     pub outlet: Outlet,
@@ -72,8 +70,6 @@ pub(super) struct Subscriber {
     openings: watch::Receiver<u64>,
     stream: Stream,
     since: u64,
-    /// Whether there is such a frame is not known yet.
-    unchecked: bool,
     /// What was forgotten up to here is not told again.
     forgotten: Seq,
     /// What stands up to here was there when the client came: `since` is about that.
@@ -87,7 +83,7 @@ pub(super) struct Subscriber {
 
 impl Subscriber {
     pub fn new(parts: SubscriberParts) -> Self {
-        let SubscriberParts { reach, streams, handle, form, since, named, until_idle, outlet } = parts;
+        let SubscriberParts { reach, streams, handle, form, since, until_idle, outlet } = parts;
         let forgotten = handle.snapshot().replay_from;
         let mark = streams.marks().before(handle.id(), form, since, forgotten);
         let reader = handle.read(mark.after);
@@ -106,7 +102,6 @@ impl Subscriber {
             stream: Stream::new(handle.id(), form, mark.told).after(mark.after),
             handle,
             since,
-            unchecked: named,
             forgotten,
             known,
             until_idle,
@@ -142,18 +137,7 @@ impl Subscriber {
         }
     }
 
-    /// Called when everything that was there when the client came is counted. A client that names a frame
-    /// beyond it must not take what is new for what it has missed.
-    fn check_since(&mut self) {
-        if std::mem::take(&mut self.unchecked) && self.since > self.stream.told() {
-            self.stream.truncated(self.since, &mut self.piece);
-        }
-    }
-
     fn tell(&mut self, event: &engine::Event) {
-        if event.seq > self.known {
-            self.check_since();
-        }
         let since = if event.seq <= self.forgotten {
             u64::MAX
         } else if event.seq <= self.known {
@@ -169,7 +153,6 @@ impl Subscriber {
     }
 
     async fn up_to_date(&mut self) -> Result<(), Over> {
-        self.check_since();
         self.flush().await?;
         let snapshot = self.handle.snapshot();
         // A client that comes back for the last frame alone has seen the end before it.
@@ -202,7 +185,6 @@ impl Subscriber {
     /// The log is closed. The session may only have left memory: then the stream waits for its return
     /// and goes on. To watch is not to use it, so it is not brought back for this.
     async fn away(&mut self, trouble: Option<&str>) -> Result<(), Over> {
-        self.check_since();
         if let Some(trouble) = trouble {
             self.stream.trouble(trouble, &mut self.piece);
         }

@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::json;
+
 /// What an agent asks for, and in which of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostWish {
@@ -89,7 +91,7 @@ fn wish(session: &schema::SessionId, call: HostCall) -> HostWish {
 
 fn read<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Unserved> {
     let params = params.map_or("{}", RawValue::get);
-    serde_json::from_str(params).map_err(|error| Unserved::Invalid(format!("{method}: {error}")))
+    json::read(params, "the parameters").map_err(|error| Unserved::Invalid(format!("{method}: {error}")))
 }
 
 /// What is answered to a wish that was fulfilled.

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Asked, digits};
 use crate::acp::host_wish;
+use crate::json;
 use crate::record;
 use crate::rpc::{Message, parse};
 use crate::upstream::{Heard, Hearing, PROMPT, greeted, opened};
@@ -204,7 +205,7 @@ fn addressed(params: Option<&RawValue>) -> Option<(String, &RawValue)> {
 
 /// Whether the types of the protocol's authors can read it.
 fn valid<T: DeserializeOwned>(raw: &RawValue) -> Result<(), String> {
-    serde_json::from_str::<T>(raw.get()).map(drop).map_err(|error| error.to_string())
+    json::read::<T>(raw.get(), "it").map(drop).map_err(|error| error.to_string())
 }
 
 fn event(body: Body) -> Sensed {

@@ -134,13 +134,13 @@ fn every_frame_is_judged_and_kept() {
         expect![[r#"
             1 greeted
             2 opened, offered
-            3  ! not valid JSON: expected value at line 1 column 1
+            3  ! not valid JSON: expected value, at position 1
             4 text
             5 tool_started
             6 asked
             7 tool_ended
             8  ! it is too long
-            9 foreign ! unknown variant `dance`, expected one of `user_message_chunk`, `agent_message_chunk`, `agent_thought_chunk`, `tool_call`, `tool_call_update`, `plan`, `available_commands_update`, `current_mode_update`…
+            9 foreign ! `update.sessionUpdate` must be one of user_message_chunk, agent_message_chunk, agent_thought_chunk, tool_call, tool_call_update, plan, available_commands_update, current_mode_update, config_option_upd…
             10 text
             11 turn_ended
             12  ! it answers no request that waits
