@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     Abilities, Backend, BackendSession, Body, BoxFuture, Category, Choice, MODEL, NoticeLevel, Offer, Review,
-    SessionContext, SessionId, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers,
-    TurnContext, TurnError, TurnInput, approval_spec,
+    Seq, SessionContext, SessionId, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo,
+    ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
 };
 use sandbox::Fence;
 use tokio::sync::Semaphore;
@@ -62,8 +62,10 @@ pub struct AgentConfig {
     pub audit: Option<ReadAudit>,
 }
 
-/// The last rows that the audit has about a session, oldest first, a line each. Touches the disk.
-pub type ReadAudit = fn(&SessionId, usize) -> Result<Vec<String>, String>;
+/// The last rows that the audit has about a session, oldest first, a line each, when those about its log up to the
+/// position are written.
+pub type ReadAudit =
+    Arc<dyn Fn(SessionId, Seq, usize) -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
 
 /// How far the tools of every session reach, fixed when the process starts.
 #[derive(Debug, Clone, Default)]

@@ -28,9 +28,7 @@ use self::grants::Grants;
 use crate::authority::{Forbidden, Standing};
 use crate::backend::Said;
 use crate::content::{Content, Opaque};
-use crate::event::{
-    AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage,
-};
+use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleHit, RuleScope};
 use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
@@ -109,6 +107,12 @@ pub enum Input {
         id: Arc<str>,
         value: Arc<str>,
     },
+    /// The approval was chosen: what it does not ask need not wait any longer. `hits` is what the rules say now of
+    /// the wishes that wait.
+    ApprovalChosen {
+        by: Sender,
+        hits: BTreeMap<AskId, RuleHit>,
+    },
     Rename {
         by: Sender,
         title: Arc<str>,
@@ -141,6 +145,18 @@ pub enum Input {
         /// What people are told.
         notice: Arc<str>,
     },
+}
+
+impl Input {
+    /// Who chooses the approval with this.
+    pub(crate) fn chooses_approval(&self) -> Option<&Sender> {
+        if let Self::Change { by, id, .. } = self
+            && *full_id(Arc::clone(id)) == *APPROVAL
+        {
+            return Some(by);
+        }
+        None
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -382,14 +398,7 @@ struct Queued {
 #[derive(Clone)]
 struct OpenAsk {
     turn: Option<TurnId>,
-    call: Option<CallId>,
-    tool: Arc<str>,
-    subject: Arc<str>,
-    input: Opaque,
-    question: Option<Arc<Question>>,
-    consent: Option<Arc<str>>,
-    /// What can be answered to the external agent that asks.
-    foreign: Option<Arc<ForeignAsk>>,
+    request: Arc<AskRequest>,
 }
 
 impl Session {
@@ -427,6 +436,7 @@ impl Session {
             Input::Cancel { by, only } => self.cancel(&by, only, &mut effects),
             Input::Answer { by, ask, answer } => self.answer(&by, ask, answer, &mut effects)?,
             Input::Change { by, id, value } => self.change(by.origin(), None, id, value, &mut effects)?,
+            Input::ApprovalChosen { by, hits } => self.allow_unasked(&by, &hits, &mut effects),
             Input::Rename { by, title } => {
                 self.record(by.origin(), None, Body::Title { title }, &mut effects)
             }

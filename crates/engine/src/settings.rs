@@ -132,11 +132,10 @@ pub fn full_name(id: &str, value: Arc<str>) -> Arc<str> {
     let folded = value.to_lowercase().replace('_', "-");
     match folded.as_str() {
         "readonly" | "read-only" => "read-only".into(),
-        "manual" | "ask" | "default" | "suggest" => "suggest".into(),
+        "manual" | "ask" | "default" | "false" | "suggest" => "suggest".into(),
         "auto-edit" | "accept-edits" | "acceptedits" | "auto" => "auto".into(),
-        "yolo" | "full-auto" | "bypass-permissions" | "bypasspermissions" | "danger-full-access" | "full" => {
-            "full".into()
-        }
+        "yolo" | "full-auto" | "bypass-permissions" | "bypasspermissions" | "danger-full-access" | "true"
+        | "full" => "full".into(),
         "strict" => "strict".into(),
         _ => value,
     }

@@ -31,7 +31,7 @@ use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::review::without_secrets;
 use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
-use crate::session::{Effect, Input, Refusal, Session, TurnReport};
+use crate::session::{Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
 use crate::title::plain_title;
@@ -277,9 +277,24 @@ impl Task {
         } else {
             input
         };
+        let chooser = input.chooses_approval().cloned();
         let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
         let turn = self.carry_out(effects, None);
+        if let Some(by) = chooser {
+            self.allow_unasked(by);
+        }
         Ok(Accepted { turn, seq: self.last_seq })
+    }
+
+    /// What waits is judged again, by the rules as they are now and the approval that was just chosen.
+    fn allow_unasked(&mut self, by: Sender) {
+        let waiting = self.session.open_wishes();
+        let hits = waiting.filter_map(|(ask, wish)| Some((ask, self.rule_for(wish)?))).collect();
+        let chosen = Input::ApprovalChosen { by, hits };
+        match self.session.apply(self.clock.now(), chosen) {
+            Ok(effects) => drop(self.carry_out(effects, None)),
+            Err(refusal) => tracing::error!(session = %self.id, %refusal, "a chosen approval was refused"),
+        }
     }
 
     fn take_reports(&mut self) {

@@ -127,6 +127,19 @@ impl Debts {
         self.lock().asks.remove(request)
     }
 
+    /// The same for a client that answers by a method of its own, which names the question and not our request.
+    pub(crate) fn answers(&self, session: &SessionId, ask: AskId) -> Option<(RpcId, Owed)> {
+        let asks = &mut self.lock().asks;
+        let its = |owed: &Owed| owed.ask == ask && owed.session.id() == session;
+        let request = asks.iter().find(|(_, owed)| its(owed)).map(|(request, _)| request.clone())?;
+        asks.remove(&request).map(|owed| (request, owed))
+    }
+
+    /// Its answer was refused: the question is still open.
+    pub(crate) fn still_owed(&self, (request, owed): (RpcId, Owed)) {
+        self.lock().asks.insert(request, owed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -357,6 +357,8 @@ impl Handlers {
         );
         let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
+        // Before it is written: who answers is not told that the question is settled.
+        let owed = self.debts.answers(session, ask);
         match handle.send(input).await {
             Ok(accepted) => {
                 let outcome = outcome(true);
@@ -365,7 +367,10 @@ impl Handlers {
                 self.write(Command::AnswerAfter { session, seq: accepted.seq, id, outcome }).await
             }
             Err(SendError::Refused(Refusal::UnknownAsk(_))) => Ok(Some(outcome(false))),
-            Err(error) => Err(refused(&handle, error)),
+            Err(error) => {
+                owed.into_iter().for_each(|owed| self.debts.still_owed(owed));
+                Err(refused(&handle, error))
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::cli::{AuditArchiveOptions, AuditCommand};
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
-pub use show::of_session;
+pub use show::{StartedAudit, reader};
 
 /// The key is missing, or is none that could be trusted.
 const NO_KEY: u8 = 3;

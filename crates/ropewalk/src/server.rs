@@ -17,6 +17,7 @@ use store::SqliteStore;
 use store::audit::{Audit, AuditError, AuditParts, Key, KeyError, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
+use crate::audit::StartedAudit;
 use crate::eventlog::{self, EventLog};
 use crate::guards::Guards;
 use crate::metrics::Meters;
@@ -28,13 +29,13 @@ use crate::{audit, mcp, paths, secrets, terminal};
 /// first session should not wait for the disk.
 pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
-    Ok(Registry::new(parts(limits, warm, guards, &rules)?))
+    Ok(Registry::new(parts(limits, warm, guards, &rules, &StartedAudit::default())?))
 }
 
 /// A registry that keeps nothing and audits nothing: what happens in it has happened nowhere.
 pub fn passing(limits: Limits, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
-    let parts = parts(limits, false, guards, &rules)?;
+    let parts = parts(limits, false, guards, &rules, &StartedAudit::default())?;
     let store = Arc::new(MemoryStore::default());
     Ok(Registry::new(RegistryParts { store, ephemeral: false, ..parts }))
 }
@@ -65,7 +66,8 @@ fn watched(
     pushes: Option<Arc<dyn Follower>>,
 ) -> Result<Audited, Trouble> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
-    let mut parts = parts(limits, warm, guards, &rules)?;
+    let started = StartedAudit::default();
+    let mut parts = parts(limits, warm, guards, &rules, &started)?;
     if let Some(meters) = meters {
         parts.followers = meters.followers();
         parts.store = meters.metrics.timed(parts.store);
@@ -101,6 +103,7 @@ fn watched(
         sandbox: guards.reach.mode.name().into(),
         retention_days: RETENTION_DAYS,
     });
+    started.get_or_init(|| Arc::downgrade(&audit));
     parts.followers.push(Arc::clone(&audit) as Arc<dyn Follower>);
     let registry = Registry::new(parts);
     audit_changes(&rules, &registry, &audit);
@@ -173,6 +176,7 @@ fn parts(
     warm: bool,
     guards: &Guards,
     rules: &Arc<Rulebook>,
+    started: &StartedAudit,
 ) -> Result<RegistryParts, Trouble> {
     let store: Arc<dyn Store> = if guards.ephemeral {
         Arc::new(MemoryStore::default())
@@ -182,7 +186,7 @@ fn parts(
     };
     let backend: Arc<dyn Backend> = match &guards.outside {
         Some(outside) => outside.backend(),
-        None => Arc::new(own_agent(guards, rules)?),
+        None => Arc::new(own_agent(guards, rules, started)?),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     Ok(RegistryParts {
@@ -197,7 +201,7 @@ fn parts(
     })
 }
 
-fn own_agent(guards: &Guards, rules: &Arc<Rulebook>) -> Result<Agent, Trouble> {
+fn own_agent(guards: &Guards, rules: &Arc<Rulebook>, started: &StartedAudit) -> Result<Agent, Trouble> {
     let mut config = AgentConfig::new(guards.models.sources.clone());
     config.model = guards.models.model.clone();
     config.budget = guards.models.budget.clone();
@@ -213,6 +217,6 @@ fn own_agent(guards: &Guards, rules: &Arc<Rulebook>) -> Result<Agent, Trouble> {
     config.allowed_tools = guards.allowed_tools.clone();
     config.titles_by_model = true;
     config.mcp = mcp::settings(&guards.config);
-    config.audit = (!guards.ephemeral).then_some(audit::of_session);
+    config.audit = (!guards.ephemeral).then(|| audit::reader(Arc::clone(started)));
     Ok(Agent::new(config))
 }

@@ -600,6 +600,16 @@ fn a_record_that_was_removed_is_said_and_told_of_until_it_is_acknowledged() {
     assert_eq!((&known["ok"], known["acknowledged"].as_array().map(Vec::len)), (&json!(true), Some(1)));
 }
 
+/// W8: also those of the turn that asks, which is the first.
+#[test]
+fn a_new_session_shows_the_rows_up_to_now() {
+    let world = World::new();
+    let shown = world.run(&["run", "/audit"]).with(0).out;
+    for row in ["session.created", "acp.prompt"] {
+        assert!(shown.contains(row), "{row}: {shown}");
+    }
+}
+
 /// W8.
 #[test]
 fn a_session_shows_its_owner_what_the_audit_says_of_it() {

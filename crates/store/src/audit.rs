@@ -24,15 +24,17 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use engine::{BoxFuture, Clock, ListQuery, Principal, Settings, Store, Timestamp};
+use engine::{BoxFuture, Clock, ListQuery, Principal, Seq, SessionId, Settings, Store, Timestamp};
 use sha2::{Digest, Sha256};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::chain::Chain;
 pub use self::head::{Head, HeadError};
@@ -46,6 +48,9 @@ use self::writer::{Job, Writer};
 pub const RETENTION_DAYS: u32 = 90;
 /// Jobs that may wait for the thread. Past that, followers wait, and the logs hold what they will read.
 const QUEUE_MAX: usize = 256;
+
+/// How long a reader waits for rows that are still to be written.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// What an audit is made from.
 pub struct AuditParts {
@@ -80,6 +85,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     settings: Settings,
     sandbox: Arc<str>,
+    /// How far the rows about the sessions in memory are written, by the positions in their logs.
+    written: watch::Sender<BTreeMap<SessionId, Seq>>,
 }
 
 /// Why the audit cannot be written.
@@ -127,6 +134,7 @@ impl Audit {
             clock: parts.clock,
             settings: parts.settings,
             sandbox: parts.sandbox,
+            written: watch::Sender::default(),
         };
         Arc::new(Self { shared: Arc::new(shared), thread: thread.ok() })
     }
@@ -154,6 +162,16 @@ impl Audit {
     /// Whether something could be written at this moment.
     pub async fn check(&self) -> Result<(), AuditError> {
         self.shared.cursor("").await.map(drop)
+    }
+
+    /// Waits until the rows about a session in memory are written up to this position in its log. Where that takes too
+    /// long, because the audit cannot be written, whoever reads it finds what was written before.
+    pub async fn wait_written(&self, session: &SessionId, upto: Seq) {
+        let mut written = self.shared.written.subscribe();
+        let reached = written.wait_for(|written| written.get(session).is_some_and(|at| *at >= upto));
+        if tokio::time::timeout(WRITTEN_WITHIN, reached).await.is_err() {
+            tracing::warn!(%session, "the audit is read before all rows about the session are written");
+        }
     }
 
     /// Why the audit cannot be written at present.

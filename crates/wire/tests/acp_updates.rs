@@ -423,6 +423,36 @@ fn a_terminal_that_is_gone_is_not_shown_again() {
     assert!(!again.contains("terminalId") && again.contains("runs"), "{again}");
 }
 
+/// Of the whole turn, after each call of the model; what a cache did only where there is one.
+#[test]
+fn usage_tells_the_turns_tokens_in_zephs_names() {
+    let call = |input, cache_read| {
+        let usage = engine::Usage {
+            input,
+            output: 2,
+            cache_read,
+            cache_write: cache_read,
+            ..engine::Usage::default()
+        };
+        Body::Usage(usage)
+    };
+    let bodies = [call(5, 0), call(7, 3)];
+    let plain = serde_json::json!({ "input_tokens": 5, "output_tokens": 2 });
+    let cached = serde_json::json!({
+        "input_tokens": 12, "output_tokens": 4, "cache_read_tokens": 3, "cache_write_tokens": 3,
+    });
+    let official = told(ClientAbilities::default(), &bodies, false);
+    assert_eq!([&official[0]["_meta"], &official[1]["_meta"]], [&plain, &cached]);
+    let zephs = told(ClientAbilities { zeph: true, ..ClientAbilities::default() }, &bodies, false);
+    for (update, tokens) in zephs.iter().zip([plain, cached]) {
+        assert_eq!(update["sessionUpdate"], "usage_update");
+        assert!(update["used"].is_u64() && update["size"].is_u64(), "{update}");
+        for name in ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"] {
+            assert_eq!(update.get(name), tokens.get(name), "{update}");
+        }
+    }
+}
+
 /// What a connection is told of these bodies: the updates alone.
 fn told(client: ClientAbilities, bodies: &[Body], replay: bool) -> Vec<Value> {
     let update = |line: &String| {

@@ -143,9 +143,9 @@ pub(super) async fn audit(session: &AgentSession, context: &TurnContext) -> Stri
     if let Err(why) = may(context.standing(), Act::ReadAudit) {
         return format!("Nothing is shown: {why}.");
     }
-    let Some(read) = session.shared.config.audit else { return "No audit is kept here.".into() };
-    let id = session.spec.id.clone();
-    match blocking(move || read(&id, AUDIT_ROWS_MAX)).await.and_then(|rows| rows) {
+    let Some(read) = &session.shared.config.audit else { return "No audit is kept here.".into() };
+    let Ok(now) = context.mark().await else { return "The session has ended.".into() };
+    match read(session.spec.id.clone(), now, AUDIT_ROWS_MAX).await {
         Err(reason) => format!("The audit cannot be read: {reason}."),
         Ok(rows) if rows.is_empty() => "The audit has no rows about this session yet.".into(),
         Ok(rows) => {

@@ -1,7 +1,9 @@
 //! Slash commands that show, limit and name: what they say and what that does.
 
+use std::sync::Arc;
+
 use agent::ModelRequest;
-use engine::{Body, Content, Input, Sender, SurfaceId};
+use engine::{Body, Content, Input, Sender, Seq, SurfaceId};
 use testkit::{Line, Script, call, say};
 
 use crate::house::House;
@@ -172,7 +174,10 @@ async fn what_the_session_changed_can_be_read_in_every_client() {
 #[tokio::test]
 async fn the_audit_of_a_session_is_shown_to_its_owner_alone() {
     let tune = |config: &mut agent::AgentConfig| {
-        config.audit = Some(|id, max| Ok(vec![format!("{max} rows of {id}: `x`")]));
+        config.audit = Some(Arc::new(|id, upto, max| {
+            assert!(upto > Seq::START, "the prompt is in the log");
+            Box::pin(async move { Ok(vec![format!("{max} rows of {id}: `x`")]) })
+        }));
     };
     let mut house = House::project(Script::new([]), &[], tune).await;
     let shown = told(&mut house, "/audit").await;

@@ -1,5 +1,6 @@
 //! A wish's way: ruled on by the policy, or asked, and then answered exactly once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
@@ -31,11 +32,11 @@ impl Session {
                 self.cancel(by, Some(turn), effects);
                 return Ok(());
             }
-            (Answer::CancelTurn, None) if open.question.is_some() => Answer::Withdraw,
+            (Answer::CancelTurn, None) if open.request.question.is_some() => Answer::Withdraw,
             (Answer::CancelTurn, None) => Answer::DenyOnce,
             (answer, _) => answer,
         };
-        if let Some(question) = &open.question {
+        if let Some(question) = &open.request.question {
             let settled = reply_to(ask, question, answer)?;
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
@@ -61,11 +62,11 @@ impl Session {
             }
         };
         let settled = Settled { chosen, ..settled };
-        if let Some(allow) = remember.filter(|_| for_good && !open.subject.is_empty()) {
+        if let Some(allow) = remember.filter(|_| for_good && !open.request.subject.is_empty()) {
             effects.push(Effect::Remember {
-                tool: Arc::clone(&open.tool),
-                subject: Arc::clone(&open.subject),
-                consent: open.consent.clone(),
+                tool: Arc::clone(&open.request.tool),
+                subject: Arc::clone(&open.request.subject),
+                consent: open.request.consent.clone(),
                 scope,
                 allow,
             });
@@ -82,13 +83,14 @@ impl Session {
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
-        let asked = if open.question.is_some() { Asked::Question } else { Asked::Permission };
+        let asked = if open.request.question.is_some() { Asked::Question } else { Asked::Permission };
         let reason = match (&said, asked) {
             (Some(why), Asked::Permission) => format!("the user refused it: {why}").into(),
             (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
         };
-        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by, reply: said.clone() };
+        let body =
+            Body::Resolved { ask, call: open.request.call.clone(), resolution, by, reply: said.clone() };
         self.record(Origin::Engine, open.turn, body, effects);
         // Why something is refused is part of the reason; it answers nothing.
         let said = chosen.or_else(|| said.filter(|_| resolution.allows()));
@@ -142,6 +144,32 @@ impl Session {
         effects.push(Effect::Settle { resolution, reason });
     }
 
+    /// The wishes that wait for a person.
+    pub fn open_wishes(&self) -> impl Iterator<Item = (AskId, &AskRequest)> {
+        self.open_asks.iter().map(|(ask, open)| (*ask, open.request.as_ref()))
+    }
+
+    /// Whoever chooses an approval says yes to what it does not ask, also to what was asked before. What a rule refuses or
+    /// wants asked, what takes the owner's consent, and questions still wait for their answers.
+    pub(super) fn allow_unasked(
+        &mut self,
+        by: &Sender,
+        hits: &BTreeMap<AskId, RuleHit>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if may(by.standing, Act::Allow).is_err() {
+            return;
+        }
+        let unasked = |(ask, open): (&AskId, &OpenAsk)| {
+            let ruling = self.ruling(&open.request, hits.get(ask));
+            matches!(ruling, Ruling::Allow { .. }).then(|| (*ask, open.clone()))
+        };
+        let unasked: Vec<_> = self.open_asks.iter().filter_map(unasked).collect();
+        for (ask, open) in unasked {
+            self.resolve(ask, &open, Resolution::AllowedOnce.into(), by.resolver(), effects);
+        }
+    }
+
     fn ruling(&self, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
         if request.question.is_some() {
             // Nothing is done, so no preset and no rule has a say; only a person can answer.
@@ -180,10 +208,11 @@ impl Session {
 
     /// Counts what people refuse, so that an agent that insists does not wear them down.
     pub(super) fn count_denial(&mut self, open: &OpenAsk, resolution: Resolution, by: &Resolver) {
-        if open.question.is_some() {
+        if open.request.question.is_some() {
             return;
         }
-        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject), open.consent.clone());
+        let wish =
+            (Arc::clone(&open.request.tool), Arc::clone(&open.request.subject), open.request.consent.clone());
         match (resolution, by) {
             (Resolution::DeniedOnce, Resolver::Surface { .. }) => {
                 if self.denials.len() < DENIED_WISHES_MAX || self.denials.contains_key(&wish) {
@@ -228,27 +257,18 @@ impl From<Resolution> for Settled {
 
 impl OpenAsk {
     pub(super) fn of(turn: Option<TurnId>, request: &AskRequest) -> Self {
-        Self {
-            turn,
-            call: request.call.clone(),
-            tool: Arc::clone(&request.tool),
-            subject: Arc::clone(&request.subject),
-            input: request.input.clone(),
-            question: request.question.clone().map(Arc::new),
-            consent: request.consent.clone(),
-            foreign: request.foreign.as_deref().cloned().map(Arc::new),
-        }
+        Self { turn, request: Arc::new(request.clone()) }
     }
 
     pub(super) fn consent_kind(&self) -> Option<ConsentKind> {
-        ConsentKind::of(&self.tool, self.consent.as_deref())
+        ConsentKind::of(&self.request.tool, self.request.consent.as_deref())
     }
 
     /// How far an answer goes if it is for good. An external agent's own words for it say nothing of a rule here,
     /// so ours is as narrow as can be.
     fn scope(&self, answer: &Answer) -> RuleScope {
         match answer {
-            Answer::AllowExactly | Answer::DenyExactly => RuleScope::Arguments(self.input.clone()),
+            Answer::AllowExactly | Answer::DenyExactly => RuleScope::Arguments(self.request.input.clone()),
             Answer::Choose(_) => RuleScope::Subject,
             Answer::AllowOnce
             | Answer::AllowAlways
@@ -266,7 +286,7 @@ impl OpenAsk {
     /// its own, so it is told that only where the answer may hold outside this session.
     fn chosen(&self, answer: Answer, for_good: bool) -> (Answer, Option<Arc<str>>) {
         let Answer::Choose(id) = answer else { return (answer, None) };
-        let Some(option) = self.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
+        let Some(option) = self.request.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
             return (Answer::DenyOnce, None);
         };
         let answer = match option.means {

@@ -49,10 +49,11 @@ impl Session {
             | Resolution::TimedOut
             | Resolution::EndedByRestart => return,
         };
-        if !by.for_session() || open.subject.is_empty() || open.consent_kind().is_some() && allow {
+        if !by.for_session() || open.request.subject.is_empty() || open.consent_kind().is_some() && allow {
             return;
         }
-        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject), open.consent.clone());
+        let wish =
+            (Arc::clone(&open.request.tool), Arc::clone(&open.request.subject), open.request.consent.clone());
         let wish = (self.cwd.clone(), wish);
         if self.grants.len() < GRANTS_MAX || self.grants.contains_key(&wish) {
             self.grants.insert(wish, allow);

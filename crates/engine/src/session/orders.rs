@@ -18,6 +18,7 @@ enum Step {
     Cancel(&'static str, Option<u64>),
     Answer(&'static str, u64, Answer),
     Change(&'static str, &'static str),
+    ApprovalChosen(&'static str),
     Rename(&'static str),
     Move(&'static str),
     Close,
@@ -64,6 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (who(), proptest::option::of(1..8u64)).prop_map(|(who, turn)| Step::Cancel(who, turn)),
         4 => (who(), 1..8u64, answer).prop_map(|(who, ask, answer)| Step::Answer(who, ask, answer)),
         2 => setting.prop_map(|(id, value)| Step::Change(id, value)),
+        1 => who().prop_map(Step::ApprovalChosen),
         1 => who().prop_map(Step::Rename),
         1 => select(vec!["/a", "/b"]).prop_map(Step::Move),
         1 => select(vec![Step::Close, Step::Retire, Step::Retire, Step::Retire]),
@@ -96,6 +98,7 @@ fn input(step: Step, running: Option<TurnId>) -> Input {
         Step::Cancel(who, only) => Input::Cancel { by: sender(who), only: only.map(TurnId) },
         Step::Answer(who, ask, answer) => Input::Answer { by: sender(who), ask: AskId(ask), answer },
         Step::Change(id, value) => Input::Change { by: sender("editor"), id: id.into(), value: value.into() },
+        Step::ApprovalChosen(who) => Input::ApprovalChosen { by: sender(who), hits: BTreeMap::new() },
         Step::Rename(who) => Input::Rename { by: sender(who), title: who.into() },
         Step::Move(cwd) => Input::Move { by: sender("editor"), cwd: cwd.into() },
         Step::Close => Input::Close,
@@ -130,11 +133,7 @@ fn report(said: Said) -> TurnReport {
 
 /// Everything of the state that the log must be able to bring back.
 fn remembered(session: &Session) -> String {
-    let asks: Vec<_> = session
-        .open_asks
-        .iter()
-        .map(|(ask, open)| (ask, open.turn, &open.call, &open.tool, &open.subject))
-        .collect();
+    let asks: Vec<_> = session.open_asks.iter().map(|(ask, open)| (ask, open.turn, &open.request)).collect();
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {asks:?} {} {}",
         session.settings,

@@ -1,7 +1,8 @@
 //! The language in which tests write down who said what in which order, and what came of it.
 //!
 //! A line is `who: verb words`. `agent` is the running turn (`agent@1` one that may be over),
-//! `server` and `clock` are ourselves, every other name is a surface.
+//! `server` and `clock` are ourselves, `rules` is the file of rules (`rules: ask git push`), every other
+//! name is a surface.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(super) struct Stage {
     /// What was recorded, as the store would have it.
     pub record: Vec<(Option<TurnId>, Body)>,
     unattended: bool,
-    rules: Vec<(Wish, bool)>,
+    rules: Vec<(Wish, RuleEffect)>,
     /// The last turn that was started.
     turn: TurnId,
     pub shown: String,
@@ -62,6 +63,14 @@ impl Stage {
         if (who, verb) == ("server", "restart") {
             return self.restart();
         }
+        if who == "rules" {
+            let effect = match verb {
+                "allow" => RuleEffect::Allow,
+                "ask" => RuleEffect::Ask,
+                _ => RuleEffect::Deny,
+            };
+            return self.rules.push((("ask".into(), words.into(), None), effect));
+        }
         let input = match who.split_once('@') {
             Some(("agent", turn)) => self.agent(TurnId(number(turn)), verb, words),
             _ if who == "agent" => self.agent(self.turn, verb, words),
@@ -72,10 +81,25 @@ impl Stage {
     }
 
     pub fn feed(&mut self, input: Input) {
+        let chooser = input.chooses_approval().cloned();
         match self.session.apply(Timestamp(0), input) {
             Ok(effects) => self.carry_out(effects),
-            Err(refusal) => self.refused(&refusal),
+            Err(refusal) => return self.refused(&refusal),
         }
+        if let Some(by) = chooser {
+            let waiting = self.session.open_wishes();
+            let hits = waiting.filter_map(|(ask, wish)| Some((ask, self.hit(wish)?))).collect();
+            self.feed(Input::ApprovalChosen { by, hits });
+        }
+    }
+
+    /// What the rules say of a wish.
+    fn hit(&self, request: &AskRequest) -> Option<RuleHit> {
+        let own: Wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
+        let known = self.rules.iter().rev().find(|(wish, _)| *wish == own);
+        let hit =
+            known.map(|(_, effect)| RuleHit { consent: own.2.is_some(), effect: *effect, ..rule(true) });
+        hit.or_else(|| self.session.granted(request))
     }
 
     /// The server died and came back: all that is left is the record.
@@ -96,7 +120,8 @@ impl Stage {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
                 Effect::Remember { tool, subject, consent, scope: _, allow } => {
-                    self.rules.push(((tool, subject, consent), allow));
+                    let effect = if allow { RuleEffect::Allow } else { RuleEffect::Deny };
+                    self.rules.push(((tool, subject, consent), effect));
                 }
                 Effect::GoOnAfter { .. }
                 | Effect::CancelTurn { .. }
@@ -137,11 +162,7 @@ impl Stage {
                     choices,
                     free_text,
                 });
-                let own: Wish =
-                    (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
-                let known = self.rules.iter().rev().find(|(wish, _)| *wish == own);
-                let hit = known.map(|(_, allow)| RuleHit { consent: own.2.is_some(), ..rule(*allow) });
-                let hit = hit.or_else(|| self.session.granted(&request));
+                let hit = self.hit(&request);
                 TurnReport::Ask { request, hit }
             }
             (None, "set") => {

@@ -271,6 +271,8 @@ impl Official<'_> {
     }
 
     async fn stream(&self) -> Result<Response, Refusal> {
+        // Whoever names no connection needs that first, whatever they accept.
+        self.connection_id()?;
         if !accepts_events(self.headers) {
             return Err(Refusal::new(
                 StatusCode::NOT_ACCEPTABLE,

@@ -187,22 +187,19 @@ impl Writing<'_> {
         if let Some(replay) = &mut attached.replay {
             replay.held.remove(&settled.ask);
         }
-        let other = settled.by != Some(self.surface);
         let request = match attached.sent.remove(&settled.ask) {
-            Some(request) => {
-                let unanswered = self.debts.answered(&request).is_some();
-                (self.durable || unanswered).then_some(request)
-            }
+            Some(request) => request,
             // A client that comes back may have been asked before its place in the log.
             None if self.durable && settled.was_asked && !replay => {
-                Some(RpcId::text(&format!("{}/{}", attached.handle.id(), settled.ask.0)))
+                RpcId::text(&format!("{}/{}", attached.handle.id(), settled.ask.0))
             }
             None => return,
         };
+        // A client that settled the question without answering it, by choosing an approval, still shows it.
+        let unanswered = self.debts.answered(&request).is_some();
+        let other = settled.by != Some(self.surface);
         let out = &mut self.out.batch.bytes;
-        if let Some(request) = request
-            && other
-        {
+        if unanswered || self.durable && other {
             attached.updates.withdraw(settled.ask, &request, settled.resolution, out);
         }
         if let Some(call) = settled.call

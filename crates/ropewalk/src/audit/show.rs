@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock, Weak};
 
+use agent::ReadAudit;
 use engine::{Clock, SessionId, SystemClock};
 use serde_json::{Map, Value, json};
-use store::audit::{Placed, Row};
+use store::audit::{Audit, Placed, Row};
 
 use super::unreadable;
 use crate::cli::{AuditQueryOptions, AuditShowOptions};
@@ -49,8 +51,25 @@ pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, Trouble> {
     print(&rows, options.json)
 }
 
+/// The audit of this process, once it was started: agents are made before.
+pub type StartedAudit = Arc<OnceLock<Weak<Audit>>>;
+
+/// For the command that shows the rows about its own session.
+pub fn reader(started: StartedAudit) -> ReadAudit {
+    Arc::new(move |id, upto, limit| {
+        let audit = started.get().and_then(Weak::upgrade);
+        Box::pin(async move {
+            if let Some(audit) = audit {
+                audit.wait_written(&id, upto).await;
+            }
+            let read = tokio::task::spawn_blocking(move || of_session(&id, limit)).await;
+            read.map_err(|error| error.to_string())?
+        })
+    })
+}
+
 /// The last rows about a session, oldest first, a line each: when, who, what, and what came of it.
-pub fn of_session(id: &SessionId, limit: usize) -> Result<Vec<String>, String> {
+fn of_session(id: &SessionId, limit: usize) -> Result<Vec<String>, String> {
     let mut rows: VecDeque<Row> = VecDeque::new();
     let read = each(|placed| {
         let of_session = |row: &Row| row.resource_type == "session" && row.resource_id == id.as_str();

@@ -78,6 +78,27 @@ fn check(doors: [&'static str; 5], winner: usize, allow: bool) {
     assert_eq!(party.server.stop().0, Some(0));
 }
 
+/// Whoever chooses an approval that does not ask has answered for all, and shows the question no longer either.
+fn check_chosen(doors: [&'static str; 5], chooser: usize) {
+    let mut party = Party::new(doors);
+    let asked = party.asked();
+    party.clients[chooser].1.set_approval(&asked[chooser].session, "full");
+    for (asked, (_, client)) in asked.iter().zip(&mut party.clients) {
+        client.withdrawn(asked);
+    }
+    assert_eq!(party.clients[0].1.stopped(), "end_turn");
+    assert!(party.folder.join("decided.txt").exists(), "{} has decided", doors[chooser]);
+    assert_eq!(party.server.stop().0, Some(0));
+}
+
+#[test]
+fn an_approval_that_does_not_ask_allows_what_waits_whoever_chooses_it() {
+    for official_or_ferret in 0..4 {
+        check_chosen(WITH_REST, official_or_ferret);
+    }
+    check_chosen(WITH_BERNSTEIN, 0);
+}
+
 #[test]
 fn an_editor_on_standard_input_decides_for_all() {
     check(WITH_REST, 0, true);

@@ -1,6 +1,12 @@
 //! Bernstein's native ACP bridge.
+//!
+//! What stays different on purpose:
+//! - `differs_loopback_is_no_authentication`: every program and every page on this machine reaches loopback.
+//! - `differs_an_official_client_is_answered_in_the_official_protocol`: the recipe is Zed's, and that is what Zed speaks.
 
+use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -50,9 +56,51 @@ fn it_serves_stdio_as_an_editor_starts_it() {
     }
 }
 
-/// "Zed settings.json": the command of the recipe, and the words that Zed says to it.
+/// "Transports", "HTTP / SSE": the command as it is written, and 8062 where no port is named. The test holds that port, so that
+/// nothing else can, and what the program says shows which address it means.
 #[test]
-fn zeds_settings_get_the_official_protocol() {
+fn its_http_port_is_8062() {
+    let begun = Instant::now();
+    let _held = loop {
+        match TcpListener::bind("127.0.0.1:8062") {
+            Ok(held) => break held,
+            Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
+        }
+    };
+    let home = home();
+    for arguments in [
+        &["acp", "serve", "--http", ":8062"][..],
+        &["acp", "serve", "--http=:8062"],
+        &["acp", "serve", "--http"],
+    ] {
+        let refused = ended(&home, "bernstein", arguments).with(1);
+        assert!(
+            refused.err.contains("127.0.0.1:8062 cannot be listened on"),
+            "{arguments:?}: {}",
+            refused.err
+        );
+    }
+}
+
+/// "Generic ACP client": the command, the transport and the version of the recipe; the version comes back word for word.
+#[test]
+fn a_generic_client_gets_its_protocol_version() {
+    let recipe = json!({
+        "name": "bernstein", "transport": "stdio", "command": ["bernstein", "acp", "serve", "--stdio"],
+        "protocolVersion": "2025-04-01",
+    });
+    let words: Vec<&str> =
+        recipe["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let mut agent = Program::named(&home(), words[0], &words[1..]);
+    let (_, hello) = agent.call(1, "initialize", &json!({ "protocolVersion": recipe["protocolVersion"] }));
+    assert_eq!(hello["result"]["protocolVersion"], recipe["protocolVersion"], "{hello}");
+    assert_eq!(hello["result"]["capabilities"]["modes"], json!(["auto", "manual"]));
+}
+
+/// "Zed settings.json": the command of the recipe, and the words that Zed says to it. The document says nothing of these, and
+/// Bernstein's own would not be understood.
+#[test]
+fn differs_an_official_client_is_answered_in_the_official_protocol() {
     let mut agent = Program::named(&home(), "bernstein", &STDIO);
     let capabilities = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true });
     let (_, hello) =
@@ -121,6 +169,35 @@ fn permissions_are_asked_in_manual_mode_and_not_in_auto() {
         }
     }
     assert!(bernstein.home.path().join("work/made").exists());
+}
+
+/// "Methods supported": `setMode`, whose `auto` is always-allow. What waits already is allowed too, by whoever switched: the
+/// client is told that its question is settled, and the audit who did it.
+#[test]
+fn auto_mode_allows_the_question_that_waits() {
+    let mut bernstein = greeted();
+    let (_, opened) = bernstein.call(2, "prompt", &json!({ "prompt": "run touch made; true" }));
+    let session = opened["result"]["sessionId"].clone();
+    let asked = until(&mut bernstein, |frame| frame["method"] == "requestPermission");
+    let auto = json!({ "sessionId": session, "mode": "auto" });
+    let (frames, set) = bernstein.call(3, "setMode", &auto);
+    assert_eq!(set["result"], auto, "{set}");
+    let settled = frames.iter().find(|frame| is_delta(frame, "permission_withdrawn"));
+    let settled = &settled.unwrap_or_else(|| panic!("{frames:?}"))["params"]["delta"];
+    let expected = json!({ "type": "permission_withdrawn", "promptId": asked["params"]["promptId"], "decision": "approved" });
+    assert_eq!(*settled, expected);
+    until(&mut bernstein, |frame| is_delta(frame, "turn_ended"));
+    assert!(bernstein.home.path().join("work/made").exists());
+    let home = std::sync::Arc::clone(&bernstein.home);
+    bernstein.close();
+    let shown = ended(&home, "ropewalk", &["audit", "show", "--json"]).with(0).json();
+    let rows = shown["rows"].as_array().unwrap();
+    let allowed = rows.iter().find(|row| row["event_type"] == "acp.permission").unwrap();
+    let changed = rows.iter().rfind(|row| row["event_type"] == "session.setting").unwrap();
+    assert_eq!(changed["details"]["value"], "full", "{changed}");
+    let (allowed, changed) = (&allowed["details"], &changed["details"]);
+    assert_eq!((&allowed["decision"], &allowed["resolver"]), (&json!("approved"), &json!("client")));
+    assert_eq!((&allowed["peer"], &allowed["preset"]), (&changed["peer"], &json!("full")), "{allowed}");
 }
 
 /// "Methods supported": `cancel`.
@@ -216,6 +293,33 @@ fn over_http_updates_and_questions_are_streamed() {
     assert!(server.home.path().join("work/made").exists());
 }
 
+/// The same over HTTP, where the switch is a request of its own.
+#[test]
+fn over_http_auto_mode_allows_the_question_that_waits() {
+    let server = served();
+    let prompt = r#"{"jsonrpc":"2.0","id":1,"method":"prompt","params":{"prompt":"run touch made; true"}}"#;
+    let events = stream(&server, prompt);
+    let session = events.recv_timeout(DEADLINE).unwrap().data["result"]["sessionId"].clone();
+    let next = |wanted: &dyn Fn(&Value) -> bool| loop {
+        let event = events.recv_timeout(DEADLINE).unwrap();
+        if wanted(&event.data) {
+            return event.data;
+        }
+    };
+    let asked = next(&|frame| frame["method"] == "requestPermission");
+    let auto = json!({ "sessionId": session, "mode": "auto" });
+    let frame = json!({ "jsonrpc": "2.0", "id": 2, "method": "setMode", "params": auto });
+    assert_eq!(post(&server, &frame.to_string()).json()["result"], auto);
+    let settled = next(&|frame| is_delta(frame, "permission_withdrawn"));
+    assert_eq!(settled["params"]["delta"]["promptId"], asked["params"]["promptId"]);
+    next(&|frame| is_delta(frame, "turn_ended"));
+    assert!(server.home.path().join("work/made").exists());
+}
+
+fn metrics(server: &Server) -> String {
+    String::from_utf8(Ask::get("/metrics").token(TOKEN).send(server).body).unwrap()
+}
+
 /// "Observability": both metrics, with every outcome of the list.
 #[test]
 fn the_metrics_have_every_outcome() {
@@ -238,17 +342,32 @@ fn the_metrics_have_every_outcome() {
     let decision = json!({ "sessionId": session, "promptId": asked, "decision": "rejected" });
     call(4, "requestPermission", decision.clone());
     call(5, "requestPermission", decision);
-    call(6, "cancel", json!({ "sessionId": session }));
-    let page = Ask::get("/metrics").token(TOKEN).send(&server);
-    let page = String::from_utf8(page.body).unwrap();
-    assert!(page.lines().any(|line| line.starts_with("bernstein_acp_active_sessions ")), "{page}");
-    let has = |outcome: &str| {
-        let label = format!("outcome=\"{outcome}\"");
-        page.lines()
-            .any(|line| line.starts_with("bernstein_acp_messages_total{method=") && line.contains(&label))
+    assert!(metrics(&server).lines().any(|line| line == "bernstein_acp_active_sessions 1"));
+    call(6, "setMode", json!({ "sessionId": session, "mode": "auto" }));
+    call(7, "cancel", json!({ "sessionId": session }));
+    call(8, "cancel", json!({ "sessionId": session }));
+    let page = metrics(&server);
+    assert!(page.lines().any(|line| line == "bernstein_acp_active_sessions 0"), "{page}");
+    let has = |method: &str, outcome: &str, count: u32| {
+        let line =
+            format!("bernstein_acp_messages_total{{method=\"{method}\",outcome=\"{outcome}\"}} {count}");
+        page.lines().any(|found| found == line)
     };
+    for (method, outcome) in [
+        ("initialize", "ok"),
+        ("prompt", "ok"),
+        ("prompt", "rejected"),
+        ("requestPermission", "permission_denied"),
+        ("requestPermission", "rejected"),
+        ("setMode", "ok"),
+        ("cancel", "ok"),
+        ("cancel", "rejected"),
+    ] {
+        assert!(has(method, outcome, 1), "{method} {outcome}: {page}");
+    }
+    // Every outcome of the list is there from the beginning, so that whoever watches them can add them up.
     for outcome in ["ok", "error", "rejected", "cancelled", "permission_denied"] {
-        assert!(has(outcome), "{outcome}: {page}");
+        assert!(has("unknown", outcome, 0), "{outcome}: {page}");
     }
 }
 

@@ -1,5 +1,9 @@
 //! What the documents of ferret, its cloud bridge and otter say about ids and the event log: `~/.chimera/eventlog/`,
 //! its folders listed, loaded and gone on with, and the same layout written.
+//!
+//! What stays different on purpose:
+//! - `differs_no_event_log_is_written_unless_somebody_names_a_folder`: sessions are kept in one place, and chimera's folder is
+//!   chimera's own.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -252,7 +256,32 @@ fn a_killed_server_leaves_no_gap_in_the_event_log() {
     assert_eq!(indexes, (0..written.len() as u64).collect::<Vec<_>>());
 }
 
-/// Nothing is written unless somebody wants it; what cannot be written is said once and stops nobody.
+/// 000, 002, 003: the documents have sessions in `~/.chimera/eventlog/`, whoever made them. Here a session is in the store, and
+/// what is written in that layout is a copy: a second place with everything that was said is for whoever asks for it, and
+/// no program writes unasked into another one's folder, also not by its name. The documents' folder is one option away.
+#[test]
+fn differs_no_event_log_is_written_unless_somebody_names_a_folder() {
+    for (program, wanted) in [("ferret", false), ("otter", false), ("ferret", true), ("otter", true)] {
+        let home = program::home();
+        let log = home.path().join(".chimera/eventlog");
+        let option = ["--eventlog", log.to_str().unwrap()];
+        let mut arguments = vec![program, "serve"];
+        if wanted {
+            arguments.extend(option);
+        }
+        let mut server = Program::named(&home, "chimera", &arguments);
+        server.call(1, "initialize", &json!({}));
+        let (_, new) = server.call(2, "session/new", &json!({}));
+        let id = new["result"]["sessionId"].as_str().unwrap().to_owned();
+        server.call(3, "session/message", &json!({ "sessionId": id, "message": "list" }));
+        server.close();
+        assert!(is_id(&id, program), "{id}");
+        assert_eq!(log.join(&id).join("summary.json").is_file(), wanted, "{program}");
+        assert_eq!(home.path().join(".chimera").exists(), wanted, "{program}");
+    }
+}
+
+/// What cannot be written is said once and stops nobody.
 #[test]
 fn an_event_log_that_cannot_be_written_stops_nobody() {
     let home = program::home();

@@ -1,5 +1,13 @@
 //! The settings, variables and recipes that people bring along from the programs of these documents, and `config show`,
 //! which says what became of them.
+//!
+//! What stays different on purpose:
+//! - `the_rest_of_zephs_table_holds_for_a_server_and_its_token_is_not_used`: a token in a file is read by everybody who reads
+//!   the file.
+//! - `differs_command_timeout_is_the_name_of_zephs_terminal_timeout`: it holds for every command, in whatever terminal.
+//! - `settings_for_codex_are_defaults_below_our_own_and_never_loosen`: they were written for another program, or by whoever
+//!   wrote the project.
+//! - `a_bridges_address_comes_from_the_homes_file_and_never_from_a_projects`: a project does not choose where a token goes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -137,6 +145,24 @@ fn a_session_that_is_idle_for_the_time_in_the_settings_leaves_memory_and_is_load
     assert!(second["result"]["sessionId"].is_string(), "the least recently used one makes room: {second}");
     let (_, ended) = program.call(5, "session/prompt", &say(&first["sessionId"]));
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    assert_eq!(program.close().0, Some(0));
+}
+
+/// Z4: zeph's number is for commands in the editor's terminal; here it holds for commands in the fence too, so it is shown by
+/// its own name. 0 means that they may take as long as they like.
+#[test]
+fn differs_command_timeout_is_the_name_of_zephs_terminal_timeout() {
+    let world = World::new();
+    let file = world.settings("[acp]\nterminal_timeout_secs = 0\n");
+    assert_eq!(world.shown("command_timeout", &[], &[]), number(0, "file", &file.display().to_string()));
+    let mut program = world.serve(&["--approval", "full"], &[]);
+    let (_, new) = begin(&mut program);
+    let prompt = json!({ "sessionId": new["sessionId"], "prompt": [{ "type": "text", "text": "run sleep 0.2; echo late" }] });
+    let (updates, ended) = program.call(3, "session/prompt", &prompt);
+    assert_eq!(ended["result"]["stopReason"], "end_turn");
+    let done = updates.iter().map(|frame| &frame["params"]["update"]);
+    let done = done.filter(|update| update["status"] == "completed").map(Value::to_string);
+    assert!(done.collect::<String>().contains("late"), "{updates:?}");
     assert_eq!(program.close().0, Some(0));
 }
 

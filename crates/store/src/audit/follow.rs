@@ -79,6 +79,7 @@ impl Follower for Audit {
 
 /// Reads a session's log until it ends. Where the audit cannot be written, the log is read again later.
 async fn follow(shared: &Shared, session: &SessionHandle) {
+    let _written = Written { shared, id: session.id() };
     let mut greeted = false;
     loop {
         let Err(error) = attempt(shared, session, &mut greeted).await else { return };
@@ -115,6 +116,10 @@ async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -
             Taken::UpToDate => {
                 pen.hand_over(false).await?;
                 *greeted = true;
+                let at = source.reader.cursor();
+                shared.written.send_modify(|written| {
+                    written.insert(session.id().clone(), at);
+                });
                 source.bell.wait().await;
             }
             Taken::Ended { .. } => {
@@ -126,6 +131,20 @@ async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -
             pen.hand_over(false).await?;
             *greeted = true;
         }
+    }
+}
+
+/// What is known of how far a session's rows are written, for as long as somebody follows it.
+struct Written<'a> {
+    shared: &'a Shared,
+    id: &'a SessionId,
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        self.shared.written.send_modify(|written| {
+            written.remove(self.id);
+        });
     }
 }
 

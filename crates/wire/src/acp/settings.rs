@@ -1,7 +1,9 @@
 //! Settings in the protocol's two forms: modes, and the complete list of config options.
 
+use std::sync::Arc;
+
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Category, MODE, Opaque, SettingSpec, Settings};
+use engine::{APPROVAL, Category, MODE, Opaque, SettingSpec, Settings};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
@@ -21,8 +23,11 @@ pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema
     Some(schema::SessionModeState::new(schema::SessionModeId::new(settings.get(MODE)), available))
 }
 
+/// What zeph's clients know the approval by.
+const AUTO_APPROVE: &str = "auto_approve";
+
 /// The complete list. What an external agent offers is shown in its own words, with what is chosen now. On
-/// zeph's transport how long the model thinks is a choice about the model.
+/// zeph's transport how long the model thinks is a choice about the model, and the approval has the name there.
 pub(super) fn options(specs: &[SettingSpec], settings: &Settings, zeph: bool) -> Vec<Box<RawValue>> {
     let shown = |spec: &SettingSpec| match &spec.words {
         Some(words) => in_own_words(words, settings.get(&spec.id)),
@@ -49,6 +54,7 @@ fn option(spec: &SettingSpec, settings: &Settings, zeph: bool) -> schema::Sessio
             .description(choice.description.to_string())
         })
         .collect();
+    let id = if zeph && *spec.id == *APPROVAL { AUTO_APPROVE.into() } else { Arc::clone(&spec.id) };
     let category = match spec.category {
         Category::Mode => schema::SessionConfigOptionCategory::Mode,
         Category::Model => schema::SessionConfigOptionCategory::Model,
@@ -58,7 +64,7 @@ fn option(spec: &SettingSpec, settings: &Settings, zeph: bool) -> schema::Sessio
         Category::Other => schema::SessionConfigOptionCategory::Other("other".into()),
     };
     schema::SessionConfigOption::select(
-        schema::SessionConfigId::new(spec.id.clone()),
+        schema::SessionConfigId::new(id),
         spec.name.to_string(),
         schema::SessionConfigValueId::new(settings.get(&spec.id)),
         choices,

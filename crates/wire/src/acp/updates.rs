@@ -156,9 +156,31 @@ impl Updates {
 
     /// What the session has used in all.
     pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
-        let cost = totals.known_usd().map(|usd| schema::Cost::new(usd, "USD"));
-        let update = schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost);
-        self.update(schema::SessionUpdate::UsageUpdate(update), out);
+        self.update(schema::SessionUpdate::UsageUpdate(usage_update(totals)), out);
+    }
+
+    /// The same after a call of the model, with the turn's tokens under zeph's names. The official protocol reserves the
+    /// names beside its own, so they stand there on zeph's transport alone.
+    fn turn_totals(&self, out: &mut Vec<u8>) {
+        #[derive(serde::Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            session_id: &'a str,
+            update: Update,
+        }
+        #[derive(serde::Serialize)]
+        struct Update {
+            #[serde(flatten)]
+            official: schema::SessionUpdate,
+            #[serde(flatten)]
+            tokens: Map<String, serde_json::Value>,
+        }
+        let (update, tokens) = (usage_update(&self.spent), tokens(&self.turn_usage));
+        if !self.client.zeph {
+            return self.update(schema::SessionUpdate::UsageUpdate(update.meta(tokens)), out);
+        }
+        let update = Update { official: schema::SessionUpdate::UsageUpdate(update), tokens };
+        write_notification(out, "session/update", Params { session_id: &self.session.0, update });
     }
 
     pub(crate) fn count_from(&mut self, cost_usd: f64) {
@@ -369,7 +391,7 @@ impl Updates {
             return;
         }
         self.spent.add_from(&event.origin, usage);
-        self.totals(&self.spent, out);
+        self.turn_totals(out);
     }
 
     /// A client without notices sees the text as a thought, so that nothing is only in our log.
@@ -482,6 +504,21 @@ impl AskFrame {
             Self::Foreign(params) => super::write_request(id, "session/request_permission", params, out),
         }
     }
+}
+
+fn usage_update(totals: &Totals) -> schema::UsageUpdate {
+    let cost = totals.known_usd().map(|usd| schema::Cost::new(usd, "USD"));
+    schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost)
+}
+
+/// What was used, in zeph's names. Of the provider's cache only where it has one.
+fn tokens(used: &Totals) -> Map<String, serde_json::Value> {
+    let cached = [("cache_read_tokens", used.cache_read), ("cache_write_tokens", used.cache_write)];
+    [("input_tokens", used.input), ("output_tokens", used.output)]
+        .into_iter()
+        .chain(cached.into_iter().filter(|(_, count)| *count > 0))
+        .map(|(name, count)| (name.to_owned(), count.into()))
+        .collect()
 }
 
 /// Puts the position into every notification from `offset` on, where the draft for durable transports

@@ -37,6 +37,11 @@ impl Client for Bernstein {
         panic!("a session belongs to the client whose prompt opened it")
     }
 
+    fn set_approval(&mut self, session: &str, approval: &str) {
+        let mode = if approval == "full" { "auto" } else { "manual" };
+        self.talk.call("setMode", &json!({ "sessionId": session, "mode": mode }));
+    }
+
     fn prompt(&mut self, session: Option<&str>, folder: &Path, said: &str) -> String {
         assert_eq!(session, None);
         let params = json!({ "prompt": said, "cwd": folder, "mode": "manual" });

@@ -48,12 +48,12 @@ pub trait Client {
     fn stopped(&mut self) -> String;
     fn list(&mut self) -> Vec<String>;
 
-    /// What only the measure does, to be in the place that others begin in.
+    /// Not every dialect has a way to change it.
     fn set_approval(&mut self, session: &str, approval: &str) {
         panic!("not asked of this client: {approval} in {session}")
     }
 
-    /// As above.
+    /// What only the measure does, to be in the place that others begin in.
     fn close(&mut self, session: &str) {
         panic!("not asked of this client: the end of {session}")
     }

@@ -81,6 +81,10 @@ impl Client for Sibling {
         self.talk.call(self.words.join, &json!({ "sessionId": session }));
     }
 
+    fn set_approval(&mut self, session: &str, approval: &str) {
+        self.talk.call("session/setApproval", &json!({ "sessionId": session, "approval": approval }));
+    }
+
     fn prompt(&mut self, session: Option<&str>, folder: &Path, said: &str) -> String {
         let session = session.map_or_else(|| self.open(folder), str::to_owned);
         let block = json!({ "type": "text", "text": said });
