@@ -544,6 +544,19 @@ pub enum Stop {
 }
 
 impl Body {
+    /// Whether it belongs to how a session is set up, which is no use of it.
+    pub fn is_setup(&self) -> bool {
+        matches!(
+            self,
+            Self::SettingChanged { .. }
+                | Self::Moved { .. }
+                | Self::Commands { .. }
+                | Self::Joined { .. }
+                | Self::Offered { .. }
+                | Self::Usage(_)
+        )
+    }
+
     /// Whether a power cut after this was answered must not lose it.
     pub fn must_sync(&self) -> bool {
         match self {
