@@ -34,7 +34,8 @@ impl Registry {
 
     /// The store is asked about those alone that their rows say nothing about. Where it cannot say, nothing is hidden.
     async fn never_used(&self, page: &[Listed]) -> HashSet<SessionId> {
-        let unknown = page.iter().filter(|listed| !listed.live && listed.row.title.is_none() && !listed.row.busy);
+        let unknown =
+            page.iter().filter(|listed| !listed.live && listed.row.title.is_none() && !listed.row.busy);
         let ids: Vec<SessionId> = unknown.map(|listed| listed.row.id.clone()).collect();
         if ids.is_empty() {
             return HashSet::new();

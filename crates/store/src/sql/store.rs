@@ -205,7 +205,8 @@ impl SqlStore {
         );
         let mut never_used = Vec::new();
         for ids in ids.chunks(STATEMENTS_AT_ONCE) {
-            let ask = |id: &SessionId| Statement::new(select.clone(), [id.as_str().into(), log_of(id).into()]);
+            let ask =
+                |id: &SessionId| Statement::new(select.clone(), [id.as_str().into(), log_of(id).into()]);
             let found = self.run(ids.iter().map(ask).collect()).await.map_err(read)?;
             let empty = ids.iter().zip(&found).filter(|(_, found)| !found.rows.is_empty());
             never_used.extend(empty.map(|(id, _)| id.clone()));

@@ -66,10 +66,12 @@ impl Script {
     }
 
     async fn hello(&mut self, makes_rules: bool) {
-        self.frame(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
+        self.frame(
+            json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
             "makesRules": makes_rules, "folder": "/", "folders": [], "sandbox": "workspace-write",
-            "pushKey": null, "now": 1}))
-            .await;
+            "pushKey": null, "now": 1}),
+        )
+        .await;
         // A new connection sends the prompt anew, under the same key.
         if self.lines.turn.as_ref().is_some_and(|turn| turn.prompt_id != self.prompt_id) {
             self.prompt_id = self.lines.turn.as_ref().map_or(0, |turn| turn.prompt_id);
