@@ -243,6 +243,8 @@ pub struct ToolEnd {
     /// What the model is told, where that is not simply `content`.
     pub raw: Option<Opaque>,
     pub exit: Option<Exit>,
+    /// Its text is no Markdown: names of files, what a command wrote.
+    pub plain_text: bool,
     pub elapsed_ms: u64,
 }
 
