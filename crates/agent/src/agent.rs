@@ -297,6 +297,11 @@ impl AgentSession {
         Ok(opened)
     }
 
+    /// For what goes on when the turn is over.
+    pub(crate) fn outside_turns(&self) -> SessionContext {
+        self.context.clone()
+    }
+
     /// Tells what a background command has made, when it has ended: nobody may look at it any more.
     pub(crate) fn follow(&self, job: &Arc<BackgroundJob>) {
         let (job, context) = (Arc::clone(job), self.context.clone());

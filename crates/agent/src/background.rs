@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::BoxFuture;
+use engine::{BoxFuture, SessionContext};
 use sandbox::{Cause, Command, Ended, Output, ProtectedEntries, Stream, Terminal, Violation, Window};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -87,9 +87,10 @@ impl Background {
         line: &str,
         wall: Duration,
         before: Option<ProtectedEntries>,
+        session: SessionContext,
     ) -> Result<Arc<BackgroundJob>, String> {
         let run = move |job, typed| -> Running {
-            Box::pin(async move { Ok(host::attend_in_background(terminal, job, typed, wall).await) })
+            Box::pin(async move { Ok(host::attend_in_background(terminal, job, typed, wall, session).await) })
         };
         self.launch(line, true, before, run)
     }

@@ -356,6 +356,7 @@ impl Guard {
             locations: outcome.locations,
             raw: outcome.told.map(|told| Opaque(serde_json::Value::from(told).to_string().into())),
             exit,
+            plain_text: outcome.plain_text,
             elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.context.emit(Body::ToolEnded(Box::new(end.clone()))).await?;

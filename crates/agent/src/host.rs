@@ -6,6 +6,7 @@
 //!
 //! Everything here runs on threads that may block.
 
+mod new_output;
 mod terminal;
 
 use std::future::Future;
@@ -163,7 +164,10 @@ fn wait<T>(job: &Job, answer: impl Future<Output = Result<T, HostError>>) -> Res
 
 /// Its person learns that the editor is asked no more.
 async fn tell_of_silence(job: &Job) {
-    let notice = Body::Notice { level: NoticeLevel::Warning, text: EDITOR_SILENT.into() };
     // A session that is gone shows nothing.
-    job.context.emit(notice).await.ok();
+    job.context.emit(silence()).await.ok();
+}
+
+fn silence() -> Body {
+    Body::Notice { level: NoticeLevel::Warning, text: EDITOR_SILENT.into() }
 }

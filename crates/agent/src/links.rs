@@ -127,6 +127,7 @@ fn end(call: CallId, outcome: Result<String, String>, elapsed_ms: u64) -> ToolEn
     let failed = outcome.is_err();
     let text = outcome.unwrap_or_else(|reason| reason);
     ToolEnd {
+        plain_text: false,
         call,
         failed,
         content: vec![ToolContent::Block(Content::text(text))],

@@ -3,7 +3,7 @@
 //! A turn's end answers its prompt, and a title must be in the log before that. So it is asked for when
 //! the turn begins, side by side with the work, and waited for only a moment when the work is done: a
 //! model that is slow to name a session does not hold the answer up. Without a title from the model the
-//! first words of the prompt are one.
+//! first words of the prompt are one; so they are where the turn is cancelled or fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,17 +67,22 @@ impl Naming {
     /// Names the session, by what came of it in time.
     pub(crate) async fn finish(mut self, thinker: &mut Thinker) -> Result<(), Broken> {
         let mut title = None;
-        // Neither a model that is slow nor one that breaks is a reason to have no title.
-        if let Ok(Some(Ok(Some((text, usage))))) = tokio::time::timeout(GRACE, self.asked.join_next()).await {
+        // Neither a model that is slow nor one that breaks is a reason to have no title. Whoever cancels does not wait.
+        let grace = if thinker.context.cancel.is_cancelled() { Duration::ZERO } else { GRACE };
+        if let Ok(Some(Ok(Some((text, usage))))) = tokio::time::timeout(grace, self.asked.join_next()).await {
             thinker.say(Body::Usage(beside(usage, &thinker.live))).await?;
             title = clean(&text);
         }
-        let opener = || thinker.live.opener().and_then(|text| first_words(text));
-        if let Some(title) = title.or_else(opener) {
+        if let Some(title) = title.or_else(|| of_prompt(&thinker.live)) {
             thinker.context.emit(Body::Title { title: title.into() }).await?;
         }
         Ok(())
     }
+}
+
+/// What the session is called where no model names it.
+pub(crate) fn of_prompt(live: &Conversation) -> Option<String> {
+    live.opener().and_then(|text| first_words(text))
 }
 
 /// A call beside the conversation says nothing about how full that is.

@@ -296,6 +296,8 @@ pub(crate) struct Outcome {
     /// Shown to both, after the text: images.
     pub(crate) images: Vec<Image>,
     pub(crate) told: Option<String>,
+    /// The text is no Markdown.
+    pub(crate) plain_text: bool,
     pub(crate) exit: Option<(Option<i32>, Option<String>)>,
     pub(crate) locations: Vec<Location>,
     pub(crate) changes: Vec<FileChange>,
@@ -310,6 +312,11 @@ impl Outcome {
 
     fn text(text: String) -> Self {
         Self { text: Some(text), ..Self::default() }
+    }
+
+    /// Names, or what a command wrote: shown as it is.
+    fn plain(text: String) -> Self {
+        Self { plain_text: true, ..Self::text(text) }
     }
 }
 

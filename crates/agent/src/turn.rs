@@ -8,7 +8,7 @@ use crate::agent::AgentSession;
 use crate::commands::{self, Heard, Slash};
 use crate::context::{Memory, Opening};
 use crate::thinker::{Broken, Thinker, unless_cancelled};
-use crate::title::Naming;
+use crate::title::{self, Naming};
 use crate::{links, pointing, sight, suspicion, tools};
 
 pub(crate) async fn run(
@@ -76,13 +76,24 @@ async fn begin(
     memory.last_prompt = Some((input.turn, prompt.clone()));
     let mut live = memory.past.clone();
     live.open(input.turn, Opening::Prompt(prompt));
-    links::read(session, &input.content, &context, &mut live).await?;
+    let thinker = Thinker { session: Arc::clone(session), context: context.clone(), place, live, role };
+    let first_words = title::of_prompt(&thinker.live).filter(|_| !input.titled);
+    let ended = converse(thinker, &input).await;
+    if ended.is_err()
+        && let Some(title) = first_words
+    {
+        // However the turn ended, the session is listed; one that is gone needs no name.
+        context.emit(Body::Title { title: title.into() }).await.ok();
+    }
+    ended
+}
 
-    let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
+async fn converse(mut thinker: Thinker, input: &TurnInput) -> Result<Stop, Broken> {
+    links::read(&thinker.session, &input.content, &thinker.context, &mut thinker.live).await?;
     let naming = (!input.titled).then(|| Naming::begin(&thinker));
     let stop = thinker.think().await?;
     point(&thinker).await?;
-    if let Some(naming) = naming.filter(|_| !thinker.context.cancel.is_cancelled()) {
+    if let Some(naming) = naming {
         naming.finish(&mut thinker).await?;
     }
     Ok(stop)

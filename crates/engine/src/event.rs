@@ -243,6 +243,8 @@ pub struct ToolEnd {
     /// What the model is told, where that is not simply `content`.
     pub raw: Option<Opaque>,
     pub exit: Option<Exit>,
+    /// Its text is no Markdown: names of files, what a command wrote.
+    pub plain_text: bool,
     pub elapsed_ms: u64,
 }
 
@@ -544,6 +546,19 @@ pub enum Stop {
 }
 
 impl Body {
+    /// Whether it belongs to how a session is set up, which is no use of it.
+    pub fn is_setup(&self) -> bool {
+        matches!(
+            self,
+            Self::SettingChanged { .. }
+                | Self::Moved { .. }
+                | Self::Commands { .. }
+                | Self::Joined { .. }
+                | Self::Offered { .. }
+                | Self::Usage(_)
+        )
+    }
+
     /// Whether a power cut after this was answered must not lose it.
     pub fn must_sync(&self) -> bool {
         match self {

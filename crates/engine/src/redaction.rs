@@ -402,6 +402,7 @@ fn clean_tool_change(redactor: &dyn Redactor, change: ToolChange) -> ToolChange 
 
 fn clean_end(redactor: &dyn Redactor, end: ToolEnd) -> ToolEnd {
     ToolEnd {
+        plain_text: end.plain_text,
         content: clean_tool_contents(redactor, end.content),
         locations: clean_locations(redactor, end.locations),
         raw: end.raw.map(|raw| clean_opaque(redactor, raw)),

@@ -46,6 +46,24 @@ pub trait Store: Send + Sync + 'static {
     /// Those of these ids that no session has, or had. An import that came to nothing leaves its id free.
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>>;
 
+    /// Those of these sessions in which nothing but their set-up happened: nobody ever prompted them. One that cannot be
+    /// read is not among them.
+    fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for id in ids {
+                // Whoever changed more settings than this used it.
+                let page = Page { count_max: 256, ..Page::OUTLINE };
+                let Ok(events) = self.read(&id, Seq::START, page).await else { continue };
+                let is_setup = |event: &Arc<Event>| event.turn.is_none() && event.body.is_setup();
+                if events.len() < page.count_max && events.iter().all(is_setup) {
+                    found.push(id);
+                }
+            }
+            Ok(found)
+        })
+    }
+
     /// Newest activity first.
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>>;
 

@@ -258,6 +258,7 @@ fn started(call: &str) -> Body {
 
 fn ended(call: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
+        plain_text: false,
         call: CallId(call.into()),
         failed: false,
         content: Vec::new(),

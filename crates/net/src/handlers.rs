@@ -220,7 +220,7 @@ impl Handlers {
                 self.changed(id, handle, accepted.seq, (&setting, answer)).await
             }
             Call::ListAll => {
-                Ok(Some(Outcome::ListedAll(self.query(ListQuery::all(self.principal.clone())).await?)))
+                Ok(Some(Outcome::ListedAll(self.listed(ListQuery::all(self.principal.clone())).await?)))
             }
             Call::Get { id: session, range } => {
                 let (session, events) = self.stored(&session, range).await?;
@@ -692,10 +692,6 @@ impl Handlers {
             Part::Events(events) => Ok((Listed { row, live: false }, events)),
             Part::TooLong => Err(Fault::InvalidRequest(too_long(id))),
         }
-    }
-
-    async fn query(&self, query: ListQuery) -> Result<Vec<Listed>, Fault> {
-        self.registry.list_used(query).await.map_err(fault)
     }
 
     async fn send(&self, handle: &SessionHandle, input: Input) -> Result<Accepted, Fault> {

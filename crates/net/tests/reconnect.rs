@@ -70,6 +70,7 @@ impl Story {
             }));
         };
         Body::ToolEnded(Box::new(ToolEnd {
+            plain_text: false,
             call,
             failed: self.dice.roll(2) == 0,
             content: vec![ToolContent::Block(Content::text(Arc::clone(text)))],

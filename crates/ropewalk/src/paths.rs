@@ -134,10 +134,19 @@ pub fn below_home(text: &str) -> PathBuf {
     }
 }
 
+/// Whether somebody chose where the person's own rules are.
+pub fn names_rules() -> bool {
+    named_rules().is_some()
+}
+
+fn named_rules() -> Option<PathBuf> {
+    variable("ROPEWALK_PERMISSIONS").map(std::path::absolute).and_then(Result::ok)
+}
+
 /// The files of rules: the person's own, and those of other agents, which are only read.
 pub fn rules() -> Result<guard::RulePaths, Trouble> {
     let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
-    let user = match named("ROPEWALK_PERMISSIONS") {
+    let user = match named_rules() {
         Some(file) => file,
         None => config_folder()?.join("permissions.toml"),
     };

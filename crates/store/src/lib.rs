@@ -12,3 +12,8 @@ pub use sqlite::{
     BackupFile, BackupReport, Depth, Examined, Options, Salvaged, SqliteStore, back_up, examine, is_in_use,
     last_positions, restore_backup, salvage, verify_backup,
 };
+
+/// The kinds of a session's set-up, as a list in SQL.
+fn quoted_setup_kinds() -> String {
+    wire::record::SETUP_KINDS.map(|kind| format!("'{kind}'")).join(", ")
+}

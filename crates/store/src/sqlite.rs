@@ -192,6 +192,10 @@ impl Store for SqliteStore {
         self.read(|answer| Read::Unused { ids, answer })
     }
 
+    fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        self.read(|answer| Read::NeverUsed { ids, answer })
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         self.read(|answer| Read::Sessions { query, answer })
     }

@@ -23,10 +23,15 @@ use self::printer::{Printer, Put};
 use self::turn::Turn;
 use crate::clean::one_line;
 use crate::line::{Dial, Line, Patience, later};
+use crate::offers::leaves;
 use crate::opening::{Failure, Opening, Step, Wish};
 
 /// How often a server that is gone is tried again.
 const TRIES_MAX: usize = 20;
+
+/// What is ours to say of `/help`; the server says the rest.
+const HELP: &str =
+    "/exit or /quit, as the end of input (Ctrl-D): leave when everything written before is done";
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
@@ -77,6 +82,8 @@ struct Lines<'a> {
     prompts: VecDeque<String>,
     /// Of the prompt that was sent, until that turn has ended.
     turn: Option<Turn>,
+    /// What is answered for good becomes a rule; otherwise it holds in this session.
+    makes_rules: bool,
     /// As it was told last.
     state: Option<SessionState>,
     /// What waits for an answer of the person at the terminal.
@@ -140,6 +147,7 @@ impl<'a> Lines<'a> {
             reads: pipes.reads,
             read_all: false,
             turn: None,
+            makes_rules: false,
             state: None,
             asked: None,
             answered: Vec::new(),
@@ -165,7 +173,7 @@ impl<'a> Lines<'a> {
                     None
                 }
                 Wake::Read(None) => {
-                    self.read_all = true;
+                    self.end_input().await;
                     None
                 }
             };
@@ -216,7 +224,8 @@ impl<'a> Lines<'a> {
         match frame {
             Frame::Reply(reply) => self.reply(reply).await,
             Frame::Told(told) => match *told {
-                Told::Hello(_) => {
+                Told::Hello(hello) => {
+                    self.makes_rules = hello.makes_rules;
                     let session = self.session.clone()?;
                     let after = self.upto;
                     self.ask(Request::Watch { session, after }).await;
@@ -322,9 +331,15 @@ impl<'a> Lines<'a> {
         None
     }
 
-    /// A line of input answers what is asked, or is a prompt.
+    /// A line of input leaves, answers what is asked, or is a prompt.
     async fn read(&mut self, text: String) {
+        if leaves(&text) {
+            return self.end_input().await;
+        }
         let Some(ask) = self.asked.take() else {
+            if text.trim() == "/help" {
+                self.put(Put::quiet(HELP)).await;
+            }
             if !text.trim().is_empty() {
                 self.prompts.push_back(text);
             }
@@ -333,11 +348,18 @@ impl<'a> Lines<'a> {
         match printer::understood(&ask, text.trim()) {
             Some((decision, text)) => self.decide(ask, decision, text).await,
             None => {
-                let puts = printer::question(&ask);
+                let puts = printer::question(&ask, self.makes_rules);
                 self.put_all(puts).await;
                 self.asked = Some(ask);
             }
         }
+    }
+
+    /// Nothing more is read. What was written before is done, and nobody can be asked about it any more.
+    async fn end_input(&mut self) {
+        self.read_all = true;
+        self.asked = None;
+        self.asks().await;
     }
 
     /// The server is gone: it is tried a while, and then the session goes on where it was.

@@ -19,6 +19,11 @@ pub const OWN: [(&str, &str); 7] = [
     ("quit", "The same as /exit"),
 ];
 
+/// Whether a line of input is the command that leaves this client.
+pub fn leaves(text: &str) -> bool {
+    matches!(text.split_whitespace().next(), Some("/exit" | "/quit"))
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// What is written instead of the word at the cursor.

@@ -28,6 +28,11 @@ pub fn age(ms: i64) -> String {
     }
 }
 
+/// How long an answer for good holds: as a rule of the folder, or in the session alone.
+pub fn lasts(makes_rules: bool) -> &'static str {
+    if makes_rules { "in this folder" } else { "in this session" }
+}
+
 pub fn bytes(count: u64) -> String {
     match count {
         0..=1_023 => format!("{count} B"),

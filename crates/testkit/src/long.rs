@@ -103,6 +103,7 @@ impl Log {
         };
         self.agent(Body::FileEdited { call: Some(call.clone()), change });
         self.agent(Body::ToolEnded(Box::new(ToolEnd {
+            plain_text: false,
             call,
             failed: false,
             content: Vec::new(),

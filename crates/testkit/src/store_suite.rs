@@ -42,6 +42,7 @@ macro_rules! store_suite {
             lists_go_on_after_a_cursor
             lists_are_narrowed_to_a_directory
             lists_show_only_what_the_owner_owns
+            what_was_only_set_up_was_never_used
             a_fork_has_the_events_and_leaves_the_source_alone
             a_fork_of_an_empty_session_is_empty
             an_import_is_a_session_like_any_other

@@ -59,6 +59,9 @@ pub enum RecordError {
     Malformed(#[from] serde_json::Error),
 }
 
+/// The kinds of bodies that are a session's set-up ([`Body::is_setup`]), for stores that look at kinds alone.
+pub const SETUP_KINDS: [&str; 6] = ["setting_changed", "moved", "commands", "joined", "offered", "usage"];
+
 /// The name of a body's kind, as it stands beside the stored body.
 pub fn kind(body: &Body) -> &'static str {
     match body {

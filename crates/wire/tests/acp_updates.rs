@@ -231,6 +231,7 @@ fn joined(said: impl Iterator<Item = (u64, bool, String)>) -> Vec<(u64, bool, St
 fn command_in_a_terminal() -> Vec<Arc<Event>> {
     let call = || CallId("c1".into());
     let end = ToolEnd {
+        plain_text: false,
         call: call(),
         failed: false,
         content: vec![ToolContent::Block(Content::text("hello"))],
@@ -453,6 +454,45 @@ fn usage_tells_the_turns_tokens_in_zephs_names() {
     }
 }
 
+/// A strict client takes nothing else for an update, whoever says it.
+#[test]
+fn an_external_agents_bare_values_reach_clients_in_objects() {
+    let relayed = |said: Value| {
+        let told = event(1, Body::ToolEnded(Box::new(ended("c", "x"))));
+        let told = [Arc::new(Event { relayed: Some(Opaque(said.to_string().into())), ..(*told).clone() })];
+        let line = lines(&mut updates(ClientAbilities::default()), &told, false).concat();
+        serde_json::from_str::<Value>(&line).unwrap()["params"]["update"].take()
+    };
+    let update = |raw: Value| {
+        serde_json::json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed",
+            "rawInput": raw, "rawOutput": raw, "_meta": { "n": 1.50 } })
+    };
+    for raw in [serde_json::json!("done"), serde_json::json!(["a"]), serde_json::json!(7)] {
+        let told = relayed(update(raw.clone()));
+        let mut expected = update(Value::Null);
+        expected["rawInput"] = serde_json::json!({ "input": raw });
+        expected["rawOutput"] = serde_json::json!({ "output": raw });
+        assert_eq!(told, expected);
+    }
+    let told = relayed(update(Value::Null));
+    assert!(told.get("rawInput").is_none() && told.get("rawOutput").is_none(), "{told}");
+    let object = update(serde_json::json!({ "ok": true }));
+    assert_eq!(relayed(object.clone()), object);
+}
+
+/// The same in what is asked for it.
+#[test]
+fn an_external_agents_question_names_its_call_with_objects() {
+    let params = serde_json::json!({ "toolCall": { "toolCallId": "c", "rawInput": "ls" }, "options": [] });
+    let foreign = engine::ForeignAsk { options: Vec::new(), params: Opaque(params.to_string().into()) };
+    let request =
+        AskRequest { foreign: Some(Box::new(foreign)), ..AskRequest::new("t", "t", ToolClass::Execute) };
+    let mut out = Vec::new();
+    updates(ClientAbilities::default()).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);
+    let asked: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(asked["params"]["toolCall"]["rawInput"], serde_json::json!({ "input": "ls" }));
+}
+
 /// What a connection is told of these bodies: the updates alone.
 fn told(client: ClientAbilities, bodies: &[Body], replay: bool) -> Vec<Value> {
     let update = |line: &String| {
@@ -484,6 +524,7 @@ fn wrote(call: &str, text: &str) -> Body {
 
 fn ended(call: &str, text: &str) -> ToolEnd {
     ToolEnd {
+        plain_text: false,
         call: CallId(call.into()),
         failed: false,
         content: vec![ToolContent::Block(Content::text(text))],
@@ -597,6 +638,9 @@ fn what_commands_write_and_files_hold_is_fenced_and_what_is_markdown_is_not() {
     assert_eq!(end(read("/p/LICENSE")), "```\nfn main() {}\n```");
     assert_eq!(end(ToolEnd { failed: true, ..read("/p/a.rs") }), "fn main() {}\n");
     assert_eq!(end(ended("t", "**said** by a sub-agent")), "**said** by a sub-agent");
+    let names = || ToolEnd { plain_text: true, ..ended("l", "__init__.py\nsrc/\n") };
+    assert_eq!(end(names()), "```\n__init__.py\nsrc/\n```");
+    assert_eq!(end(ToolEnd { failed: true, ..names() }), "__init__.py\nsrc/\n");
 }
 
 /// A strict client takes nothing else for an update.

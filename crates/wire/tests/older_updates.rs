@@ -164,6 +164,7 @@ fn story() -> Vec<Body> {
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
         Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },
         Body::ToolEnded(Box::new(ToolEnd {
+            plain_text: false,
             call: call(),
             failed: true,
             content: vec![ToolContent::Block(Content::text("ok\nhm\n"))],

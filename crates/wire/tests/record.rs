@@ -40,6 +40,11 @@ proptest! {
     }
 
     #[test]
+    fn the_kinds_of_the_set_up_are_those_that_say_so(body in bodies::any_body()) {
+        prop_assert_eq!(record::SETUP_KINDS.contains(&record::kind(&body)), body.is_setup());
+    }
+
+    #[test]
     fn the_words_of_another_agent_come_back_beside_any_body(body in bodies::any_body(), words in ".*") {
         let relayed = Some(engine::Opaque(words.as_str().into()));
         let event = engine::Event {

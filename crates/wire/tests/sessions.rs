@@ -148,6 +148,7 @@ fn a_short_session() -> Vec<Arc<Event>> {
     };
     let end = |call: &CallId, failed, content, code| {
         Body::ToolEnded(Box::new(ToolEnd {
+            plain_text: false,
             call: call.clone(),
             failed,
             content,
@@ -520,6 +521,7 @@ fn the_rows_that_a_long_turn_holds_are_few() {
             input: Opaque("{}".into()),
         };
         let end = ToolEnd {
+            plain_text: false,
             call,
             failed: false,
             content: Vec::new(),

@@ -68,6 +68,7 @@ fn start(name: &str, tool: &str, title: &str, kind: ToolKind) -> Body {
 
 fn end(name: &str, text: &str, exit: Option<Exit>) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
+        plain_text: false,
         call: call(name),
         failed: exit.is_some(),
         content: vec![ToolContent::Block(Content::text(text))],

@@ -22,6 +22,7 @@ fn started(call: &str) -> Body {
 
 fn ended(call: &str, text: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
+        plain_text: false,
         call: CallId(call.into()),
         failed: false,
         content: vec![ToolContent::Block(Content::text(text))],

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{
-    Body, Exit, HostAbilities, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionGone, TerminalId,
-    TurnContext,
+    Body, Exit, HostAbilities, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionContext,
+    SessionGone, TerminalId, TurnContext,
 };
 use guard::outside_digest;
 use sandbox::{Cause, Mode};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::new_output::new_output;
 use crate::agent::Reach;
 use crate::background::BackgroundJob;
 use crate::place::Place;
@@ -35,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What the model is told of the output: its beginning and its end.
 const HEAD_BYTES_MAX: usize = 12 << 10;
 const TAIL_BYTES_MAX: usize = 20 << 10;
+/// What the model is told where the editor has forgotten the beginning.
+const DROPPED: &str = "[earlier output was dropped]";
 /// As `timeout` has it.
 const TIMED_OUT_CODE: i32 = 124;
 
@@ -191,6 +194,7 @@ pub(crate) async fn attend_in_background(
     job: Arc<BackgroundJob>,
     mut typed: mpsc::Receiver<Vec<u8>>,
     wall: Duration,
+    session: SessionContext,
 ) -> sandbox::Ended {
     let Held { editor, id, over, .. } = &*terminal.held;
     let mut seen = String::new();
@@ -207,8 +211,8 @@ pub(crate) async fn attend_in_background(
         match happens {
             Happens::Ended(ended) => break ended,
             Happens::Typed(bytes) => {
-                if let Err(error) = editor.type_into(id, bytes.into()).await {
-                    job.write(&format!("[what was typed did not arrive: {error}]\n"));
+                if let Some(ended) = type_in(&terminal, bytes, &job, exit.as_mut(), &session).await {
+                    break ended;
                 }
             }
             Happens::Look => look(&job, &terminal, &mut seen).await,
@@ -230,13 +234,38 @@ pub(crate) async fn attend_in_background(
     sandbox::Ended { code, signal, cause, output_bytes: seen.len() as u64, dropped_bytes: 0 }
 }
 
+/// Types into the terminal. Gives how the command ended, if it does before the editor has answered.
+async fn type_in(
+    terminal: &Terminal,
+    bytes: Vec<u8>,
+    job: &BackgroundJob,
+    exit: Pin<&mut impl Future<Output = Result<Exit, HostError>>>,
+    session: &SessionContext,
+) -> Option<Ended> {
+    let typed = tokio::select! {
+        biased;
+        () = job.cancelled() => return Some(Ended::Cancelled),
+        ended = exit => return Some(ended.map_or_else(Ended::Lost, Ended::Itself)),
+        typed = terminal.held.editor.type_into(&terminal.held.id, bytes.into()) => typed,
+    };
+    if let Err(error) = typed {
+        job.write(&format!("[what was typed did not arrive: {error}]\n"));
+        if error == HostError::TimedOut {
+            // The turn that typed may be over. A session that is gone shows nothing.
+            session.emit(super::silence()).await.ok();
+        }
+    }
+    None
+}
+
 /// Keeps what is new in the terminal. One that cannot be shown at the moment is shown later.
 async fn look(job: &BackgroundJob, terminal: &Terminal, seen: &mut String) {
     if let Ok(Ok(output)) = timeout(GRACE, terminal.held.editor.output(&terminal.held.id)).await {
-        // What the terminal has forgotten or written over is not told twice.
-        if let Some(more) = output.text.strip_prefix(seen.as_str()) {
-            job.write(more);
+        let new = new_output(seen, &output.text, output.truncated);
+        if new.after_gap {
+            job.write(&format!("{DROPPED}\n"));
         }
+        job.write(new.text);
         *seen = output.text.to_string();
     }
 }
@@ -265,7 +294,7 @@ async fn follow(job: &Job, terminal: &Terminal, wall: Duration) -> (Ended, Optio
     let output = match timeout(GRACE, terminal.held.editor.output(&terminal.held.id)).await {
         Ok(Ok(output)) => {
             tell(job, &mut told, &output.text).await;
-            output.text
+            if output.truncated { format!("{DROPPED}\n{}", output.text).into() } else { output.text }
         }
         Ok(Err(_)) | Err(_) => told.as_str().into(),
     };

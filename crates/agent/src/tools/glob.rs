@@ -95,7 +95,7 @@ impl Work for Glob {
             if found.is_empty() {
                 text.push_str("no files\n");
             }
-            Ok(Outcome::text(text))
+            Ok(Outcome::plain(text))
         })
     }
 }

@@ -109,7 +109,7 @@ impl Work for Arguments {
         Box::pin(async move {
             let background = &job.session.background;
             let Some(name) = self.job.as_deref().filter(|_| self.action != Action::List) else {
-                return Outcome::text(list(&background.all()));
+                return Outcome::plain(list(&background.all()));
             };
             let wanted = match background.find(name) {
                 Ok(wanted) => wanted,
@@ -132,7 +132,7 @@ impl Work for Arguments {
                 () = wanted.until_ended() => {}
                 () = tokio::time::sleep(patience) => {}
             }
-            Outcome::text(told(&wanted, &job).await)
+            Outcome::plain(told(&wanted, &job).await)
         })
     }
 }

@@ -54,7 +54,7 @@ impl Work for Arguments {
             Err(FileError::Unusable { reason, .. }) => {
                 Err(format!("the folder cannot be listed: {reason}").into())
             }
-            outcome => Ok(Outcome::text(outcome?)),
+            outcome => Ok(Outcome::plain(outcome?)),
         })
     }
 }

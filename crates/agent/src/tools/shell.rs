@@ -172,7 +172,8 @@ impl Arguments {
             Some(Err(outcome)) => return outcome,
             Some(Ok(terminal)) => {
                 let shown = terminal.shown();
-                (background.start_in_editor(terminal, &self.command, wall, before), Some(shown))
+                let outside = job.session.outside_turns();
+                (background.start_in_editor(terminal, &self.command, wall, before, outside), Some(shown))
             }
             None => (background.start(command, &self.command, self.tty, before), None),
         };

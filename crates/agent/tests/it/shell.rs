@@ -153,6 +153,7 @@ async fn a_cancel_and_the_end_of_a_turn_leave_the_background_alone_and_the_sessi
         1 ends: started in the background as job-1; what it writes is seen with the tool jobs
         2 starts: Wait for job-1 (Read)
         2 fails: the turn was cancelled
+        title go
         Cancelled
     "#]]
     .assert_eq(&house.lines(&events));

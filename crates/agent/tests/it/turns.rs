@@ -226,7 +226,8 @@ async fn a_cancel_stops_the_model_and_keeps_what_it_said() {
     house.until(|body| matches!(body, Body::Text { .. })).await;
     house.cancel().await;
     let events = house.turn().await;
-    assert_eq!(house.lines(&events), "Cancelled\n");
+    // It is listed like any other, so it has a name too.
+    assert_eq!(house.lines(&events), "title go\nCancelled\n");
 
     house.prompt("again").await;
     let user = |text: &str| Message::User { text: text.into(), images: vec![] };

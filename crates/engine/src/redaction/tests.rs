@@ -88,6 +88,7 @@ fn output(call: &str, stream: OutputStream, text: &str) -> Body {
 
 fn end(call: &str) -> ToolEnd {
     ToolEnd {
+        plain_text: false,
         call: CallId(call.into()),
         failed: false,
         content: Vec::new(),

@@ -3,13 +3,11 @@
 //! Editors begin a session whenever a window is opened. One that nobody prompted says nothing to anybody: it
 //! is listed while it is in memory, where somebody may be about to prompt it, and can be opened by its id for ever.
 
-use super::{Listed, OpenError, Registry};
-use crate::event::Body;
-use crate::ids::Seq;
-use crate::store::{ListQuery, Page, SessionRow};
+use std::collections::HashSet;
 
-/// Whoever set more than this in a session used it.
-const SETTINGS_MAX: Page = Page { count_max: 256, bytes_max: 1 << 20, outline: true };
+use super::{Listed, OpenError, Registry};
+use crate::ids::SessionId;
+use crate::store::ListQuery;
 
 /// Sessions that are looked at together, however few are wanted: most of them may have been left unused.
 const PAGE_MIN: usize = 64;
@@ -24,40 +22,24 @@ impl Registry {
             let page = self.list(query.clone()).await?;
             let last = page.last().map(|listed| (listed.row.updated_at, listed.row.id.clone()));
             let is_last = page.len() < query.limit;
-            for listed in page {
-                if found.len() < wanted && (listed.live || self.was_used(&listed.row).await) {
-                    found.push(listed);
-                }
-            }
+            let never_used = self.never_used(&page).await;
+            found.extend(page.into_iter().filter(|listed| !never_used.contains(&listed.row.id)));
             if is_last || found.len() >= wanted {
+                found.truncate(wanted);
                 return Ok(found);
             }
             query.before = last;
         }
     }
 
-    /// Whether anything but settings happened in it. One that cannot be read is not hidden.
-    async fn was_used(&self, row: &SessionRow) -> bool {
-        if row.title.is_some() || row.busy {
-            return true;
+    /// The store is asked about those alone that their rows say nothing about. Where it cannot say, nothing is hidden.
+    async fn never_used(&self, page: &[Listed]) -> HashSet<SessionId> {
+        let unknown =
+            page.iter().filter(|listed| !listed.live && listed.row.title.is_none() && !listed.row.busy);
+        let ids: Vec<SessionId> = unknown.map(|listed| listed.row.id.clone()).collect();
+        if ids.is_empty() {
+            return HashSet::new();
         }
-        if row.last_seq == Seq::START {
-            return false;
-        }
-        let Ok(events) = self.store.read(&row.id, Seq::START, SETTINGS_MAX).await else { return true };
-        let whole = events.len() < SETTINGS_MAX.count_max;
-        !whole || events.iter().any(|event| event.turn.is_some() || is_use(&event.body))
+        self.store.never_used(ids).await.unwrap_or_default().into_iter().collect()
     }
-}
-
-fn is_use(body: &Body) -> bool {
-    !matches!(
-        body,
-        Body::SettingChanged { .. }
-            | Body::Moved { .. }
-            | Body::Commands { .. }
-            | Body::Joined { .. }
-            | Body::Offered { .. }
-            | Body::Usage(_)
-    )
 }

@@ -226,6 +226,7 @@ pub(super) fn started(call: &str) -> Body {
 
 pub(super) fn ended(call: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
+        plain_text: false,
         call: CallId(call.into()),
         failed: false,
         content: vec![ToolContent::Block(Content::text("done"))],

@@ -222,6 +222,7 @@ impl Session {
             .collect();
         for call in calls {
             let end = ToolEnd {
+                plain_text: false,
                 call,
                 failed: true,
                 content: vec![ToolContent::Block(Content::text(why))],

@@ -50,6 +50,10 @@ impl Store for Timed {
         self.store.unused(ids)
     }
 
+    fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        self.store.never_used(ids)
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         self.store.list(query)
     }

@@ -150,6 +150,7 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
             "command_timeout",
             pick.one(("", None), ("command_timeout", config.command_timeout), command_seconds),
         ),
+        Row::new("permissions", rules_file()?),
         Row::new("acp.max_sessions", server.max_sessions),
         Row::new("acp.session_idle_timeout_secs", server.idle_timeout),
         Row::new("acp.permission_file", permission_file(config)?),
@@ -218,6 +219,14 @@ fn model(options: &ServeOptions, config: &Config) -> Setting<Option<String>> {
     }
 }
 
+/// The file that answers for good are written to. No setting names it, so it has the name of its command.
+fn rules_file() -> Result<Setting<String>, Trouble> {
+    let source =
+        if paths::names_rules() { Source::Variable("ROPEWALK_PERMISSIONS") } else { Source::Default };
+    Ok(Setting::new(shown(paths::rules()?.user), source))
+}
+
+/// Zeph's answers for good, which are only read.
 fn permission_file(config: &Config) -> Result<Setting<Option<String>>, Trouble> {
     let file = paths::rules()?.zeph.as_deref().map(shown);
     let source = config.acp.permission_file.as_ref().map(|_| config.sources.of("acp.permission_file"));

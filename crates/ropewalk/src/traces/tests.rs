@@ -195,6 +195,7 @@ fn tool_start(call: &CallId, tool: &str) -> Body {
 
 fn tool_end(call: &CallId, failed: bool) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
+        plain_text: false,
         call: call.clone(),
         failed,
         content: Vec::new(),

@@ -205,6 +205,21 @@ fn zephs_permission_file_is_read_where_the_settings_or_the_variable_say() {
     assert!(listed(&moved).contains(other.to_str().unwrap()) && !listed(&moved).contains("one.toml"));
 }
 
+/// The file that answers for good are written to is named, wherever it is.
+#[test]
+fn the_rules_file_that_is_written_is_shown() {
+    let world = World::new();
+    let usual = world.path(".config/ropewalk/permissions.toml");
+    assert_eq!(world.shown("permissions", &[], &[]), text(usual.to_str().unwrap(), "default", ""));
+    world.run(&["permissions", "add", "allow", "shell(ls)"], &[]);
+    assert!(usual.exists(), "it is the one that is written");
+    let other = world.path("mine.toml");
+    let moved = [("ROPEWALK_PERMISSIONS", other.to_str().unwrap())];
+    assert_eq!(world.shown("permissions", &[], &moved), text(moved[0].1, "variable", moved[0].0));
+    let (_, out, _) = world.run(&["config", "show"], &moved);
+    assert!(out.lines().any(|line| line.starts_with("permissions ") && line.contains(moved[0].1)), "{out}");
+}
+
 /// Z6, Z16: what else `[acp]` says. Its token is not taken from a file.
 #[test]
 fn the_rest_of_zephs_table_holds_for_a_server_and_its_token_is_not_used() {

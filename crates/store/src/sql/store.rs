@@ -196,6 +196,24 @@ impl SqlStore {
         Ok(unused)
     }
 
+    /// What belongs to a turn comes with events of other kinds.
+    async fn do_never_used(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let select = format!(
+            "SELECT id FROM log_sessions WHERE id = $1 AND gone = 0 AND NOT EXISTS (
+                 SELECT 1 FROM log_entries WHERE log = $2 AND (kind IS NULL OR kind NOT IN ({})))",
+            crate::quoted_setup_kinds()
+        );
+        let mut never_used = Vec::new();
+        for ids in ids.chunks(STATEMENTS_AT_ONCE) {
+            let ask =
+                |id: &SessionId| Statement::new(select.clone(), [id.as_str().into(), log_of(id).into()]);
+            let found = self.run(ids.iter().map(ask).collect()).await.map_err(read)?;
+            let empty = ids.iter().zip(&found).filter(|(_, found)| !found.rows.is_empty());
+            never_used.extend(empty.map(|(id, _)| id.clone()));
+        }
+        Ok(never_used)
+    }
+
     async fn do_list(&self, query: ListQuery) -> Result<Vec<SessionRow>, StoreError> {
         let select = format!(
             "SELECT {COLUMNS}, {ALIVE} FROM log_sessions s WHERE owner = $1 AND gone = 0 AND (updated_at, id) < ($2, $3)
@@ -391,6 +409,10 @@ impl Store for SqlStore {
 
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
         Box::pin(self.do_unused(ids))
+    }
+
+    fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        Box::pin(self.do_never_used(ids))
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {

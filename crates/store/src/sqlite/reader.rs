@@ -74,6 +74,7 @@ impl Reader {
             Read::Session { id, answer } => reply(answer, self.session(&id)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
             Read::Unused { ids, answer } => reply(answer, self.unused(ids)),
+            Read::NeverUsed { ids, answer } => reply(answer, self.never_used(ids)),
             Read::Lineage { answer } => reply(answer, self.lineage()),
         }
     }
@@ -121,6 +122,22 @@ impl Reader {
             }
         }
         Ok(unused)
+    }
+
+    /// Looks at the columns alone: an event of a turn, or of another kind, is found without decoding anything.
+    fn never_used(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let select = format!(
+            "SELECT NOT EXISTS (SELECT 1 FROM acp_session_events WHERE session = key AND
+                (turn IS NOT NULL OR kind NOT IN ({})))
+             FROM acp_sessions WHERE id = ?1",
+            crate::quoted_setup_kinds()
+        );
+        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
+        let never_used = |id: &SessionId| {
+            // One that cannot be looked at, or is not there, is not said to be unused.
+            matches!(select.query_row([id.as_str()], |row| row.get(0)), Ok(true))
+        };
+        Ok(ids.into_iter().filter(never_used).collect())
     }
 
     fn find(&self, id: &SessionId) -> Result<Stored, StoreError> {

@@ -99,6 +99,7 @@ pub(super) enum Read {
     Session { id: SessionId, answer: Answer<SessionRow> },
     Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
     Unused { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
+    NeverUsed { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
     Lineage { answer: Answer<Option<Arc<str>>> },
 }
 
@@ -109,6 +110,7 @@ impl Read {
             Self::Session { answer, .. } => reply(answer, Err(error)),
             Self::Sessions { answer, .. } => reply(answer, Err(error)),
             Self::Unused { answer, .. } => reply(answer, Err(error)),
+            Self::NeverUsed { answer, .. } => reply(answer, Err(error)),
             Self::Lineage { answer } => reply(answer, Err(error)),
         }
     }

@@ -3,7 +3,7 @@
 use wire::native::{Decision, Envelope, Request};
 
 use super::{App, Connection, Effect, Stage, Unsent, Waits};
-use crate::offers::OWN;
+use crate::offers::{OWN, leaves};
 use crate::picker::Picker;
 use crate::shelf::Outcome;
 use crate::words;
@@ -105,8 +105,7 @@ impl App {
         if !OWN.iter().any(|(own, _)| *own == name) || (name == "help" && !rest.is_empty()) {
             return None;
         }
-        let leaves = matches!(name, "quit" | "exit");
-        if !leaves && state.is_some_and(|state| state.commands.iter().any(|known| known.name == name)) {
+        if !leaves(text) && state.is_some_and(|state| state.commands.iter().any(|known| known.name == name)) {
             // The server's own is meant.
             return None;
         }
@@ -127,6 +126,11 @@ impl App {
             }
             _ => self.leave(),
         })
+    }
+
+    /// Whether what is answered for good here becomes a rule. Before the server has said so, it does not.
+    pub fn makes_rules(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.makes_rules)
     }
 
     /// Another session in the same folder, begun as this client was told to begin one.
@@ -198,12 +202,13 @@ impl App {
             self.complain("Nothing can be answered without a connection");
             return Vec::new();
         }
-        self.say(match decision {
-            Decision::AllowOnce => "Allowed once",
-            Decision::AllowAlways => "Allowed for good",
-            Decision::DenyOnce | Decision::DenyAlways => "Denied",
-            Decision::Reply => "Answered",
-        });
+        let said = match decision {
+            Decision::AllowOnce => "Allowed once".to_owned(),
+            Decision::AllowAlways => format!("Allowed from now on {}", words::lasts(self.makes_rules())),
+            Decision::DenyOnce | Decision::DenyAlways => "Denied".to_owned(),
+            Decision::Reply => "Answered".to_owned(),
+        };
+        self.say(said);
         vec![self.ask(Request::Answer { session, ask, decision, text }, Waits::Answer(ask))]
     }
 

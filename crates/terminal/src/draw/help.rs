@@ -21,11 +21,11 @@ const KEYS: [(&str, &str); 18] = [
     ("Ctrl-P", "open or fold the plan"),
     ("o", "the address of this session for a browser"),
     ("y or a", "allow once (twice where it is risky)"),
-    ("A", "allow for good; shows what, then once more"),
+    ("A", "allow always; shows what and for how long, then once more"),
     ("n or d, D", "deny; deny and say why"),
     ("1 to 9", "a question's choice; Enter writes another"),
     ("/new, /copy", "another session; the last answer to the clipboard"),
-    ("Ctrl-L; Ctrl-D, /exit", "draw anew; leave, a turn on a server goes on"),
+    ("Ctrl-D, /exit, /quit", "leave, a turn on a server goes on; Ctrl-L draws anew"),
 ];
 const NAMES_CELLS: usize = 20;
 

@@ -20,7 +20,7 @@ use crate::wrap::{Margin, chop, cut, wrap};
 /// The head and the keys.
 const AROUND: usize = 2;
 /// Below this, the keys are said in fewer words.
-const NARROW: usize = 50;
+const NARROW: usize = 60;
 
 pub fn height(app: &App, width: usize) -> usize {
     app.shelf.current().map_or(0, |ask| body(ask, width, app.manner.look).len() + AROUND)
@@ -53,7 +53,7 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
         let empty = if *decision == Decision::Reply { "Your answer" } else { "Why not? The agent is told" };
         return field(text, empty, foot, look, look.warn(), buffer);
     }
-    put(&[foot_line(&app.shelf, ask, width, look)], foot, buffer);
+    put(&[foot_line(app, ask, width)], foot, buffer);
     None
 }
 
@@ -132,7 +132,8 @@ fn body(ask: &AskView, width: usize, look: Look) -> Vec<Line<'static>> {
     lines
 }
 
-fn foot_line(shelf: &Shelf, ask: &AskView, width: usize, look: Look) -> Line<'static> {
+fn foot_line(app: &App, ask: &AskView, width: usize) -> Line<'static> {
+    let (shelf, look, makes_rules) = (&app.shelf, app.manner.look, app.makes_rules());
     if shelf.is_sent() {
         return Line::styled("│ sent…", look.quiet());
     }
@@ -145,26 +146,29 @@ fn foot_line(shelf: &Shelf, ask: &AskView, width: usize, look: Look) -> Line<'st
         }
         (_, Some(_)) => ("1-9 chooses, n declines".to_owned(), look.accent()),
         (Stage::Armed(Decision::AllowAlways), None) => {
-            (format!("A again: never ask again for {}", remembered(ask)), look.bad())
+            (format!("A again: {}", always(ask, makes_rules)), look.bad())
         }
         (Stage::Armed(_), None) => (format!("y again allows it: {} risk", one_line(&ask.risk)), look.bad()),
         (Stage::Typing(word, Decision::AllowAlways), None) => {
-            (format!("type yes and Enter: {word}_ never ask again for {}", remembered(ask)), look.bad())
+            (format!("type yes and Enter: {word}_ {}", always(ask, makes_rules)), look.bad())
         }
         (Stage::Typing(word, _), None) => (format!("type yes and Enter: {word}_"), look.bad()),
         (Stage::Choosing | Stage::Writing(..), None) if width < NARROW => {
-            ("y once  A always  n deny  D say why".to_owned(), look.accent())
+            let always = if makes_rules { "rule" } else { "session" };
+            (format!("y once  A {always}  n deny  D say why"), look.accent())
         }
         (Stage::Choosing | Stage::Writing(..), None) => {
-            ("y allow once  A always  n deny  D deny, say why".to_owned(), look.accent())
+            let always = if makes_rules { "always, by a rule" } else { "in this session" };
+            (format!("y allow once  A {always}  n deny  D deny, say why"), look.accent())
         }
     };
     let text = cut(&text, width.saturating_sub(2));
     Line::from(vec![Span::styled("│ ", look.warn()), Span::styled(text, style)])
 }
 
-/// What an answer for good is about: its rule, or exactly this.
-fn remembered(ask: &AskView) -> String {
+/// How long an answer for good holds, and what it is about: its rule, or exactly this.
+fn always(ask: &AskView, makes_rules: bool) -> String {
     let exactly = || format!("exactly {} {}", ask.tool, ask.subject);
-    one_line(&ask.rule.clone().unwrap_or_else(exactly))
+    let what = ask.rule.clone().filter(|_| makes_rules).unwrap_or_else(exactly);
+    format!("always {}: {}", words::lasts(makes_rules), one_line(&what))
 }

@@ -211,8 +211,8 @@ impl Printer {
     }
 }
 
-/// What a person is asked.
-pub fn question(ask: &AskView) -> Vec<Put> {
+/// What a person is asked. Whether an answer for good becomes a rule decides how long it holds.
+pub fn question(ask: &AskView, makes_rules: bool) -> Vec<Put> {
     let mut puts = Vec::new();
     if let Some(question) = &ask.question {
         puts.push(Put::warn(format!("? {}", one_line(&question.text))));
@@ -235,10 +235,11 @@ pub fn question(ask: &AskView) -> Vec<Put> {
         puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
     }
     puts.extend((ask.more > 0).then(|| Put::bad(format!("  {}", words::unshown(ask.more)))));
-    let rule = ask.rule.as_deref().map_or_else(String::new, |rule| format!(" ({})", line(rule)));
+    let rule = ask.rule.as_deref().filter(|_| makes_rules).map_or("exactly this".into(), line);
+    let always = format!("always {} ({rule})", words::lasts(makes_rules));
     puts.push(Put::quiet(match needs_words(ask) {
-        true => format!("yes allow once, always{rule}, n deny, or n and why"),
-        false => format!("y allow once, a always{rule}, n deny, or n and why"),
+        true => format!("yes allow once, {always}, n deny, or n and why"),
+        false => format!("y allow once, a {always}, n deny, or n and why"),
     }));
     puts
 }
@@ -353,7 +354,7 @@ mod tests {
         };
         let cut = AskView { more: 1, ..ask("low") };
         assert_eq!(understood(&cut, "y"), None);
-        assert!(question(&cut).contains(&Put::bad("  … 1 byte is not shown")));
+        assert!(question(&cut, true).contains(&Put::bad("  … 1 byte is not shown")));
         let decided = |risk: &str, text: &str| understood(&ask(risk), text).map(|(decision, _)| decision);
         assert_eq!(decided("low", "y"), Some(Decision::AllowOnce));
         assert_eq!(decided("high", "y"), None);

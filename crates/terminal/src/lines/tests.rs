@@ -27,6 +27,10 @@ struct Script {
 
 impl Script {
     async fn start() -> Self {
+        Self::start_as(false).await
+    }
+
+    async fn start_as(attended: bool) -> Self {
         let (requests, asked) = mpsc::channel(64);
         let (told, frames) = mpsc::channel(64);
         let (writer, written) = mpsc::channel(64);
@@ -37,7 +41,7 @@ impl Script {
             settings: Default::default(),
             prompt: Some("weave".into()),
         };
-        let manner = LineManner { attended: false, screen: false, one_screen: false, colour: false, seed: 1 };
+        let manner = LineManner { attended, screen: false, one_screen: false, colour: false, seed: 1 };
         let pipes = Pipes { reads, writer };
         let line = Line { requests, frames };
         let lines = Lines::new(wish, manner, &Nowhere, line, pipes, stops().unwrap());
@@ -61,6 +65,19 @@ impl Script {
             .await;
     }
 
+    async fn hello(&mut self, makes_rules: bool) {
+        self.frame(
+            json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
+            "makesRules": makes_rules, "folder": "/", "folders": [], "sandbox": "workspace-write",
+            "pushKey": null, "now": 1}),
+        )
+        .await;
+        // A new connection sends the prompt anew, under the same key.
+        if self.lines.turn.as_ref().is_some_and(|turn| turn.prompt_id != self.prompt_id) {
+            self.prompt_id = self.lines.turn.as_ref().map_or(0, |turn| turn.prompt_id);
+        }
+    }
+
     async fn taken(&mut self, turn: u64) {
         self.frame(json!({"re": self.prompt_id, "ok": {"is": "taken", "turn": turn}})).await;
     }
@@ -75,6 +92,18 @@ impl Script {
             requests.push(serde_json::to_value(envelope).unwrap());
         }
         requests
+    }
+
+    /// What was said on standard error since the last look.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        while let Ok(put) = self.written.try_recv() {
+            if let Put::Err { text, .. } = put {
+                said.push_str(&text);
+                said.push('\n');
+            }
+        }
+        said
     }
 
     fn out(&mut self) -> String {
@@ -171,10 +200,7 @@ async fn all_that_was_shortened_is_fetched_also_when_the_line_breaks() {
     script.view(json!([short(3, "one"), short(4, "two"), ended(5, 2)]), Value::Null).await;
     let first = script.requests();
     assert_eq!((first.len(), &first[0]["row"]), (1, &3.into()));
-    script
-        .frame(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
-        "folder": "/", "folders": [], "sandbox": "workspace-write", "pushKey": null, "now": 1}))
-        .await;
+    script.hello(true).await;
     for (id, text) in [(3, "one end"), (4, "two end")] {
         let request = script.requests().pop().unwrap();
         assert_eq!((&request["do"], &request["row"]), (&"whole".into(), &id.into()));
@@ -185,4 +211,71 @@ async fn all_that_was_shortened_is_fetched_also_when_the_line_breaks() {
     }
     assert!(script.lines.turn.is_none());
     assert_eq!(script.out().matches(" end").count(), 2);
+}
+
+#[tokio::test]
+async fn exit_and_quit_end_it_as_the_end_of_input_does() {
+    for command in ["/exit", "/quit", "  /exit  "] {
+        let mut script = Script::start().await;
+        script.lines.read("once more".into()).await;
+        script.lines.read(command.into()).await;
+        assert!(script.lines.read_all, "{command:?}");
+        // What was written before it is still done.
+        script.taken(2).await;
+        script.view(json!([ended(3, 2)]), Value::Null).await;
+        assert_eq!(script.lines.go_on().await, None);
+        assert_eq!(script.requests()[0]["text"], "once more");
+        script.taken(3).await;
+        script.view(json!([ended(5, 3)]), Value::Null).await;
+        assert_eq!(script.lines.go_on().await, Some(DONE), "{command:?}");
+        assert_eq!(script.requests(), [] as [Value; 0], "{command:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_only_begins_like_exit_is_a_prompt() {
+    let mut script = Script::start().await;
+    script.lines.read("/exits are where?".into()).await;
+    assert!(!script.lines.read_all);
+    assert_eq!(script.lines.prompts, ["/exits are where?"]);
+}
+
+/// Whoever leaves cannot be asked any more: what our turn asks is refused, and nothing waits for ever.
+#[tokio::test]
+async fn who_leaves_at_a_question_has_refused_it() {
+    let mut script = Script::start_as(true).await;
+    script.taken(2).await;
+    script.view(json!([]), asking(2)).await;
+    assert!(script.lines.asked.is_some());
+    assert_eq!(script.requests(), [] as [Value; 0]);
+    script.lines.read("/exit".into()).await;
+    assert_eq!(script.requests()[0]["decision"], "denyOnce");
+    assert!(script.lines.asked.is_none());
+}
+
+#[tokio::test]
+async fn help_says_how_to_leave_and_asks_the_server_for_the_rest() {
+    let mut script = Script::start().await;
+    script.said();
+    script.lines.read("/help".into()).await;
+    assert!(script.said().contains("/exit or /quit"));
+    assert_eq!(script.lines.prompts, ["/help"]);
+}
+
+#[tokio::test]
+async fn a_question_says_for_how_long_always_is() {
+    let mut ask = ask(9, "low", "make install");
+    ask["rule"] = "shell(make install:*)".into();
+    for (makes_rules, expected) in [
+        (true, "a always in this folder (shell(make install:*))"),
+        (false, "a always in this session (exactly this)"),
+    ] {
+        let mut script = Script::start_as(true).await;
+        script.hello(makes_rules).await;
+        script.taken(2).await;
+        let asked = state(&json!({"busy": true, "turn": 2, "asks": [ask.clone()]}));
+        script.view(json!([]), asked).await;
+        let said = script.said();
+        assert!(said.contains(expected), "{said}");
+    }
 }

@@ -145,9 +145,9 @@ impl Lines<'_> {
             {
                 continue;
             }
-            if self.manner.attended {
+            if self.manner.attended && !self.read_all {
                 if self.asked.is_none() {
-                    let puts = printer::question(&ask);
+                    let puts = printer::question(&ask, self.makes_rules);
                     self.put_all(puts).await;
                     self.asked = Some(ask);
                 }

@@ -79,15 +79,34 @@ fn for_good_says_first_what_is_remembered() {
     let mut stage = asked("low");
     stage.keys("A");
     assert!(stage.requests().is_empty());
-    assert!(stage.screen(80, 20).contains("A again: never ask again for exactly shell make install"));
+    assert!(stage.screen(80, 20).contains("A again: always in this folder: exactly shell make install"));
     stage.keys("A");
     assert_eq!(stage.last(), answer("allowAlways", Value::Null));
+    assert!(stage.screen(80, 20).contains("Allowed from now on in this folder"));
     let mut stage = asked("low");
     let mut family = ask(9, "low", "make install");
     family["rule"] = "shell(make install:*)".into();
     stage.view(false, json!([]), state(&json!({"busy": true, "asks": [family]})));
     stage.keys("A");
-    assert!(stage.screen(80, 20).contains("A again: never ask again for shell(make install:*)"));
+    assert!(stage.screen(80, 20).contains("A again: always in this folder: shell(make install:*)"));
+}
+
+/// Whoever is not the owner at the machine writes no rules: the answer holds for exactly this, in this session.
+#[test]
+fn without_rules_always_is_for_this_session() {
+    let mut family = ask(9, "low", "make install");
+    family["rule"] = "shell(make install:*)".into();
+    let mut stage = Stage::open();
+    stage.hello(false);
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [family]})));
+    stage.now += 1_000;
+    assert!(stage.screen(80, 20).contains("A in this session"));
+    assert!(stage.screen(45, 20).contains("A session"));
+    stage.keys("A");
+    assert!(stage.screen(80, 20).contains("A again: always in this session: exactly shell make install"));
+    stage.keys("A");
+    assert_eq!(stage.last(), answer("allowAlways", Value::Null));
+    assert!(stage.screen(80, 20).contains("Allowed from now on in this session"));
 }
 
 #[test]

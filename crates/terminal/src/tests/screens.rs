@@ -162,7 +162,7 @@ fn a_permission_shows_exactly_what_would_be_done() {
         │ rm -rf target && \
         │   git push --force origin main
         │ in /home/dev/loom
-        │ y allow once  A always  n deny  D deny, say why
+        │ y allow once  A always, by a rule  n deny  D deny, say why
         ────────────────────────────────────────────────────────────────────────────────
         › Tab writes here
         Tab writes · ↑↓ scroll · ←→ other questions · ? help
@@ -189,7 +189,7 @@ fn a_permission_shows_exactly_what_would_be_done() {
             │ rm -rf target && \
             │   git push --force origin main
             │ in /home/dev/loom
-            │ y once  A always  n deny  D say why
+            │ y once  A rule  n deny  D say why
             ────────────────────────────────────────
             › Tab writes here
             Tab writes · ↑↓ scroll
@@ -223,7 +223,7 @@ fn an_edit_is_asked_with_its_difference() {
             │ 10 +     tight();
             │ 11   }
             │ in /home/dev/loom
-            │ y allow once  A always  n deny  D deny, say why
+            │ y allow once  A always, by a rule  n deny  D deny, say why
             ────────────────────────────────────────────────────────────
             › Tab writes here
             Tab writes · ↑↓ scroll · ←→ other questions · ? help
@@ -351,11 +351,11 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
             Ctrl-P              open or fold the plan
             o                   the address of this session for a browser
             y or a              allow once (twice where it is risky)
-            A                   allow for good; shows what, then once more
+            A                   allow always; shows what and for how long, then once more
             n or d, D           deny; deny and say why
             1 to 9              a question's choice; Enter writes another
             /new, /copy         another session; the last answer to the clipboard
-            Ctrl-L; Ctrl-D, /exit draw anew; leave, a turn on a server goes on
+            Ctrl-D, /exit, /quit leave, a turn on a server goes on; Ctrl-L draws anew
             Shift and the mouse select text, as the terminal does
             ────────────────────────────────────────────────────────────────────────────────
             › Ask, or say what to do

@@ -48,10 +48,14 @@ impl Stage {
 
     pub fn greet(&mut self, cards: Value) {
         self.input(Input::Connected);
-        self.told(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
-            "folder": "/home/dev/loom", "folders": [], "sandbox": "workspace-write", "pushKey": null,
-            "now": 1_700_000_000_000_i64}));
+        self.hello(true);
         self.told(json!({"on": "cards", "cards": cards, "gone": [], "older": null}));
+    }
+
+    pub fn hello(&mut self, makes_rules: bool) {
+        self.told(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
+            "makesRules": makes_rules, "folder": "/home/dev/loom", "folders": [],
+            "sandbox": "workspace-write", "pushKey": null, "now": 1_700_000_000_000_i64}));
     }
 
     pub fn input(&mut self, input: Input) {

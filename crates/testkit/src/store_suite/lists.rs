@@ -1,9 +1,11 @@
 //! Listing sessions: order, cursor, directory, owner.
 #![expect(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use engine::{ListQuery, NewSession, Principal, Store, Timestamp};
+use std::sync::Arc;
 
-use super::{append, new_session, session_id, text};
+use engine::{Batch, Body, Event, ListQuery, NewSession, Principal, Store, Timestamp};
+
+use super::{append, event, new_session, session_id, text};
 
 async fn listed(store: &dyn Store, query: ListQuery) -> Vec<String> {
     store.list(query).await.unwrap().into_iter().map(|row| row.id.to_string()).collect()
@@ -61,4 +63,27 @@ pub async fn lists_show_only_what_the_owner_owns(store: &dyn Store) {
     assert_eq!(listed(store, ListQuery::all(other)).await, ["x"]);
     assert_eq!(listed(store, everything()).await.len(), 5);
     assert!(listed(store, ListQuery::all(Principal("loca".into()))).await.is_empty());
+}
+
+pub async fn what_was_only_set_up_was_never_used(store: &dyn Store) {
+    let set = || Body::SettingChanged { id: "approval".into(), value: "suggest".into() };
+    for (id, bodies) in [
+        ("empty", Vec::new()),
+        ("set", vec![set(), Body::Moved { cwd: "/other".into() }]),
+        ("said", vec![set(), text("hello")]),
+        ("queued", vec![set(), Body::TurnStarted]),
+    ] {
+        let claim = store.create(new_session(id)).await.unwrap();
+        let outside = |(seq, body)| Arc::new(Event { turn: None, ..(*event(seq, body)).clone() });
+        let events = (1..).zip(bodies).map(outside).collect();
+        let session = claim.row.id.clone();
+        store.append(Batch { session, epoch: claim.epoch, events, sync: false }).await.unwrap();
+    }
+    store.import(new_session("imported"), vec![event(1, text("hello"))]).await.unwrap();
+    store.fork(&session_id("set"), new_session("forked")).await.unwrap();
+    store.create(new_session("gone")).await.unwrap();
+    store.delete(&session_id("gone")).await.unwrap();
+    let all = ["empty", "set", "said", "queued", "imported", "forked", "gone", "nobody"];
+    let found = store.never_used(all.map(session_id).to_vec()).await.unwrap();
+    assert_eq!(found, ["empty", "set", "forked"].map(session_id));
 }

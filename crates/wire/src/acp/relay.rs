@@ -1,8 +1,12 @@
 //! Events that an external agent said, in its own words.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{APPROVAL, Body, Event, Opaque, SettingSpec, ToolChange, ToolContent};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::consoles::Tail;
 use super::updates::Updates;
@@ -16,6 +20,50 @@ const TERMINAL_INFO: &str = r#""terminal_info""#;
 /// them.
 pub const SERVER_TERMINAL: &str = "ropewalk-terminal-";
 
+/// What a call was given and gave. The protocol takes any value there, and strict clients an object alone.
+const RAW_FIELDS: [(&str, &str); 2] = [("rawInput", "input"), ("rawOutput", "output")];
+
+/// The agent's words, with objects where strict clients read nothing else: as in our own updates, what is none
+/// stands in one. All other words stay as they are.
+fn with_objects(words: &str) -> Cow<'_, str> {
+    if !RAW_FIELDS.iter().any(|(field, _)| words.contains(field)) {
+        return words.into();
+    }
+    let Ok(mut fields) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(words) else {
+        return words.into();
+    };
+    let mut changed = false;
+    for (field, name) in RAW_FIELDS {
+        let Some(value) = fields.get(field).filter(|value| !value.get().starts_with('{')) else { continue };
+        changed = true;
+        match wrapped(name, value) {
+            Some(object) => drop(fields.insert(field.to_owned(), object)),
+            None => drop(fields.remove(field)),
+        }
+    }
+    match serde_json::to_string(&fields) {
+        Ok(words) if changed => words.into(),
+        Ok(_) | Err(_) => words.into(),
+    }
+}
+
+/// The value in an object, under this name. Nothing stays nothing.
+fn wrapped(name: &str, value: &RawValue) -> Option<Box<RawValue>> {
+    let object = format!("{{{name:?}:{}}}", value.get());
+    RawValue::from_string(object).ok().filter(|_| value.get() != "null")
+}
+
+/// The same for the call in a permission request.
+pub(super) fn put_objects(call: &mut Map<String, Value>) {
+    for (field, name) in RAW_FIELDS {
+        let Some(value) = call.get_mut(field).filter(|value| !value.is_object()) else { continue };
+        match value.take() {
+            Value::Null => drop(call.remove(field)),
+            other => *value = json!({ name: other }),
+        }
+    }
+}
+
 impl Updates {
     /// Says whether it was told. A terminal that the client does not know cannot be shown: then the event is
     /// told in our own words. An empty text says that another event's words say this too.
@@ -28,7 +76,7 @@ impl Updates {
         }
         let is_history = self.note(event, relayed, view);
         if is_history || !view.replay {
-            self.foreign(&relayed.0, out);
+            self.foreign(&with_objects(&relayed.0), out);
         }
         true
     }

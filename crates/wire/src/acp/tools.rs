@@ -126,8 +126,8 @@ fn result_content(end: &ToolEnd, ours: bool) -> Vec<schema::ToolCallContent> {
     let language = match &end.exit {
         _ if !ours || !only_text => None,
         Some(_) => Some(CONSOLE.to_owned()),
-        // A tool that names files gives what stands in them; one that failed says why.
-        None if end.failed || end.locations.is_empty() => None,
+        // One that failed says why. A tool that names files gives what stands in them.
+        None if end.failed || (end.locations.is_empty() && !end.plain_text) => None,
         None => Some(fence::language(end.locations.iter().map(|place| place.path.as_path()))),
     };
     let piece = |piece: &ToolContent| match (piece, &language) {

@@ -17,7 +17,7 @@ use serde_json::Map;
 
 use super::calls::{Calls, mark};
 use super::consoles::Consoles;
-use super::{ClientAbilities, questions, settings, tools, write_notification};
+use super::{ClientAbilities, questions, relay, settings, tools, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
@@ -210,6 +210,9 @@ impl Updates {
         let params = request.foreign.as_ref().map_or("{}", |foreign| &foreign.params.0);
         let mut params: Map<String, serde_json::Value> = serde_json::from_str(params).unwrap_or_default();
         params.insert("sessionId".to_owned(), self.session.0.as_ref().into());
+        if let Some(call) = params.get_mut("toolCall").and_then(serde_json::Value::as_object_mut) {
+            relay::put_objects(call);
+        }
         if let Some(why) = tools::unreadable_rules(request)
             && let Some(call) = params.get_mut("toolCall").and_then(serde_json::Value::as_object_mut)
         {

@@ -326,6 +326,7 @@ impl Reader {
 
     fn tool_ended(&mut self, id: &str, output: &str, failed: bool) {
         let end = ToolEnd {
+            plain_text: false,
             call: self.call(id),
             failed,
             content: vec![ToolContent::Block(Content::text(output))],

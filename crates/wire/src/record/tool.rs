@@ -70,6 +70,8 @@ pub(super) struct ToolEndRecord<'a> {
     raw: Option<Str<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     exit: Option<ExitRecord<'a>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    plain_text: bool,
     elapsed_ms: u64,
 }
 
@@ -94,6 +96,7 @@ impl<'a> ToolEndRecord<'a> {
             locations: end.locations.iter().map(LocationRecord::of).collect(),
             raw: end.raw.as_ref().map(|raw| Str::of(&raw.0, keep)),
             exit,
+            plain_text: end.plain_text,
             elapsed_ms: end.elapsed_ms,
         }
     }
@@ -110,6 +113,7 @@ impl<'a> ToolEndRecord<'a> {
             locations: locations(self.locations)?,
             raw: Str::fetched_option(self.raw, fetch)?.map(Opaque),
             exit,
+            plain_text: self.plain_text,
             elapsed_ms: self.elapsed_ms,
         })))
     }

@@ -26,6 +26,7 @@ impl Ending {
 
     pub(super) fn end(self, call: CallId, fields: &Fields<'_>, elapsed_ms: u64) -> ToolEnd {
         ToolEnd {
+            plain_text: false,
             call,
             failed: self.failed,
             content: content(fields),

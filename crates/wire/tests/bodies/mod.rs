@@ -91,16 +91,19 @@ fn tool_start() -> impl Strategy<Value = ToolStart> {
 fn tool_end() -> impl Strategy<Value = ToolEnd> {
     let exit = (any::<Option<i32>>(), option::of(text())).prop_map(|(code, signal)| Exit { code, signal });
     let raw = option::of(text().prop_map(Opaque));
-    (call(), any::<bool>(), tool_contents(), vec(location(), 0..3), raw, option::of(exit), any::<u64>())
-        .prop_map(|(call, failed, content, locations, raw, exit, elapsed_ms)| ToolEnd {
+    let flags = (any::<bool>(), any::<bool>());
+    (call(), flags, tool_contents(), vec(location(), 0..3), raw, option::of(exit), any::<u64>()).prop_map(
+        |(call, (failed, plain_text), content, locations, raw, exit, elapsed_ms)| ToolEnd {
             call,
+            plain_text,
             failed,
             content,
             locations,
             raw,
             exit,
             elapsed_ms,
-        })
+        },
+    )
 }
 
 fn ask_request() -> impl Strategy<Value = AskRequest> {

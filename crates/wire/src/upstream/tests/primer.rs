@@ -47,6 +47,7 @@ fn it_says_who_said_what_and_what_was_done() {
         input: Opaque("{}".into()),
     };
     let end = ToolEnd {
+        plain_text: false,
         call,
         failed: true,
         content: vec![ToolContent::Block(Content::text("no such folder"))],

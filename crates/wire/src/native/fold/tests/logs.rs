@@ -131,6 +131,7 @@ fn body(word: &str, rest: &str, first: &str, second: &str) -> Body {
         })),
         "out" => Body::ToolOutput { call, stream: OutputStream::Stdout, text: second.into() },
         "end" => Body::ToolEnded(Box::new(ToolEnd {
+            plain_text: false,
             call,
             failed: false,
             content: Vec::new(),
