@@ -187,7 +187,7 @@ impl Writing<'_> {
         if let Some(replay) = &mut attached.replay {
             replay.held.remove(&settled.ask);
         }
-        let other = settled.by != Some(self.surface);
+        let told = settled.by != Some(self.surface) || attached.updates.tells_own_answer();
         let request = match attached.sent.remove(&settled.ask) {
             Some(request) => {
                 let unanswered = self.debts.answered(&request).is_some();
@@ -201,7 +201,7 @@ impl Writing<'_> {
         };
         let out = &mut self.out.batch.bytes;
         if let Some(request) = request
-            && other
+            && told
         {
             attached.updates.withdraw(settled.ask, &request, settled.resolution, out);
         }
