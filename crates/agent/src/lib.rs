@@ -6,6 +6,7 @@
 mod agent;
 mod background;
 mod budget;
+mod certificate;
 mod commands;
 mod compaction;
 mod context;
