@@ -34,7 +34,7 @@ mod undo;
 mod walk;
 mod web;
 
-pub use agent::{Agent, AgentConfig, Reach, ReadAudit};
+pub use agent::{Agent, AgentConfig, BridgeView, Reach, ReadAudit, ReadBridge};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
 pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers, consent_digest, consent_subject};
