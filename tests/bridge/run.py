@@ -176,7 +176,7 @@ def refusals(binary, long):
 
 
 def certificates(folder):
-    """An authority, and a certificate for localhost that it vouches for."""
+    """What is to be trusted and what is shown: a certificate for localhost of an authority, and one that is its own."""
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -185,7 +185,11 @@ def certificates(folder):
     (folder / "names").write_text("subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
     openssl("x509", "-req", "-in", "own.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "own.pem",
             "-days", "2", "-extfile", "names")
-    return folder / "ca.pem", (str(folder / "own.pem"), str(folder / "own.key"))
+    # As openssl makes it by itself: a certificate that is its own authority.
+    openssl("req", "-x509", *key, "-keyout", "self.key", "-out", "self.pem", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost")
+    return ((folder / "ca.pem", (str(folder / "own.pem"), str(folder / "own.key"))),
+            (folder / "self.pem", (str(folder / "self.pem"), str(folder / "self.key"))))
 
 
 def tls(binary, _long):
@@ -193,23 +197,23 @@ def tls(binary, _long):
         check("TLS", "an openssl to make certificates with", "there is none", False)
         return
     folder = pathlib.Path(tempfile.mkdtemp(prefix="bridge-contract-tls-"))
-    authority, papers = certificates(folder)
-    receiver = Receiver(TOKEN, tls=papers, host="localhost")
-    bridge = Bridge(binary, "--remote-url", receiver.url)
-    code = bridge.wait()
-    said = any("bridge: TLS verification failed" in line for line in bridge.lines)
-    check("a certificate that nobody vouches for", "exit not 0, said, no request",
-          f"exit {code}, {'said' if said else bridge.lines}, {len(receiver.requests)} requests",
-          code != 0 and said and not receiver.requests)
-    bridge.close()
-    for name, arguments, variables in (("trusted", [], {"SSL_CERT_FILE": str(authority)}), ("--insecure", ["--insecure"], {})):
-        bridge = Bridge(binary, "--remote-url", receiver.url, *arguments, variables=variables)
-        bridge.said("bridge connected")
-        bridge.process.send_signal(signal.SIGINT)
+    for kind, (authority, papers) in zip(("of an authority", "that is its own authority"), certificates(folder)):
+        receiver = Receiver(TOKEN, tls=papers, host="localhost")
+        bridge = Bridge(binary, "--remote-url", receiver.url)
         code = bridge.wait()
-        check(f"https, {name}", "connected, exit 0 after Ctrl-C", f"exit {code}", code == 0)
+        said = any("bridge: TLS verification failed" in line for line in bridge.lines)
+        check(f"a certificate {kind} that nobody trusts", "exit not 0, said, no request",
+              f"exit {code}, {'said' if said else bridge.lines}, {len(receiver.requests)} requests",
+              code != 0 and said and not receiver.requests)
         bridge.close()
-    receiver.close()
+        for name, arguments, variables in (("trusted", [], {"SSL_CERT_FILE": str(authority)}), ("--insecure", ["--insecure"], {})):
+            bridge = Bridge(binary, "--remote-url", receiver.url, *arguments, variables=variables)
+            bridge.said("bridge connected")
+            bridge.process.send_signal(signal.SIGINT)
+            code = bridge.wait()
+            check(f"https, a certificate {kind}, {name}", "connected, exit 0 after Ctrl-C", f"exit {code}", code == 0)
+            bridge.close()
+        receiver.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -265,6 +269,31 @@ class Life:
         replayed = self.reader.connections[connection]
         check(name, f"{len(expected)} replayed after 5 s", f"{len(replayed)} ({replayed[0]} to {replayed[-1]} of {last}) after {waited:.1f} s",
               replayed == expected and 5 - EARLY <= waited <= 5 + LATE[self.long])
+        return connection
+
+    def question(self):
+        """What the agent asks is answered from here. Its end is told here too, so that a replay does not ask again."""
+        known = self.reader.read().last
+        self.turns += 1
+        request = self.call("session/message", message="run echo x >> made")
+        asked = self.receiver.wait("the question", lambda: [number for number in self.reader.read().kinds("permission_request")
+                                                            if number > known])
+        ask = json.loads(self.reader.updates[asked[0]])["params"]["id"]
+        self.reader.answered(self.call("permission/respond", id=ask, decision="allow"))
+        frame, _ = self.reader.answered(request)
+        ended = [number for number in self.reader.kinds("permission_resolved") if number > known]
+        check("a question that is answered from here", "one request, one end of it, the turn goes on",
+              f"{len(asked)} request(s), {len(ended)} end(s), {frame.get('result', {}).get('stopReason')}",
+              len(asked) == len(ended) == 1 and frame.get("result", {}).get("stopReason") == "end_turn")
+
+    def question_replayed(self):
+        self.question()
+        connection = self.cut_and_replay("a cut after a question")
+        replayed = [json.loads(self.reader.updates[number])["params"] for number in self.reader.connections[connection]]
+        asked = [params["id"] for params in replayed if params.get("kind") == "permission_request"]
+        ended = [params["id"] for params in replayed if params.get("kind") == "permission_resolved"]
+        check("a question that is replayed", "with its end", f"{len(asked)} request(s), {len(set(asked) - set(ended))} without an end",
+              bool(asked) and set(asked) <= set(ended))
 
     def settle(self):
         """A connection that held for as long as the first wait begins the waiting anew."""
@@ -402,6 +431,7 @@ class Life:
         self.remote_calls()
         self.reader.answered(self.turn(3))
         if minutes is None:
+            self.question()
             self.exceeded()
             self.restart()
             self.second_cut()
@@ -427,6 +457,7 @@ class Life:
         self.cut_and_replay("a cut, fewer events than the window")
         self.reader.answered(self.turn(30))
         self.cut_and_replay("a cut, more events than the window")
+        self.question_replayed()
         self.cut_during_a_turn("a cut during a turn", 5)
         self.exceeded()
         self.restart()
@@ -443,6 +474,8 @@ class Life:
                 self.restart()
             if rounds % 4 == 0:
                 self.forgotten()
+            if rounds % 5 == 0:
+                self.question_replayed()
 
     def close(self):
         self.bridge.close()

@@ -60,12 +60,29 @@ pub struct AgentConfig {
     pub mcp: McpConfig,
     /// For the command that shows it. Without, there is none.
     pub audit: Option<ReadAudit>,
+    /// For the command that shows it. Without, no session is bridged.
+    pub bridge: Option<ReadBridge>,
 }
 
 /// The last rows that the audit has about a session, oldest first, a line each, when those about its log up to the
 /// position are written.
 pub type ReadAudit =
     Arc<dyn Fn(SessionId, Seq, usize) -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
+
+/// How a session is bridged; nothing if it is not.
+pub type ReadBridge = Arc<dyn Fn(&SessionId) -> Option<BridgeView> + Send + Sync>;
+
+/// How people elsewhere see a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BridgeView {
+    pub connected: bool,
+    /// Where the receiver is.
+    pub url: String,
+    /// Where people see the session, if the receiver said so.
+    pub ui_url: Option<String>,
+    /// Events that the receiver does not have yet.
+    pub queued: u64,
+}
 
 /// How far the tools of every session reach, fixed when the process starts.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +122,7 @@ impl AgentConfig {
             undo: None,
             mcp: McpConfig::default(),
             audit: None,
+            bridge: None,
         }
     }
 

@@ -80,7 +80,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 31] = [
     ("doctor", None, "Says what is wrong with the session"),
     ("audit", None, "Shows the last rows of the audit about this session; for the owner at the machine"),
     ("share", None, "Says how the session is exported and shared"),
-    ("bridge", None, "Says how the session is driven from elsewhere"),
+    ("bridge", None, "Says whether and where the session is seen elsewhere, or how to bridge it"),
 ];
 
 /// A command as it was typed.
@@ -295,7 +295,7 @@ pub(crate) async fn answer(
         Slash::Doctor => show::doctor(session, place, context).await,
         Slash::Audit => show::audit(session, context).await,
         Slash::Share => show::share(&session.spec.id),
-        Slash::Bridge => show::bridge(&session.spec.id),
+        Slash::Bridge => show::bridge(session),
         Slash::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()

@@ -6,6 +6,7 @@
 mod agent;
 mod background;
 mod budget;
+mod certificate;
 mod commands;
 mod compaction;
 mod context;
@@ -33,7 +34,7 @@ mod undo;
 mod walk;
 mod web;
 
-pub use agent::{Agent, AgentConfig, Reach, ReadAudit};
+pub use agent::{Agent, AgentConfig, BridgeView, Reach, ReadAudit, ReadBridge};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
 pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers, consent_digest, consent_subject};

@@ -23,6 +23,8 @@ use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Response, Url};
 
+use crate::certificate;
+
 pub use addresses::is_public;
 
 pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -291,7 +293,7 @@ fn why(error: &reqwest::Error, url: &Url) -> WebError {
         match inner.downcast_ref::<Lookup>() {
             Some(Lookup::Private(address)) => return WebError::Private(*address),
             Some(Lookup::Unknown) => return WebError::Unknown(url.host_str().unwrap_or_default().into()),
-            None => last = inner.to_string(),
+            None => last = certificate::refused(inner).map_or_else(|| inner.to_string(), str::to_owned),
         }
         source = inner.source();
     }

@@ -22,6 +22,7 @@ mod plain;
 mod post;
 mod status;
 mod trouble;
+mod trust;
 mod tunnel;
 
 use std::collections::{HashMap, HashSet};

@@ -3,16 +3,21 @@
 mod machine;
 mod said;
 
+use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::terminal::{Start, Wish};
+use agent::{BridgeView, ReadBridge};
 use engine::{ListQuery, Principal, Registry, SessionId};
 use net::bridge::{
-    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
+    Address, Answers, BadAddress, Bridge, BridgeParts, Bridges, Pace, REPLAY_WINDOW, Teller, Token,
+    Trouble as Broken,
 };
 use net::hall::Hall;
 use net::native::{Desk, DeskParts, Extras};
@@ -54,6 +59,7 @@ struct Line<'a> {
     url: Option<&'a str>,
     token: Option<&'a str>,
     answers: Option<Answers>,
+    replay_window: Option<u64>,
     e2e: bool,
     insecure: bool,
 }
@@ -66,6 +72,7 @@ impl Wanted {
             url: Some(url.as_str()).filter(|url| !url.is_empty()),
             token: options.bridge_token.as_deref(),
             answers: options.answers.map(|word| word.answers()),
+            replay_window: options.replay_window,
             e2e: options.e2e,
             insecure: options.insecure,
         };
@@ -112,7 +119,7 @@ impl Wanted {
             ));
         }
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
-        let replay_window = config.bridge.replay_window.unwrap_or(REPLAY_WINDOW);
+        let replay_window = said.replay_window.or(config.bridge.replay_window).unwrap_or(REPLAY_WINDOW);
         let e2e = said.e2e || config.bridge.e2e;
         Ok(Self { address, token, answers, replay_window, e2e })
     }
@@ -132,6 +139,19 @@ fn bad_address(url: &str, error: BadAddress) -> Trouble {
 
 fn warn(text: &str) {
     terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+}
+
+/// How sessions are bridged, for the agent's command that says it.
+pub fn reader(bridges: Bridges) -> ReadBridge {
+    Arc::new(move |session| {
+        let status = bridges.status(session);
+        Some(BridgeView {
+            connected: status.connected,
+            url: status.url?,
+            ui_url: status.ui_url,
+            queued: status.queued,
+        })
+    })
 }
 
 /// What a bridge needs of the server whose sessions it carries.
@@ -236,6 +256,7 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
         url: options.remote_url.as_deref(),
         token: options.auth_token.as_deref(),
         answers: options.answers.map(|word| word.answers()),
+        replay_window: options.replay_window,
         e2e: options.e2e,
         insecure: options.insecure,
     };
@@ -301,6 +322,9 @@ async fn drive(
     session: SessionId,
 ) -> Result<ExitCode, Trouble> {
     let watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if let Some(why) = unread_input() {
+        terminal::say(&format!("[ferret] bridge: {why}, so input is not read here; Ctrl-C ends the bridge"));
+    }
     let said = Arc::new(Said::default());
     let house =
         House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
@@ -315,6 +339,17 @@ async fn drive(
     here.registry().shutdown().await;
     bridging.finish().await;
     outcome
+}
+
+/// Why what somebody types or pipes into the bridge is not read. Nothing, if it is read or nothing can come.
+fn unread_input() -> Option<&'static str> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        return (!std::io::stdout().is_terminal()).then_some("standard output is not a terminal");
+    }
+    // Services get /dev/null, which is no file, pipe or socket.
+    let kind = File::from(input.as_fd().try_clone_to_owned().ok()?).metadata().ok()?.file_type();
+    (kind.is_fifo() || kind.is_socket() || kind.is_file()).then_some("standard input is not a terminal")
 }
 
 /// What ends the bridge from outside.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use agent::Reach;
 use engine::{APPROVAL, FULL_APPROVAL, approval_spec, full_name};
 use guard::Rulebook;
+use net::bridge::Bridges;
 use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
@@ -40,6 +41,8 @@ pub struct Guards {
     pub models: Models,
     /// Who works instead of our own agent, once somebody has chosen.
     pub outside: Option<Outside>,
+    /// How each session is seen elsewhere: the bridge writes it, the agent and all doors say it.
+    pub bridges: Bridges,
 }
 
 impl Guards {
@@ -79,6 +82,7 @@ impl Guards {
             config,
             models: Models::offline(),
             outside: None,
+            bridges: Bridges::default(),
         };
         guards.be_loud();
         guards.warn_of_rules()?;
@@ -131,6 +135,7 @@ impl Guards {
             config: Config::default(),
             models: Models::offline(),
             outside: None,
+            bridges: Bridges::default(),
         }
     }
 

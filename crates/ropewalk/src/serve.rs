@@ -202,6 +202,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
         history_max: history_max()?.unwrap_or(Rules::default().history_max),
+        bridges: guards.bridges.clone(),
         ..Rules::default()
     };
     let identity = Identity {

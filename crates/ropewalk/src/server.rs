@@ -23,7 +23,7 @@ use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::trouble::Trouble;
-use crate::{audit, mcp, paths, secrets, terminal};
+use crate::{audit, bridge, mcp, paths, secrets, terminal};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
@@ -218,5 +218,6 @@ fn own_agent(guards: &Guards, rules: &Arc<Rulebook>, started: &StartedAudit) -> 
     config.titles_by_model = true;
     config.mcp = mcp::settings(&guards.config);
     config.audit = (!guards.ephemeral).then(|| audit::reader(Arc::clone(started)));
+    config.bridge = Some(bridge::reader(guards.bridges.clone()));
     Ok(Agent::new(config))
 }

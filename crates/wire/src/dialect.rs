@@ -538,7 +538,17 @@ impl Updates {
         }
     }
 
-    /// A question that the client was asked is settled, by somebody else or by nobody.
+    /// Whether the client that answered a question is told that it is settled, like every other client. A receiver without
+    /// memory would otherwise show a replayed question again that it answered itself.
+    pub fn tells_own_answer(&self) -> bool {
+        match self {
+            Self::Ferret(_) => true,
+            // Otter's encoder tells everybody in its own way; the others replay no question that was answered.
+            Self::Acp(_) | Self::Bernstein(_) | Self::Otter(_) => false,
+        }
+    }
+
+    /// A question that the client was asked is settled.
     pub fn withdraw(&self, ask: AskId, request: &RpcId, resolution: Resolution, out: &mut Vec<u8>) {
         match self {
             Self::Acp(_) => acp::write_cancel_request(out, request),

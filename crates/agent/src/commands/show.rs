@@ -8,7 +8,7 @@ use engine::{
     TurnContext, may,
 };
 
-use crate::agent::AgentSession;
+use crate::agent::{AgentSession, BridgeView};
 use crate::place::Place;
 use crate::role;
 use crate::summary::{cut, one_line};
@@ -168,9 +168,55 @@ pub(super) fn share(id: &SessionId) -> String {
     )
 }
 
-pub(super) fn bridge(id: &SessionId) -> String {
-    format!(
-        "`ropewalk bridge --resume {id} --remote-url URL`, at this machine, lets people drive this session from \
-         elsewhere. Nothing is connected by this command."
-    )
+pub(super) fn bridge(session: &AgentSession) -> String {
+    let id = &session.spec.id;
+    match session.shared.config.bridge.as_ref().and_then(|read| read(id)) {
+        Some(bridge) => bridged(&bridge),
+        None => format!(
+            "This session is not bridged. `ropewalk bridge --resume {id} --remote-url URL`, at this machine, lets \
+             people drive it from elsewhere. Nothing is connected by this command."
+        ),
+    }
+}
+
+fn bridged(bridge: &BridgeView) -> String {
+    let code = |text: &str| text.replace('`', "'");
+    let mut text = format!("This session is bridged to `{}`: ", code(&bridge.url));
+    text.push_str(match bridge.connected {
+        true => "connected.",
+        false => "not connected; it is tried again by itself.",
+    });
+    if let Some(ui_url) = &bridge.ui_url {
+        write!(text, "\nPeople see it at `{}`.", code(ui_url)).ok();
+    }
+    if bridge.queued > 0 {
+        write!(text, "\nEvents that the receiver has not confirmed yet: {}.", bridge.queued).ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridged_session_says_its_state_and_where_people_see_it() {
+        let mut bridge = BridgeView {
+            connected: true,
+            url: "https://hub.example.com".into(),
+            ui_url: Some("https://hub.example.com/s/s-1".into()),
+            queued: 0,
+        };
+        assert_eq!(
+            bridged(&bridge),
+            "This session is bridged to `https://hub.example.com`: connected.\n\
+             People see it at `https://hub.example.com/s/s-1`."
+        );
+        (bridge.connected, bridge.ui_url, bridge.queued) = (false, None, 3);
+        assert_eq!(
+            bridged(&bridge),
+            "This session is bridged to `https://hub.example.com`: not connected; it is tried again by itself.\n\
+             Events that the receiver has not confirmed yet: 3."
+        );
+    }
 }

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{cleaned, web};
+use crate::certificate;
 
 /// One message of a server.
 pub(super) const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -265,7 +266,7 @@ pub(super) fn told(error: &(dyn std::error::Error + 'static)) -> String {
         text = cause.to_owned();
     }
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = certificate::refused(cause).map_or_else(|| cause.to_string(), str::to_owned);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

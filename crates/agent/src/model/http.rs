@@ -15,6 +15,7 @@ use super::ModelError;
 use super::provider::{ProviderConfig, Timeouts};
 use super::retry;
 use super::trouble::Refused;
+use crate::certificate;
 
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// For the rest of an error reply, whose status is known already.
@@ -166,9 +167,9 @@ async fn refused(mut response: Response) -> Refused {
 /// The innermost reason; the outer ones only repeat that something went wrong, and where.
 fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let mut inner: &dyn Error = &error;
+    let mut inner: &(dyn Error + 'static) = &error;
     while let Some(source) = inner.source() {
         inner = source;
     }
-    inner.to_string()
+    certificate::refused(inner).map_or_else(|| inner.to_string(), str::to_owned)
 }

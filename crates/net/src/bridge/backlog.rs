@@ -250,6 +250,28 @@ mod tests {
         assert_eq!(again(&mut backlog), [marked("3", 3), marked("4", 4)], "nobody waits for it");
     }
 
+    /// Updates are in the log, and `session/load` tells them. An answer is given by nobody else.
+    #[test]
+    fn where_there_is_no_room_answers_are_kept_before_updates() {
+        let mut backlog = Backlog::new(u64::MAX);
+        let quarter = "x".repeat(BYTES_MAX / 4);
+        said(&mut backlog, &[&update("first"), ANSWER]);
+        for _ in 0..10 {
+            said(&mut backlog, &[&update(&quarter)]);
+        }
+        let kept = again(&mut backlog);
+        assert_eq!(kept[0], ANSWER, "the oldest frame that is kept, before updates that are newer");
+        assert_eq!((kept.len(), backlog.is_exceeded()), (4, true));
+        let large = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{quarter}"}}"#);
+        for id in 1..=3 {
+            said(&mut backlog, &[&large(id)]);
+        }
+        assert_eq!(again(&mut backlog), [ANSWER.to_owned(), large(1), large(2), large(3)]);
+        // Only where there is no update left to drop, the oldest answer goes.
+        said(&mut backlog, &[&large(4)]);
+        assert_eq!(again(&mut backlog), [large(2), large(3), large(4)]);
+    }
+
     #[test]
     fn a_receiver_that_never_confirms_costs_only_so_much() {
         let mut backlog = Backlog::new(u64::MAX);

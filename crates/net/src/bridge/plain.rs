@@ -317,3 +317,37 @@ async fn hear(incoming: &mut mpsc::Receiver<Vec<u8>>, frames: &mpsc::Sender<Fram
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// A bridge that is ended in the middle of a batch goes on with the frame that there was no room for.
+    #[tokio::test]
+    async fn what_was_not_handed_over_when_the_telling_is_stopped_is_told_afterwards() {
+        let frames: Vec<Vec<u8>> = (0..10u8).map(|number| vec![number]).collect();
+        let mut unsent: VecDeque<Outgoing> = frames.iter().cloned().map(Outgoing::Frame).collect();
+        let (out, mut taken) = mpsc::channel(4);
+        {
+            let mut telling = std::pin::pin!(hand_over(&mut unsent, &out));
+            let stopped = telling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(stopped.is_pending(), "the pipe is full");
+        }
+        assert_eq!(unsent.len(), 6, "what is in the pipe, and nothing else, is told");
+        let rest = async {
+            hand_over(&mut unsent, &out).await.unwrap();
+            drop(out);
+        };
+        let reading = async {
+            let mut told = Vec::new();
+            while let Some(outgoing) = taken.recv().await {
+                told.push(outgoing);
+            }
+            told
+        };
+        let ((), told) = tokio::join!(rest, reading);
+        assert_eq!(told, frames.into_iter().map(Outgoing::Frame).collect::<Vec<_>>());
+    }
+}

@@ -25,6 +25,7 @@ use super::address::Address;
 use super::pace::Pace;
 use super::pipe::time_for;
 use super::trouble::Trouble;
+use super::trust;
 use crate::hall::push::choose_arithmetic;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -94,11 +95,14 @@ pub(super) struct Post {
 impl Post {
     pub fn new(address: Address, token: Token, pace: Pace) -> Result<Self, Trouble> {
         choose_arithmetic();
-        let client = Client::builder()
+        let client = match address.is_insecure() {
+            true => Client::builder().danger_accept_invalid_certs(true),
+            false => Client::builder().tls_backend_preconfigured(trust::client_config()?),
+        };
+        let client = client
             .redirect(Policy::none())
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
-            .danger_accept_invalid_certs(address.is_insecure())
             .pool_max_idle_per_host(2)
             .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
             .build();

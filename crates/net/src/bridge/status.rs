@@ -4,15 +4,34 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{SessionId, Timestamp};
+use tokio::sync::watch;
 use wire::BridgeStatus;
 
 /// Shared by the bridge and all connections of a server.
 #[derive(Debug, Clone, Default)]
-pub struct Bridges(Arc<Mutex<HashMap<SessionId, BridgeStatus>>>);
+pub struct Bridges {
+    sessions: Arc<Mutex<HashMap<SessionId, BridgeStatus>>>,
+    /// Counts the changes of what [`Bridges::name`] says.
+    version: watch::Sender<u64>,
+}
 
 impl Bridges {
     pub fn status(&self, session: &SessionId) -> BridgeStatus {
         self.lock().get(session).cloned().unwrap_or_default()
+    }
+
+    /// What the receiver is called among those who see the session; nothing if it is not bridged.
+    pub(crate) fn name(&self, session: &SessionId) -> Option<String> {
+        let sessions = self.lock();
+        let status = sessions.get(session)?;
+        let url = status.url.as_deref()?;
+        let state = if status.connected { "" } else { " (not connected)" };
+        Some(format!("bridge to {url}{state}"))
+    }
+
+    /// Changes whenever a session is bridged, connected, cut off, or not bridged any more.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
     }
 
     pub(super) fn set(&self, session: &SessionId, connected: bool, at: Timestamp) {
@@ -22,10 +41,12 @@ impl Bridges {
             }
             status.connected = connected;
         }
+        self.changed();
     }
 
     pub(super) fn begin(&self, session: &SessionId, url: String) {
         self.lock().entry(session.clone()).or_default().url = Some(url);
+        self.changed();
     }
 
     pub(super) fn shown_at(&self, session: &SessionId, ui_url: String) {
@@ -42,9 +63,14 @@ impl Bridges {
 
     pub(super) fn forget(&self, session: &SessionId) {
         self.lock().remove(session);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, BridgeStatus>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,6 +4,8 @@ use std::error::Error;
 
 use tokio_rustls::rustls;
 
+use super::trust;
+
 /// Of what a receiver says, in our own sentences.
 const QUOTED_CHARS_MAX: usize = 200;
 
@@ -151,9 +153,7 @@ impl Trouble {
 /// hold only when they are asked.
 fn certificate(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        let unverified =
-            matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
-        return unverified.then(|| error.to_string());
+        return trust::why(error);
     }
     let inner = error.downcast_ref::<std::io::Error>()?.get_ref()?;
     certificate(inner)

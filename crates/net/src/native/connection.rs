@@ -197,7 +197,8 @@ impl Connection {
             let told = frames.send(Frame::Reply(reply(id, ready.map(|()| Answered::Done)))).await;
             if let (Ok(feed), Ok(())) = (feed, told) {
                 let name = Arc::clone(&client.visitor.name);
-                let watching = Watching::new(watched, &feed, name, after, frames);
+                let bridges = client.desk.rules.bridges.clone();
+                let watching = Watching::new(watched, &feed, bridges, name, after, frames);
                 // Who leaves is told nothing more of it.
                 let _left = leaves.run_until_cancelled(watching.run()).await;
             }

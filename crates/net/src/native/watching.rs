@@ -10,6 +10,7 @@ use wire::native::fold::Viewer;
 use wire::native::{Frame, SessionState, Told, View};
 
 use super::feed::{Feed, Seat};
+use crate::bridge::Bridges;
 
 /// The least time between two views: more often than this nobody sees a difference.
 const FLUSH_EVERY: Duration = Duration::from_millis(33);
@@ -20,6 +21,7 @@ struct Over;
 pub(super) struct Watching {
     session: SessionId,
     seat: Seat,
+    bridges: Bridges,
     viewer: Viewer,
     told_state: Option<(Arc<SessionState>, Vec<String>)>,
     frames: mpsc::Sender<Frame>,
@@ -29,16 +31,17 @@ impl Watching {
     pub fn new(
         session: SessionId,
         feed: &Arc<Feed>,
+        bridges: Bridges,
         name: Arc<str>,
         after: Option<u64>,
         frames: mpsc::Sender<Frame>,
     ) -> Self {
-        Self { session, seat: feed.sit(name), viewer: Viewer::new(after), told_state: None, frames }
+        Self { session, seat: feed.sit(name), bridges, viewer: Viewer::new(after), told_state: None, frames }
     }
 
     /// Tells until the session is over or the client is gone.
     pub async fn run(mut self) {
-        let mut changes = self.seat.feed.changes();
+        let (mut changes, mut bridged) = (self.seat.feed.changes(), self.bridges.changes());
         if changes.wait_for(|version| *version > 0).await.is_err() {
             return;
         }
@@ -47,12 +50,17 @@ impl Watching {
             if self.tell().await.is_err() {
                 return;
             }
-            // The sender lives in the feed, which the seat holds.
-            if changes.changed().await.is_err() {
+            // The senders live in the feed, which the seat holds, and in `bridges`.
+            let woken = tokio::select! {
+                woken = changes.changed() => woken,
+                woken = bridged.changed() => woken,
+            };
+            if woken.is_err() {
                 return;
             }
             tokio::time::sleep_until(told_at + FLUSH_EVERY).await;
             changes.mark_unchanged();
+            bridged.mark_unchanged();
         }
     }
 
@@ -69,7 +77,9 @@ impl Watching {
     fn look(&mut self) -> (Option<View>, Option<String>) {
         let inner = self.seat.feed.lock();
         let delta = self.viewer.tell(&inner.rows);
-        let others = self.seat.others(&inner);
+        // People elsewhere may look too: the receiver stands for all of them, and before the others.
+        let others: Vec<String> =
+            self.bridges.name(&self.session).into_iter().chain(self.seat.others(&inner)).collect();
         let (state, over) = (Arc::clone(&inner.view), inner.over.clone());
         drop(inner);
         let told = self.told_state.as_ref();

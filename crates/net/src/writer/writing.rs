@@ -199,7 +199,7 @@ impl Writing<'_> {
         let unanswered = self.debts.answered(&request).is_some();
         let other = settled.by != Some(self.surface);
         let out = &mut self.out.batch.bytes;
-        if unanswered || self.durable && other {
+        if unanswered || attached.updates.tells_own_answer() || self.durable && other {
             attached.updates.withdraw(settled.ask, &request, settled.resolution, out);
         }
         if let Some(call) = settled.call

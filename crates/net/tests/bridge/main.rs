@@ -3,6 +3,7 @@
 
 mod branches;
 mod hostile;
+mod local;
 mod machine;
 mod mirror;
 mod plain;

@@ -182,6 +182,45 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
     .await;
 }
 
+/// A receiver without memory shows every question that is replayed: one that it answered itself is followed by its end.
+#[tokio::test]
+async fn a_question_that_the_receiver_answered_itself_is_settled_in_the_replay() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
+        let (answered, before) = socket.call(2, "permission/respond", answer).await;
+        assert_eq!(answered["result"], json!({ "ok": true }));
+        let resolved = json!({
+            "sessionId": session, "kind": "permission_resolved", "id": question["id"], "decision": "allow",
+        });
+        let params = |frame: &String| serde_json::from_str::<Value>(frame).unwrap()["params"].take();
+        assert!(before.iter().any(|frame| params(frame) == resolved), "{before:#?}");
+        client.next_of("turn_end").await;
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        let again = socket.until(is_kind("turn_end")).await;
+        let settled: Vec<Value> = again
+            .iter()
+            .map(params)
+            .filter(|params| params["id"] == question["id"])
+            .map(|params| params["kind"].clone())
+            .collect();
+        assert_eq!(settled, ["permission_request", "permission_resolved"], "{again:#?}");
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
 /// G17, the other way: answered here, withdrawn there.
 #[tokio::test]
 async fn a_question_that_is_answered_here_is_withdrawn_elsewhere() {
@@ -362,6 +401,58 @@ async fn a_request_under_way_at_a_cut_is_answered_after_it() {
             "confirmed, and not sent again: {before:#?}"
         );
         world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// An answer whose confirmation was cut comes once more, word for word and with the id of its request. What was asked is done
+/// once, so a receiver that ignores an answer to nothing open has lost nothing and got nothing twice.
+#[tokio::test]
+async fn an_answer_that_was_not_confirmed_comes_again_word_for_word_and_is_done_once() {
+    let script = Script::new([vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        // The ping that asks for a confirmation comes after the answer, and is not read.
+        let (answer, _) = socket.call(1, "session/message", prompt).await;
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        let frames = socket.until(|frame| frame["id"] == 1).await;
+        assert_eq!(serde_json::from_str::<Value>(frames.last().unwrap()).unwrap(), answer);
+        let id = SessionId::parse(&session).unwrap();
+        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let prompts = events.iter().filter(|event| matches!(event.body, Body::UserMessage { .. }));
+        assert_eq!(prompts.count(), 1);
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// What is being told when the bridge is ended is told to its end, also to a receiver that reads only then.
+#[tokio::test]
+async fn a_bridge_that_is_ended_in_the_middle_of_a_batch_tells_it_to_its_end() {
+    let pieces: Vec<String> = (0..400).map(|number| format!("{number} {}\n", "x".repeat(48 << 10))).collect();
+    let script = Script::new([pieces.iter().map(say).collect::<Vec<_>>()]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        // More than a socket holds that nobody reads.
+        client.message(&session, "go").await;
+        let (frames, ()) = tokio::join!(socket.until(is_kind("turn_end")), world.close());
+        let said: String = frames
+            .iter()
+            .map(|frame| serde_json::from_str::<Value>(frame).unwrap())
+            .filter(|frame| frame["params"]["kind"] == "agent_message_chunk")
+            .map(|frame| frame["params"]["text"].as_str().unwrap().to_owned())
+            .collect();
+        assert!(said == pieces.concat(), "{} bytes of {}", said.len(), pieces.concat().len());
         client.take_updates();
     })
     .await;

@@ -61,7 +61,12 @@ impl Here {
         let limits = Limits { ask_timeout, ..Limits::default() };
         let (registry, audit) = server::audited(limits, true, &guards)?;
         registry.start_reaper();
-        let rules = Rules { home_dir: folder.to_owned(), source: NAME.into(), ..Rules::default() };
+        let rules = Rules {
+            home_dir: folder.to_owned(),
+            source: NAME.into(),
+            bridges: guards.bridges.clone(),
+            ..Rules::default()
+        };
         let identity = Identity {
             name: "ropewalk".into(),
             title: "Ropewalk".into(),

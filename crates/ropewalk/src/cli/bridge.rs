@@ -25,6 +25,11 @@ pub struct AlsoBridge {
     #[arg(long, value_enum, value_name = "WHO", requires = "bridge")]
     pub answers: Option<AnswersWord>,
 
+    /// Events that a receiver without a mirror is sent again after a cut; without it, what the settings
+    /// say, or 50
+    #[arg(long, value_name = "EVENTS", requires = "bridge")]
+    pub replay_window: Option<u64>,
+
     /// Seal everything for devices that are paired with this machine (ropewalk pair): that address passes on
     /// and keeps what it cannot read
     #[arg(long, requires = "bridge")]
@@ -56,6 +61,11 @@ pub struct BridgeOptions {
     /// and do not drive), local-only (it is answered here alone)
     #[arg(long, value_enum, value_name = "WHO")]
     pub answers: Option<AnswersWord>,
+
+    /// Events that a receiver without a mirror is sent again after a cut; without it, what the settings
+    /// say, or 50
+    #[arg(long, value_name = "EVENTS")]
+    pub replay_window: Option<u64>,
 
     /// Seal everything for devices that are paired with this machine (ropewalk pair): the hub passes on and
     /// keeps what it cannot read

@@ -1,108 +1,29 @@
 //! Ferret's cloud bridge.
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver as Lines, sync_channel};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use net::bridge::{Pace, REPLAY_WINDOW};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::program::{self, DEADLINE};
+use crate::bridge_process::{Bridge, TOKEN, Terminal, connected, connected_in};
+use crate::program;
 use crate::receiver::{Receiver, Socket};
-
-/// `openssl rand -hex 32`.
-const TOKEN: &str = "5d1c0f2be0a94c7c8f37d3a1b6e2f4905d1c0f2be0a94c7c8f37d3a1b6e2f490";
-
-/// `chimera ferret bridge`, and what it says on standard error.
-struct Bridge {
-    child: Child,
-    lines: Lines<String>,
-    said: Vec<String>,
-    home: Arc<TempDir>,
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        // It has ended unless the test failed.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-impl Bridge {
-    fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::start_in(&program::home(), arguments, variables)
-    }
-
-    fn start_in(home: &Arc<TempDir>, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let arguments = [&["ferret", "bridge"], arguments].concat();
-        let mut command = program::command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), home, &arguments);
-        command.env("NO_PROXY", "*").envs(variables.iter().copied());
-        let pipes = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = pipes.spawn().unwrap();
-        let errors = child.stderr.take().unwrap();
-        let (send, lines) = sync_channel(1 << 12);
-        std::thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                send.send(line).ok();
-            }
-        });
-        Self { child, lines, said: Vec::new(), home: Arc::clone(home) }
-    }
-
-    /// Waits for a line that begins so.
-    #[track_caller]
-    fn says(&mut self, beginning: &str) -> String {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            let line = self.lines.recv_timeout(until.saturating_duration_since(Instant::now()));
-            let line = line.unwrap_or_else(|_| panic!("{beginning:?} was not said: {:#?}", self.said));
-            self.said.push(line.clone());
-            if line.starts_with(beginning) {
-                return line;
-            }
-        }
-    }
-
-    /// Its exit code, and everything that it said.
-    #[track_caller]
-    fn ends(mut self) -> (Option<i32>, String) {
-        let code = self.child.wait().unwrap().code();
-        while let Ok(line) = self.lines.recv_timeout(DEADLINE) {
-            self.said.push(line);
-        }
-        (code, self.said.join("\n"))
-    }
-
-    fn interrupt(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-    }
-}
-
-/// A bridge that is connected over TLS, the receiver's end of its socket, and the session.
-async fn connected(arguments: &[&str]) -> (Receiver, Bridge, Socket, String) {
-    let home = program::home();
-    let mut receiver = Receiver::secure(home.path()).await;
-    let authority = receiver.authority.as_ref().unwrap().to_str().unwrap().to_owned();
-    let arguments = [&["--remote-url", &receiver.url, "--auth-token", TOKEN], arguments].concat();
-    let mut bridge = Bridge::start_in(&home, &arguments, &[("SSL_CERT_FILE", &authority)]);
-    let socket = receiver.socket().await;
-    let line = bridge.says("[ferret] bridge connected: ");
-    assert_eq!(bridge.said, [line.as_str()], "a one-line status");
-    let session = line.rsplit_once(" session=").unwrap().1.to_owned();
-    assert_eq!(line, format!("[ferret] bridge connected: {} session={session}", receiver.url));
-    (receiver, bridge, socket, session)
-}
 
 /// "Prerequisites" and "Auth-token format": the start, the status line, the token on every request.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_starts_with_url_and_token_and_prints_a_one_line_status() {
-    let (receiver, bridge, _socket, session) = connected(&[]).await;
+    assert!(TOKEN.len() == 64 && TOKEN.bytes().all(|digit| digit.is_ascii_hexdigit()), "32 bytes of entropy");
+    let (receiver, bridge, mut socket, session) = connected(&[]).await;
+    // "session=ferret-20260430T1230-...".
+    let parts: Vec<&str> = session.split('-').collect();
+    assert!(
+        matches!(parts[..], ["ferret", at, random] if at.contains('T') && random.len() == 8),
+        "{session}"
+    );
     let register = receiver.seen("POST /api/sessions", 1).await.remove(0);
     let cwd = bridge.home.path().join("work").canonicalize().unwrap();
     // "POST /api/sessions": the five members and no other.
@@ -113,6 +34,9 @@ async fn it_starts_with_url_and_token_and_prints_a_one_line_status() {
     assert_eq!(register.body, body);
     // "WSS /ws/<session_id>".
     assert_eq!(receiver.seen("GET /ws/", 1).await[0].what, format!("GET /ws/{session}"));
+    // "A UI URL that the operator can share".
+    let (status, _) = socket.call(1, "session/bridgeStatus", json!({ "sessionId": session })).await;
+    assert_eq!(status["result"]["uiUrl"], format!("{}/s/{session}", receiver.url), "{status}");
     // "DELETE /api/sessions/<session_id>": sent on Ctrl-C.
     bridge.interrupt();
     receiver.seen("DELETE ", 1).await;
@@ -131,13 +55,23 @@ async fn it_starts_with_url_and_token_and_prints_a_one_line_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_is_read_from_the_flag_or_the_variable_and_never_from_a_file() {
     let mut receiver = Receiver::plain().await;
-    let arguments = ["--remote-url", &receiver.url, "--insecure"];
-    let mut bridge = Bridge::start(&arguments, &[("FERRET_BRIDGE_TOKEN", TOKEN)]);
-    let _socket = receiver.socket().await;
-    bridge.says("[ferret] bridge connected: ");
-    bridge.interrupt();
-    assert_eq!(bridge.ends().0, Some(0));
-    assert_eq!(receiver.all()[0].headers["authorization"], format!("Bearer {TOKEN}"));
+    let url = receiver.url.clone();
+    let arguments = ["--remote-url", &url, "--insecure"];
+    // Pinned at the start; "rotation requires reconnecting": Ctrl-C, a new variable, a new start.
+    let rotated = TOKEN.replace('5', "6");
+    let named = [&arguments[..], &["--auth-token", &rotated]].concat();
+    for (arguments, variable, sent) in
+        [(&arguments[..], TOKEN, TOKEN), (&arguments, &rotated, &rotated), (&named, TOKEN, &rotated)]
+    {
+        let before = receiver.all().len();
+        let mut bridge = Bridge::start(arguments, &[("FERRET_BRIDGE_TOKEN", variable)]);
+        let _socket = receiver.socket().await;
+        bridge.says("[ferret] bridge connected: ");
+        bridge.interrupt();
+        assert_eq!(bridge.ends().0, Some(0));
+        let bearer = format!("Bearer {sent}");
+        assert!(receiver.all()[before..].iter().all(|request| request.headers["authorization"] == bearer));
+    }
     let home = program::home();
     let settings = home.path().join(".config/ropewalk");
     std::fs::create_dir_all(&settings).unwrap();
@@ -153,7 +87,10 @@ async fn the_token_is_read_from_the_flag_or_the_variable_and_never_from_a_file()
 /// "WSS /ws/<session_id>", "Composition with sandbox + approval" and "Observability": the remote drives.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_remote_sends_messages_cancels_answers_and_changes_the_approval_within_the_local_guardrails() {
-    let (_receiver, mut bridge, mut socket, session) = connected(&[]).await;
+    let home = program::home();
+    let eventlog = home.path().join(".chimera/eventlog");
+    let option = ["--eventlog", eventlog.to_str().unwrap()];
+    let (_receiver, mut bridge, mut socket, session) = connected_in(&home, &option).await;
     let of_session = |mut params: Value| {
         params["sessionId"] = json!(session);
         params
@@ -172,8 +109,10 @@ async fn the_remote_sends_messages_cancels_answers_and_changes_the_approval_with
     socket.send(&json!({ "jsonrpc": "2.0", "id": 3, "method": "session/message", "params": params })).await;
     let asked = socket.kind("permission_request").await;
     let respond = of_session(json!({ "id": asked["id"], "decision": "allow" }));
-    let (answer, _) = socket.call(4, "permission/respond", respond).await;
+    let (answer, before) = socket.call(4, "permission/respond", respond).await;
     assert_eq!(answer["result"], json!({ "ok": true }));
+    // So that the question is settled in a replay too, also for whoever answered it.
+    assert!(before.iter().any(|update| update.contains("\"kind\":\"permission_resolved\"")), "{before:#?}");
     socket.until(|frame| frame["id"] == 3).await;
     assert!(bridge.home.path().join("work/made").exists());
     // session/cancel.
@@ -195,10 +134,23 @@ async fn the_remote_sends_messages_cancels_answers_and_changes_the_approval_with
     // session/list: this session.
     let (answer, _) = socket.call(10, "session/list", json!({})).await;
     assert_eq!(answer["result"]["sessions"].as_array().unwrap().len(), 1, "{answer}");
-    let home = Arc::clone(&bridge.home);
     bridge.interrupt();
     assert_eq!(bridge.ends().0, Some(0));
-    // Every remote-originated event carries a bridge field.
+    // "The standard ferret eventlog": the change of the approval, and every other remote-originated event, with its field.
+    let folder = eventlog.join(&session);
+    let mut written: Vec<Value> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("event-"))
+        .map(|path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
+        .collect();
+    written.sort_by_key(|event| event["idx"].as_u64());
+    let from_alice = json!({ "origin": "bridge", "remote_user": "alice" });
+    let theirs: Vec<&Value> =
+        written.iter().filter(|event| event["metadata"]["bridge"] == from_alice).collect();
+    assert_eq!(theirs.iter().filter(|event| event["type"] == "user_message").count(), 3, "{written:#?}");
+    assert!(theirs.iter().any(|event| event.to_string().contains("full")), "{theirs:#?}");
+    // As everywhere else.
     let show = ["sessions", "show", &session, "--json"];
     let shown = program::command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), &home, &show).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
@@ -272,12 +224,33 @@ async fn what_cannot_be_mended_by_waiting_ends_it_with_the_documents_words() {
         assert!(said.contains(words), "{said}");
         assert_eq!(receiver.seen(endpoint, 1).await.len(), 1, "no retry");
     }
+}
+
+/// "bridge: TLS verification failed. Your remote URL is using a self-signed cert. Either trust the cert at the OS level or
+/// re-run with --insecure (dev only)": one of an authority of its own, and one that is its own authority, as openssl makes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_self_signed_certificate_is_refused_until_it_is_trusted_or_insecure_is_passed() {
     let folder = tempfile::tempdir().unwrap();
-    let receiver = Receiver::secure(folder.path()).await;
-    let (code, said) = Bridge::start(&["--remote-url", &receiver.url, "--auth-token", TOKEN], &[]).ends();
-    assert_ne!(code, Some(0), "{said}");
-    assert!(said.contains("bridge: TLS verification failed"), "{said}");
-    assert!(receiver.all().is_empty());
+    for mut receiver in [Receiver::secure(folder.path()).await, Receiver::self_signed(folder.path()).await] {
+        let url = receiver.url.clone();
+        let arguments = ["--remote-url", &url, "--auth-token", TOKEN];
+        let (code, said) = Bridge::start(&arguments, &[]).ends();
+        assert_ne!(code, Some(0), "{said}");
+        assert!(said.contains("bridge: TLS verification failed: "), "{said}");
+        assert!(said.contains("SSL_CERT_FILE") && said.contains("--insecure"), "what to do: {said}");
+        assert!(!said.contains(['(', '{']) || !said.contains("Error"), "nothing out of the code: {said}");
+        assert!(receiver.all().is_empty());
+        let authority = receiver.authority.as_ref().unwrap().to_str().unwrap().to_owned();
+        let trusted = (&arguments[..], ("SSL_CERT_FILE", authority.as_str()));
+        let insecure = [&arguments[..], &["--insecure"]].concat();
+        for (arguments, variable) in [trusted, (&insecure, ("NO_COLOR", "1"))] {
+            let mut bridge = Bridge::start(arguments, &[variable]);
+            let _socket = receiver.socket().await;
+            bridge.says("[ferret] bridge connected: ");
+            bridge.interrupt();
+            assert_eq!(bridge.ends().0, Some(0));
+        }
+    }
 }
 
 /// "bridge: replay window exceeded. A long disconnect dropped events. The remote UI will need a session/load to resync."
@@ -302,6 +275,164 @@ async fn more_than_50_missed_events_are_said_and_session_load_tells_them() {
     assert_eq!(ends, 40);
     bridge.interrupt();
     assert_eq!(bridge.ends().0, Some(0));
+}
+
+/// "5-second initial backoff, exponential up to a 60-second cap, no jitter", and what the other numbers are.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_5_10_and_20_seconds_and_never_more_than_60() {
+    let pace = Pace::default();
+    let seconds = [pace.first, pace.longest, pace.heartbeat].map(|long| long.as_secs_f64());
+    assert_eq!((seconds, REPLAY_WINDOW), ([5.0, 60.0, 30.0], 50));
+    let receiver = Receiver::plain().await;
+    receiver.answers("GET /ws/", 503);
+    let arguments = ["--remote-url", &receiver.url, "--auth-token", TOKEN, "--insecure"];
+    let mut bridge = Bridge::start(&arguments, &[]);
+    for wait in ["5 s", "10 s", "20 s"] {
+        let line = bridge.says("bridge: ");
+        assert!(line.contains(&format!("Trying again in {wait};")), "{line}");
+    }
+    let tries = receiver.seen("GET /ws/", 3).await;
+    for (pair, wait) in tries.windows(2).zip([5.0, 10.0]) {
+        let waited = (pair[1].at - pair[0].at).as_secs_f64();
+        // The machine may be busy, and the bridge may not be early.
+        assert!(waited > wait - 0.1 && waited < wait + 4.0, "{waited} s instead of {wait}");
+    }
+    bridge.interrupt();
+    assert_eq!(bridge.ends().0, Some(0));
+}
+
+/// "On reconnect, ferret replays the last bridge.replay_window events": from the settings, and from the flag before them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_replay_window_is_what_the_flag_or_the_settings_say() {
+    let home = program::home();
+    let settings = home.path().join(".config/ropewalk");
+    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::write(settings.join("config.toml"), "[bridge]\nreplay_window = 4\n").unwrap();
+    for (arguments, window) in [(&[][..], 4), (&["--replay-window", "3"], 3)] {
+        let (mut receiver, bridge, mut socket, session) = connected_in(&home, arguments).await;
+        let message = json!({ "sessionId": session, "message": "list" });
+        let (_, updates) = socket.call(1, "session/message", message).await;
+        assert!(updates.len() > 4, "{updates:#?}");
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        let (_, again) = socket.call(2, "session/bridgeStatus", json!({ "sessionId": session })).await;
+        let replayed: Vec<u64> = again
+            .iter()
+            .filter_map(|frame| serde_json::from_str::<Value>(frame).unwrap()["params"]["replaySeq"].as_u64())
+            .collect();
+        let last = updates.len() as u64;
+        assert_eq!(replayed, (last - window + 1..=last).collect::<Vec<_>>());
+        bridge.interrupt();
+        assert_eq!(bridge.ends().0, Some(0));
+    }
+}
+
+/// "Defaults from ~/.codex/config.toml": the address, which --remote-url wins over, and never a token.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_is_read_from_codexs_settings_and_the_token_is_not() {
+    let (mut receiver, mut named) = (Receiver::plain().await, Receiver::plain().await);
+    let home = program::home();
+    std::fs::create_dir(home.path().join(".codex")).unwrap();
+    let stray = TOKEN.replace('5', "7");
+    let text = format!("[bridge]\nremote_url = \"{}\"\nauth_token = \"{stray}\"\n", receiver.url);
+    std::fs::write(home.path().join(".codex/config.toml"), text).unwrap();
+    let (code, said) = Bridge::start_in(&home, &["--insecure"], &[]).ends();
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("a bridge needs a token") && !said.contains(&stray), "{said}");
+    assert!(receiver.all().is_empty());
+    let url = named.url.clone();
+    for (receiver, arguments) in
+        [(&mut receiver, &["--insecure"][..]), (&mut named, &["--insecure", "--remote-url", &url])]
+    {
+        let mut bridge = Bridge::start_in(&home, arguments, &[("FERRET_BRIDGE_TOKEN", TOKEN)]);
+        let _socket = receiver.socket().await;
+        bridge.says(&format!("[ferret] bridge connected: {}", receiver.url));
+        bridge.interrupt();
+        assert_eq!(bridge.ends().0, Some(0));
+        let bearer = format!("Bearer {TOKEN}");
+        assert!(receiver.all().iter().all(|request| request.headers["authorization"] == bearer));
+    }
+}
+
+/// The updates up to the end of the turn, which may be among those that came before an answer.
+async fn until_turn_end(socket: &mut Socket, mut updates: Vec<String>) -> Vec<String> {
+    if !updates.iter().any(|update| update.contains("\"kind\":\"turn_end\"")) {
+        updates.extend(socket.until(|frame| frame["params"]["kind"] == "turn_end").await);
+    }
+    updates
+}
+
+/// "The ferret CLI itself remains a co-driver", "Permission prompts are routed to both ... Whoever responds first wins; the
+/// other surface gets a cancellation event", "the local CLI prints a banner", "cost_update notifications are sent to both".
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_sits_at_the_terminal_drives_too_and_the_first_answer_wins() {
+    let mut receiver = Receiver::plain().await;
+    let arguments = ["--remote-url", &receiver.url, "--auth-token", TOKEN, "--insecure"];
+    let home = program::home();
+    let (mut terminal, mut bridge) = Terminal::start(&home, &arguments, &[]);
+    let mut socket = receiver.socket().await;
+    let line = bridge.says("[ferret] bridge connected: ");
+    let session = line.rsplit_once(" session=").unwrap().1.to_owned();
+    let of_session = |mut params: Value| {
+        params["sessionId"] = json!(session);
+        params
+    };
+    socket.call(1, "initialize", json!({ "clientInfo": { "name": "alice" } })).await;
+    // Asked here, seen there and here, answered there.
+    terminal.types("run echo one >> made");
+    let asked = socket.kind("permission_request").await;
+    bridge.says("? ");
+    let respond = of_session(json!({ "id": asked["id"], "decision": "allow" }));
+    let (answer, updates) = socket.call(2, "permission/respond", respond).await;
+    assert_eq!(answer["result"], json!({ "ok": true }));
+    bridge.says("answered elsewhere");
+    until_turn_end(&mut socket, updates).await;
+    // Answered here, cancelled there, and a late answer is refused.
+    terminal.types("run echo two >> made");
+    let asked = socket.kind("permission_request").await;
+    bridge.says("? ");
+    terminal.types("y");
+    assert_eq!(socket.kind("permission_resolved").await["id"], asked["id"]);
+    let respond = of_session(json!({ "id": asked["id"], "decision": "deny" }));
+    let (late, updates) = socket.call(3, "permission/respond", respond).await;
+    assert!(late["error"]["message"].as_str().unwrap().contains("already answered"), "{late}");
+    let updates = until_turn_end(&mut socket, updates).await;
+    assert_eq!(std::fs::read_to_string(home.path().join("work/made")).unwrap(), "one\ntwo\n");
+    // What was used is said here as there, and here also how the session is bridged.
+    let costs = updates.iter().filter(|update| update.contains("\"kind\":\"cost_update\""));
+    let there = &serde_json::from_str::<Value>(costs.last().unwrap()).unwrap()["params"];
+    terminal.types("/cost");
+    terminal.shows(&format!("session: {} in, {} out", there["input"], there["output"]));
+    terminal.types("/bridge");
+    terminal.shows(&format!("bridged to `{}`: connected", receiver.url));
+    terminal.shows(&format!("{}/s/{session}", receiver.url));
+    let change = of_session(json!({ "approval": "read-only" }));
+    socket.call(4, "session/setApproval", change).await;
+    bridge.says("[ferret] bridge: alice set the approval to read-only");
+    terminal.leaves();
+    receiver.seen("DELETE ", 1).await;
+    assert_eq!(bridge.ends().0, Some(0));
+}
+
+/// The local REPL is on a terminal. What is piped in instead is not read, and that is said once.
+#[tokio::test(flavor = "multi_thread")]
+async fn differs_what_is_piped_into_it_is_not_read_and_that_is_said() {
+    let mut receiver = Receiver::plain().await;
+    let arguments = ["--remote-url", &receiver.url, "--auth-token", TOKEN, "--insecure"];
+    let (read, mut write) = std::io::pipe().unwrap();
+    let pipes = (Stdio::from(read), Stdio::null());
+    let mut bridge = Bridge::run(&program::home(), &arguments, &[], pipes);
+    let _socket = receiver.socket().await;
+    bridge.says("[ferret] bridge connected: ");
+    write.write_all(b"list\n").unwrap();
+    bridge.interrupt();
+    let (code, said) = bridge.ends();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        said.matches("standard input is not a terminal, so input is not read here").count(),
+        1,
+        "{said}"
+    );
 }
 
 /// The document lets the remote send any request. A bridge carries one session, which is registered under its id: another one

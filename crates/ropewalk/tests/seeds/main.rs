@@ -5,6 +5,7 @@
 
 mod bernstein;
 mod bridge;
+mod bridge_process;
 #[path = "../ended/mod.rs"]
 mod ended;
 mod eventlog;

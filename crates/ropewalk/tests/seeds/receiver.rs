@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -40,7 +40,7 @@ pub struct Request {
 
 pub struct Receiver {
     pub url: String,
-    /// Who vouches for the receiver, in PEM form.
+    /// What is to be trusted so that the receiver is, in PEM form.
     pub authority: Option<PathBuf>,
     shared: Arc<Shared>,
     sockets: mpsc::Receiver<Socket>,
@@ -73,18 +73,31 @@ impl Receiver {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &authority).unwrap();
+        let path = folder.join("authority.pem");
+        std::fs::write(&path, authority.pem()).unwrap();
+        Self::with_certificate(certificate.der().clone(), &key, path).await
+    }
+
+    /// With a certificate for `localhost` that is its own authority, as `openssl req -x509` makes it; its file is put into the
+    /// folder.
+    pub async fn self_signed(folder: &Path) -> Self {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let path = folder.join("self-signed.pem");
+        std::fs::write(&path, certificate.pem()).unwrap();
+        Self::with_certificate(certificate.der().clone(), &key, path).await
+    }
+
+    async fn with_certificate(certificate: CertificateDer<'static>, key: &KeyPair, trusted: PathBuf) -> Self {
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-            )
+            .with_single_cert(vec![certificate], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
             .unwrap();
-        let path = folder.join("authority.pem");
-        std::fs::write(&path, authority.pem()).unwrap();
-        Self::start(Some(TlsAcceptor::from(Arc::new(config))), Some(path)).await
+        Self::start(Some(TlsAcceptor::from(Arc::new(config))), Some(trusted)).await
     }
 
     async fn start(acceptor: Option<TlsAcceptor>, authority: Option<PathBuf>) -> Self {

@@ -1,0 +1,52 @@
+//! Why a server's certificate was refused, in words for people: the library's own are names out of its code.
+
+use std::error::Error;
+
+use rustls::CertificateError;
+
+/// What was wrong with the certificate, if that is what this error is about.
+pub(crate) fn refused(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return match error {
+            rustls::Error::NoCertificatesPresented => Some("the server shows no certificate"),
+            rustls::Error::InvalidCertificate(wrong) => Some(reason(wrong)),
+            _ => None,
+        };
+    }
+    // An error of I/O shows what it holds only when it is asked.
+    refused(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+}
+
+fn reason(wrong: &CertificateError) -> &'static str {
+    match wrong {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the server's certificate is for another name"
+        }
+        CertificateError::UnknownIssuer => {
+            "nobody that this machine trusts vouches for the server's certificate; trust it here, or name its file in SSL_CERT_FILE"
+        }
+        _ => "the server's certificate cannot be verified",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_told_in_words_also_from_within_an_error_of_io() {
+        let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let wrapped = std::io::Error::other(unknown.clone());
+        for error in [&unknown as &(dyn Error + 'static), &wrapped] {
+            let said = refused(error).unwrap();
+            assert!(said.contains("SSL_CERT_FILE") && !said.contains("UnknownIssuer"), "{said}");
+        }
+        assert_eq!(refused(&std::io::Error::other("the line is dead")), None);
+    }
+}

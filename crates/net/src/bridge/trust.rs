@@ -1,0 +1,198 @@
+//! Whom the bridge takes for its receiver: servers with a certificate that somebody whom this machine trusts vouches for.
+//!
+//! One more case is accepted than WebPKI does. `openssl req -x509` makes a certificate that is its own authority, and WebPKI
+//! refuses an authority as a server, also where the person has named exactly this certificate as trusted. It is accepted
+//! here if it is, byte for byte, among the trusted ones, and its dates and names fit. Nobody is trusted more by that: the
+//! holder of its key could sign another certificate for the same names, which would be accepted anyway.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+
+use super::trouble::{Trouble, quoted};
+
+/// With the certificates that this machine trusts: those of the system, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+pub(super) fn client_config() -> Result<ClientConfig, Trouble> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let nobody = || {
+        let why = loaded.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+        let reason = quoted(&format!("no certificate that this machine trusts could be read{why}"));
+        Trouble::Certificate { reason }
+    };
+    let verifier = Verifier::new(loaded.certs.clone()).ok_or_else(nobody)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().map_err(|error| unusable(&error))?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+fn unusable(error: &Error) -> Trouble {
+    Trouble::Certificate { reason: quoted(&error.to_string()) }
+}
+
+#[derive(Debug)]
+struct Verifier {
+    usual: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    /// Nothing, if none of these can be used.
+    fn new(trusted: Vec<CertificateDer<'static>>) -> Option<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted.iter().cloned());
+        let provider = Arc::new(ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+        Some(Self { usual, trusted })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.usual.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        match verified {
+            // The dates were looked at before: one that is expired is refused as that.
+            Err(error) if is_authority(&error) && self.trusted.contains(end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// It is refused for nothing else than that it is an authority's own certificate.
+fn is_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else { return false };
+    inner.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+/// What is wrong with the receiver's certificate, for people; nothing, if something else went wrong.
+pub(super) fn why(error: &Error) -> Option<String> {
+    use CertificateError as Wrong;
+    let why = match error {
+        Error::NoCertificatesPresented => "the receiver shows no certificate",
+        Error::InvalidCertificate(wrong) => match wrong {
+            _ if is_authority(error) => {
+                "the certificate is an authority's own, and this machine does not trust exactly this one"
+            }
+            Wrong::UnknownIssuer => "nobody that this machine trusts vouches for the certificate",
+            Wrong::Expired | Wrong::ExpiredContext { .. } => "the certificate has expired",
+            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "the certificate is not valid yet",
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                "the certificate is for another name than the one in the address"
+            }
+            Wrong::Revoked => "the certificate was revoked",
+            Wrong::BadEncoding => "the certificate cannot be read",
+            Wrong::BadSignature => "the certificate's signature is wrong",
+            Wrong::InvalidPurpose | Wrong::InvalidPurposeContext { .. } => {
+                "the certificate is not meant for a server"
+            }
+            _ => "the certificate cannot be used",
+        },
+        _ => return None,
+    };
+    Some(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    /// As `openssl req -x509` makes it: its own authority, for `localhost`, in the year 2026.
+    fn own_authority(called: &str) -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, called);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = date_time_ymd(2027, 1, 1);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    /// What is wrong with a certificate for this name in this year, for whoever trusts that.
+    fn check(
+        shown: &CertificateDer<'_>,
+        trusted: &CertificateDer<'static>,
+        name: &str,
+        year: u64,
+    ) -> Option<String> {
+        let verifier = Verifier::new(vec![trusted.clone()]).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600 + 15_778_800));
+        let verified = verifier.verify_server_cert(shown, &[], &name, &[], now);
+        verified.err().map(|error| why(&error).unwrap())
+    }
+
+    #[test]
+    fn a_certificate_that_is_its_own_authority_is_accepted_only_if_it_is_trusted_itself() {
+        let (own, other) = (own_authority("own"), own_authority("other"));
+        let (own, other) = (own.der(), other.der());
+        assert_eq!(check(own, own, "localhost", 2026), None);
+        let wrong = |shown, trusted, name, year| check(shown, trusted, name, year).unwrap();
+        assert_eq!(
+            wrong(own, own, "elsewhere.example", 2026),
+            "the certificate is for another name than the one in the address"
+        );
+        assert_eq!(wrong(own, own, "localhost", 2028), "the certificate has expired");
+        assert_eq!(wrong(own, own, "localhost", 2024), "the certificate is not valid yet");
+        assert!(wrong(own, other, "localhost", 2026).contains("this machine does not trust"));
+    }
+
+    #[test]
+    fn what_such_a_certificate_signs_is_accepted_as_ever() {
+        let (own, other) = (own_authority("own"), own_authority("other"));
+        let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let signed = params.signed_by(&KeyPair::generate().unwrap(), &own).unwrap();
+        assert_eq!(check(signed.der(), own.der(), "localhost", 2026), None);
+        let wrong = check(signed.der(), other.der(), "localhost", 2026).unwrap();
+        assert_eq!(wrong, "nobody that this machine trusts vouches for the certificate");
+    }
+
+    #[test]
+    fn no_reason_is_a_name_out_of_the_code() {
+        for wrong in [CertificateError::UnknownIssuer, CertificateError::UnhandledCriticalExtension] {
+            let said = why(&Error::InvalidCertificate(wrong)).unwrap();
+            assert!(said.contains("certificate") && !said.contains(char::is_uppercase), "{said}");
+        }
+        assert_eq!(why(&Error::DecryptError), None);
+    }
+}
