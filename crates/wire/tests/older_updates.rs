@@ -417,8 +417,8 @@ fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
         shown("rest", rest),
     ];
     expect![[r#"
-        acp: {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"usage_update","used":0,"size":0}}}
-        acp: cost":{"amount":0.5,"currency":"USD"}}}}
+        acp: {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"usage_update","used":0,"size":0,"_meta":{"input_tokens":7,"output_tokens":0}}}}
+        acp: cost":{"amount":0.5,"currency":"USD"},"_meta":{"input_tokens":7,"output_tokens":0}}}}
         ferret: cost_update","input":7,"output":0,"cache":0,"reasoning":0,"cost_unknown":true}}
         ferret: cost_update","input":7,"output":0,"cache":0,"reasoning":0,"total_usd":0.5,"cost_unknown":true}}
         otter: costUnknown":true}}}

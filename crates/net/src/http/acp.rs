@@ -225,12 +225,15 @@ impl Official<'_> {
         }
     }
 
-    fn connection_id(&self) -> Result<ConnectionId, Refusal> {
-        let text = header(self.headers, &CONNECTION)?.ok_or_else(|| {
+    fn connection_name(&self) -> Result<&str, Refusal> {
+        header(self.headers, &CONNECTION)?.ok_or_else(|| {
             let message = "send the header Acp-Connection-Id that the answer to initialize had";
             Refusal::new(StatusCode::BAD_REQUEST, "missing_connection", message)
-        })?;
-        ConnectionId::parse(&self.doors.secret, &self.caller.connections(), text)
+        })
+    }
+
+    fn connection_id(&self) -> Result<ConnectionId, Refusal> {
+        ConnectionId::parse(&self.doors.secret, &self.caller.connections(), self.connection_name()?)
             .ok_or_else(unknown_connection)
     }
 
@@ -272,7 +275,7 @@ impl Official<'_> {
 
     async fn stream(&self) -> Result<Response, Refusal> {
         // Whoever names no connection needs that first, whatever they accept.
-        self.connection_id()?;
+        self.connection_name()?;
         if !accepts_events(self.headers) {
             return Err(Refusal::new(
                 StatusCode::NOT_ACCEPTABLE,

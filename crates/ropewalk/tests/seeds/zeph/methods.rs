@@ -242,7 +242,7 @@ fn config_options_have_the_categories_of_the_readme() {
 }
 
 /// What is done without asking has five degrees here, so `auto_approve` is a choice and no switch; a client that switches it
-/// gets the loosest, or the one that asks before it changes anything. On standard input and output, where the clients are
+/// gets the loosest, or the one that asks before it changes anything. zeph's own values are taken too. On standard input and output, where the clients are
 /// those of the official protocol, it is listed by its own name and taken by both.
 #[test]
 fn differs_auto_approve_is_a_choice_that_a_switch_sets_too() {
@@ -251,7 +251,14 @@ fn differs_auto_approve_is_a_choice_that_a_switch_sets_too() {
         let new = client.result("session/new", &json!({ "cwd": client.work(), "mcpServers": [] }));
         let name = if let Way::Stdio(_) = client.way { "approval" } else { "auto_approve" };
         assert_eq!(option(&new["configOptions"], name)["type"], "select");
-        for (on, value) in [(true, "full"), (false, "suggest")] {
+        let said = [
+            (json!("suggest"), "suggest"),
+            (json!("auto-edit"), "auto"),
+            (json!("full-auto"), "full"),
+            (json!(false), "suggest"),
+            (json!(true), "full"),
+        ];
+        for (on, value) in said {
             let switch = json!({ "session_id": new["sessionId"], "config_id": "auto_approve", "value": on });
             let options = client.result("session/configure", &switch)["configOptions"].clone();
             assert_eq!(option(&options, name)["currentValue"], value);

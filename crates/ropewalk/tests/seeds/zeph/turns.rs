@@ -47,7 +47,7 @@ fn links_are_resolved_inside_the_folder_and_the_rest_is_left_out_with_a_warning(
                 let text = update["content"]["text"].as_str().unwrap();
                 text.contains(&format!("{uri} was left out")) && text.contains(why)
             };
-            assert!(warned.iter().any(|update| said(update)), "{uri}: {warned:?}");
+            assert!(warned.iter().any(said), "{uri}: {warned:?}");
         }
         let given = said(&client.prompt(&session, "what did I say?").0);
         assert!(given.contains(">a note</resource>"), "{given}");
