@@ -1,7 +1,8 @@
 //! JSON that a peer sent. What cannot be read is said in a sentence: which field, what was expected, what came.
 //!
-//! The parser's own messages name our types and count columns of a frame that the person does not see. Nothing of them
-//! is passed on unread: what is not recognised here is said in general words. Texts that the peer sent are not repeated.
+//! The parser's own messages name our types and count columns of a frame that the person does not see, and repeat what
+//! the peer sent. So they are taken apart and said anew. What is not recognised is passed on only if it names nothing of
+//! the program, and is said in general words otherwise.
 
 use std::fmt;
 
