@@ -66,13 +66,13 @@ async fn a_client_at_the_machine_sees_where_the_session_is_bridged_to_and_whethe
         let world = World::start(server, &receiver.url, Wish::default());
         let socket = receiver.socket().await;
         let bridge = format!("bridge to {}", receiver.url);
-        until_others(&mut line, &[bridge.clone()]).await;
+        until_others(&mut line, std::slice::from_ref(&bridge)).await;
         receiver.inner.manner.socket.store(503, Ordering::SeqCst);
         drop(socket);
         until_others(&mut line, &[format!("{bridge} (not connected)")]).await;
         receiver.inner.manner.socket.store(101, Ordering::SeqCst);
         let _socket = receiver.socket().await;
-        until_others(&mut line, &[bridge]).await;
+        until_others(&mut line, std::slice::from_ref(&bridge)).await;
         world.close().await;
         until_others(&mut line, &[]).await;
         stop.cancel();
