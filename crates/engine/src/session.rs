@@ -385,6 +385,8 @@ struct OpenAsk {
     call: Option<CallId>,
     tool: Arc<str>,
     subject: Arc<str>,
+    /// What it would change besides, if it is about several files.
+    other_subjects: Arc<[Arc<str>]>,
     input: Opaque,
     question: Option<Arc<Question>>,
     consent: Option<Arc<str>>,
@@ -474,10 +476,10 @@ impl Session {
                 self.open_asks.insert(*ask, OpenAsk::of(turn, request));
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::Resolved { ask, resolution, by, .. } => {
+            Body::Resolved { ask, resolution, by, exactly, .. } => {
                 if let Some(open) = self.open_asks.remove(ask) {
                     self.count_denial(&open, *resolution, by);
-                    self.grant(&open, *resolution, by);
+                    self.grant(&open, *resolution, by, *exactly);
                 }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }

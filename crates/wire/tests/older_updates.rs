@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, Exit, FileChange, Location, MessageId, NoticeLevel,
-    Opaque, Origin, OutputStream, Resolution, Resolver, Risk, Seq, SessionId, Settings, Snapshot, Standing,
+    Opaque, Origin, OutputStream, Resolution, Resolver, Seq, SessionId, Settings, Snapshot, Standing,
     Stop, SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
     approval_spec,
 };
@@ -123,20 +123,9 @@ fn story() -> Vec<Body> {
     let call = || CallId("c1".into());
     let request = AskRequest {
         call: Some(call()),
-        tool: "shell".into(),
-        title: "git push".into(),
-        kind: ToolKind::Execute,
-        class: ToolClass::Execute,
-        path: None,
-        subject: "git push".into(),
         input: Opaque(r#"{"command":"git push"}"#.into()),
-        risk: Risk::Medium,
         reason: "it reaches another machine".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
+        ..AskRequest::new("shell", "git push", ToolClass::Execute)
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
@@ -160,6 +149,7 @@ fn story() -> Vec<Body> {
             resolution: Resolution::AllowedOnce,
             by: phone(),
             reply: None,
+            exactly: false,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
         Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },

@@ -60,15 +60,20 @@ impl Session {
                 return Err(Refusal::NotAQuestion(ask));
             }
         };
-        let settled = Settled { chosen, ..settled };
+        let exactly = remember.is_some() && matches!(scope, RuleScope::Arguments(_));
+        let settled = Settled { chosen, exactly, ..settled };
         if let Some(allow) = remember.filter(|_| for_good && !open.subject.is_empty()) {
-            effects.push(Effect::Remember {
+            let remember = |subject: &Arc<str>| Effect::Remember {
                 tool: Arc::clone(&open.tool),
-                subject: Arc::clone(&open.subject),
+                subject: Arc::clone(subject),
                 consent: open.consent.clone(),
-                scope,
+                scope: scope.clone(),
                 allow,
-            });
+            };
+            effects.push(remember(&open.subject));
+            if exactly {
+                effects.extend(open.other_subjects.iter().map(remember));
+            }
         }
         self.resolve(ask, &open, settled, by.resolver(), effects);
         Ok(())
@@ -78,7 +83,7 @@ impl Session {
         &mut self,
         ask: AskId,
         open: &OpenAsk,
-        Settled { resolution, said, chosen }: Settled,
+        Settled { resolution, said, chosen, exactly }: Settled,
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
@@ -88,7 +93,8 @@ impl Session {
             (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
         };
-        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by, reply: said.clone() };
+        let (call, reply) = (open.call.clone(), said.clone());
+        let body = Body::Resolved { ask, call, resolution, by, reply, exactly };
         self.record(Origin::Engine, open.turn, body, effects);
         // Why something is refused is part of the reason; it answers nothing.
         let said = chosen.or_else(|| said.filter(|_| resolution.allows()));
@@ -137,7 +143,7 @@ impl Session {
             }
         };
         let reason = reason_of(asked, resolution, &by);
-        let body = Body::Resolved { ask, call: request.call, resolution, by, reply: None };
+        let body = Body::Resolved { ask, call: request.call, resolution, by, reply: None, exactly: false };
         self.record(Origin::Engine, Some(turn), body, effects);
         effects.push(Effect::Settle { resolution, reason });
     }
@@ -212,17 +218,19 @@ pub(super) struct Settled {
     said: Option<Arc<str>>,
     /// The very answer that the external agent offered.
     chosen: Option<Arc<str>>,
+    /// It is about exactly these arguments.
+    exactly: bool,
 }
 
 impl Settled {
     fn denied(why: Arc<str>) -> Self {
-        Self { resolution: Resolution::DeniedOnce, said: Some(why), chosen: None }
+        Self { said: Some(why), ..Resolution::DeniedOnce.into() }
     }
 }
 
 impl From<Resolution> for Settled {
     fn from(resolution: Resolution) -> Self {
-        Self { resolution, said: None, chosen: None }
+        Self { resolution, said: None, chosen: None, exactly: false }
     }
 }
 
@@ -233,6 +241,7 @@ impl OpenAsk {
             call: request.call.clone(),
             tool: Arc::clone(&request.tool),
             subject: Arc::clone(&request.subject),
+            other_subjects: request.by_file().iter().skip(1).map(|wish| Arc::clone(&wish.subject)).collect(),
             input: request.input.clone(),
             question: request.question.clone().map(Arc::new),
             consent: request.consent.clone(),
@@ -329,7 +338,7 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
 fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
     match answer {
         Answer::Reply(said) if question.takes(&said) => {
-            Ok(Settled { resolution: Resolution::AllowedOnce, said: Some(said), chosen: None })
+            Ok(Settled { said: Some(said), ..Resolution::AllowedOnce.into() })
         }
         Answer::Reply(_) | Answer::Choose(_) => {
             let choices = question.choices.join(", ");
