@@ -370,6 +370,34 @@ proptest! {
     }
 }
 
+/// `git apply` reads names from where it runs.
+#[test]
+fn the_names_in_a_diff_begin_at_the_folder_of_the_session() {
+    let edited = |path: &str| {
+        let change = FileChange { path: path.into(), before: None, after: Some("x\n".into()) };
+        Body::FileEdited { call: None, change }
+    };
+    let moved = Body::Moved { cwd: "/other".into() };
+    let log = events(&[edited("/project/src/a"), edited("/other/b"), moved, edited("/other/b")]);
+    let names = |text: &str| -> Vec<String> {
+        let after = text.split("+++ ").skip(1);
+        after.map(|rest| rest.split("\\n").next().unwrap().to_owned()).collect()
+    };
+    let folder = Arc::clone(&snapshot(Seq::START).cwd);
+    let expected = ["b/src/a", "b/other/b", "b/b"];
+    assert_eq!(names(&ferret_lines(&mut fresh_ferret(), &log, false).concat()), expected);
+    let (mut otter, mut out) = (otter::Updates::new(&session(), UpdateStart::default()), Vec::new());
+    otter = otter.in_folder(Arc::clone(&folder));
+    otter.encode(&log, &mut Vec::new(), &mut out);
+    assert_eq!(names(&lines(out).concat()), expected);
+    for form in [wire::rest::Form::Loop, wire::rest::Form::Delta] {
+        let stream = wire::rest::Stream::new(&session(), form, 0);
+        let (mut stream, mut out) = (stream.in_folder(Arc::clone(&folder)), Vec::new());
+        log.iter().for_each(|event| stream.tell(event, 0, &mut out));
+        assert_eq!(names(&String::from_utf8(out).unwrap()), expected);
+    }
+}
+
 #[test]
 fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
     let unknown = Usage { input: 7, unpriced: true, ..Usage::default() };
