@@ -16,8 +16,8 @@ use crate::web::Ask;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-const FERRET: &str = "ferret-20260430T123000-1f3c2a8b";
-const OTTER: &str = "otter-20260501T090000-2a8b1f3c";
+const FERRET: &str = "ferret-20260430T1230-1f3c2a8b";
+const OTTER: &str = "otter-20260501T0900-2a8b1f3c";
 
 /// A session as chimera's programs leave it.
 fn chimeras(home: &TempDir, name: &str) -> PathBuf {
@@ -75,7 +75,7 @@ fn listed(list: &Value) -> Vec<&str> {
 
 fn is_id(id: &str, prefix: &str) -> bool {
     let stamp = |text: &str| {
-        text.len() == 15
+        text.len() == 13
             && text.bytes().enumerate().all(|(at, b)| if at == 8 { b == b'T' } else { b.is_ascii_digit() })
     };
     let parts: Vec<_> = id.split('-').collect();
