@@ -1,5 +1,5 @@
 //! What the documents of ferret, its cloud bridge and otter say about ids and the event log: `~/.chimera/eventlog/`,
-//! its folders listed, loaded and gone on with, and the same layout written.
+//! its folders listed, loaded and gone on with, and the same layout written. Nothing here differs on purpose.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,11 +16,11 @@ use crate::web::Ask;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-const FERRET: &str = "ferret-20260430T1230-1f3c2a8b";
+pub const FERRET: &str = "ferret-20260430T1230-1f3c2a8b";
 const OTTER: &str = "otter-20260501T0900-2a8b1f3c";
 
 /// A session as chimera's programs leave it.
-fn chimeras(home: &TempDir, name: &str) -> PathBuf {
+pub fn chimeras(home: &TempDir, name: &str) -> PathBuf {
     let folder = home.path().join(".chimera/eventlog").join(name);
     fs::create_dir_all(&folder).unwrap();
     let summary = json!({
@@ -73,7 +73,7 @@ fn listed(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn is_id(id: &str, prefix: &str) -> bool {
+pub fn is_id(id: &str, prefix: &str) -> bool {
     let stamp = |text: &str| {
         text.len() == 13
             && text.bytes().enumerate().all(|(at, b)| if at == 8 { b == b'T' } else { b.is_ascii_digit() })

@@ -1,5 +1,5 @@
 //! The settings, variables and recipes that people bring along from the programs of these documents, and `config show`,
-//! which says what became of them.
+//! which says what became of them. Nothing here differs on purpose: what the documents say otherwise stands in their own files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
