@@ -137,6 +137,9 @@ pub enum Body {
         by: Resolver,
         /// What was answered to a question, or why a person refused.
         reply: Option<Arc<str>>,
+        /// An answer for good is about exactly the arguments that were asked about, not about all that has
+        /// their subject.
+        exactly: bool,
     },
     CancelRequested,
     PolicyBlocked {

@@ -332,9 +332,9 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Asked { ask, request } => {
             Body::Asked { ask, request: Box::new(clean_request(redactor, *request)) }
         }
-        Body::Resolved { ask, call, resolution, by, reply } => {
+        Body::Resolved { ask, call, resolution, by, reply, exactly } => {
             let by = clean_resolver(redactor, by);
-            Body::Resolved { ask, call, resolution, by, reply: optional(reply) }
+            Body::Resolved { ask, call, resolution, by, reply: optional(reply), exactly }
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => Body::PolicyBlocked {
             call,

@@ -87,6 +87,11 @@ pub trait Rules: Send + Sync + 'static {
         None
     }
 
+    /// A use of a tool in one spelling: two of the same tool that have the same key have the same arguments.
+    fn arguments_key(&self, _tool: &str, subject: &str, input: &Opaque) -> String {
+        format!("{subject}={}", input.0)
+    }
+
     /// Keeps an answer as the narrowest rule that means it. It counts from the moment of the call; the
     /// future ends when it will also count after a crash or a power cut, and names the rule, or says why
     /// it will not. The answer is shown to nobody before that.

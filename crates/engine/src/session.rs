@@ -484,10 +484,10 @@ impl Session {
                 self.open_asks.insert(*ask, OpenAsk::of(turn, request));
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::Resolved { ask, resolution, by, .. } => {
+            Body::Resolved { ask, resolution, by, exactly, .. } => {
                 if let Some(open) = self.open_asks.remove(ask) {
                     self.count_denial(&open, *resolution, by);
-                    self.grant(&open, *resolution, by);
+                    self.grant(&open, *resolution, by, *exactly);
                 }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }

@@ -474,7 +474,7 @@ impl Task {
         let workspace = self.session.cwd();
         let hits = [
             self.unwritten.find(workspace, request),
-            self.session.granted(request),
+            self.session.granted(request, &*self.rules),
             self.rules.find(workspace, request),
         ];
         hits.into_iter().flatten().max_by_key(|hit| (hit.effect, hit.consent))

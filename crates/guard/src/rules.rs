@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use engine::{AskRequest, BoxFuture, ConsentKind, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
+use engine::{AskRequest, BoxFuture, ConsentKind, Opaque, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
 
 pub use self::imagined::imagined;
 pub use self::outside::{OutsideCommand, assess_outside, outside_digest};
@@ -280,6 +280,10 @@ impl Rules for Rulebook {
         let workspace = &self.inner.view(workspace).workspace;
         let rule = Rule::of_answer(&request.tool, &request.subject, &RuleScope::Shown, workspace)?;
         (rule.text.len() <= RULE_BYTES_MAX).then_some(rule.text)
+    }
+
+    fn arguments_key(&self, tool: &str, subject: &str, input: &Opaque) -> String {
+        rule::arguments_key(tool, subject, input)
     }
 
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {

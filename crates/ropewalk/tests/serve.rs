@@ -1,7 +1,7 @@
 //! The real binary on real pipes: how it starts, how it ends, and what it leaves behind.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ struct Ropewalk {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     log: Receiver<String>,
+    /// Where it listens, once it does.
+    urls: Receiver<String>,
     home: TempDir,
     last_id: u64,
 }
@@ -61,7 +63,7 @@ impl Ropewalk {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (output, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (send_line, lines) = sync_channel(1 << 16);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines() {
@@ -69,12 +71,20 @@ impl Ropewalk {
             }
         });
         let (send_log, log) = sync_channel(1);
+        let (send_url, urls) = sync_channel(1);
         std::thread::spawn(move || {
             let mut text = String::new();
-            errors.read_to_string(&mut text).unwrap();
+            for line in BufReader::new(errors).lines() {
+                let line = line.unwrap();
+                if let Some(url) = line.strip_prefix("listening on ") {
+                    send_url.try_send(url.to_owned()).ok();
+                }
+                text.push_str(&line);
+                text.push('\n');
+            }
             send_log.send(text).ok();
         });
-        Self { input: child.stdin.take(), child, lines, log, home, last_id: 0 }
+        Self { input: child.stdin.take(), child, lines, log, urls, home, last_id: 0 }
     }
 
     /// Started, greeted, and with a session.
@@ -85,6 +95,12 @@ impl Ropewalk {
         let opened = server.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
         let session = opened["sessionId"].as_str().unwrap().to_owned();
         (server, session)
+    }
+
+    /// The port that it says it listens on, as an address for another one.
+    fn port(&self) -> String {
+        let url = self.urls.recv_timeout(DEADLINE).expect("it says where it listens");
+        format!(":{}", url.rsplit(':').next().unwrap())
     }
 
     fn write(&mut self, text: &str) {
@@ -350,9 +366,9 @@ fn an_idle_session_goes_to_whoever_prompts_and_back() {
 /// An editor's command, started anew with every window: the server that the first one started is still there.
 #[test]
 fn a_second_start_joins_the_server_that_runs() {
-    let port = free_port();
+    let (mut first, session) = Ropewalk::with_session(&["serve", "--http", ":0", "--stdio"]);
+    let port = first.port();
     let arguments = ["serve", "--http", &port, "--stdio"];
-    let (mut first, session) = Ropewalk::with_session(&arguments);
     let mut second = Ropewalk::joining(&first, &arguments);
     second.call("initialize", json!({ "protocolVersion": 1 }));
     let cwd = first.home.path().to_owned();
@@ -387,8 +403,8 @@ fn a_second_start_joins_the_server_that_runs() {
 /// What the agent may do is what this start asks for, not what another one was given.
 #[test]
 fn a_server_with_other_options_is_not_joined() {
-    let port = free_port();
-    let (mut first, _) = Ropewalk::with_session(&["serve", "--http", &port, "--stdio"]);
+    let (mut first, _) = Ropewalk::with_session(&["serve", "--http", ":0", "--stdio"]);
+    let port = first.port();
     let settings = first.home.path().join("state/config.toml");
     std::fs::write(settings, "[profiles.tight]\nsandbox = \"read-only\"\n").unwrap();
     for other in [
@@ -408,10 +424,4 @@ fn a_server_with_other_options_is_not_joined() {
     }
     kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
     first.child.wait().unwrap();
-}
-
-/// A port that nothing listens on at the moment.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!(":{}", listener.local_addr().unwrap().port())
 }

@@ -443,7 +443,10 @@ impl Updates {
         match client.dialect {
             Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
             Dialect::Ferret => Self::Ferret(ferret::Updates::new(session)),
-            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), start)),
+            Dialect::Otter => {
+                let updates = otter::Updates::new(session.id(), start);
+                Self::Otter(updates.in_folder(Arc::clone(&session.snapshot().cwd)))
+            }
             Dialect::Bernstein => Self::Bernstein(bernstein::Updates::new(session.id())),
         }
     }

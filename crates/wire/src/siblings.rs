@@ -20,12 +20,17 @@ pub(crate) use shape::{
 };
 pub(crate) use tools::{CHIMERA, CHIMERA_TOOLS, ToolName, ToolNames};
 
-/// An id as `ferret-20260131T090500-0123abcd`: who made it, when, and eight random digits.
+/// The date and the time to the minute.
+const STAMP_CHARS: usize = "20260131T0905".len();
+
+/// An id as `ferret-20260131T0905-0123abcd`: who made it, when, and eight random digits.
 pub(crate) fn new_id(prefix: &str, at: Timestamp) -> SessionId {
     let random = SessionId::random();
     let digits = random.as_str().get(..8).unwrap_or_default();
+    let stamp = compact(at);
+    let minute = stamp.get(..STAMP_CHARS).unwrap_or(&stamp);
     // The parts are plain, so they are an id.
-    SessionId::parse(&format!("{prefix}{}-{digits}", compact(at))).unwrap_or(random)
+    SessionId::parse(&format!("{prefix}{minute}-{digits}")).unwrap_or(random)
 }
 
 #[cfg(test)]
@@ -35,7 +40,7 @@ mod tests {
     #[test]
     fn an_id_says_whose_it_is_and_when_it_was_made() {
         let id = new_id("ferret-", Timestamp(1_769_850_300_123));
-        let digits = id.as_str().strip_prefix("ferret-20260131T090500-").unwrap();
+        let digits = id.as_str().strip_prefix("ferret-20260131T0905-").unwrap();
         assert!(digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
         assert_ne!(id, new_id("ferret-", Timestamp(1_769_850_300_123)));
     }

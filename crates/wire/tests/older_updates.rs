@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, Exit, FileChange, Location, MessageId, NoticeLevel,
-    Opaque, Origin, OutputStream, Resolution, Resolver, Risk, Seq, SessionId, Settings, Snapshot, Standing,
+    Opaque, Origin, OutputStream, Resolution, Resolver, Seq, SessionId, Settings, Snapshot, Standing,
     Stop, SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
     approval_spec,
 };
@@ -123,20 +123,9 @@ fn story() -> Vec<Body> {
     let call = || CallId("c1".into());
     let request = AskRequest {
         call: Some(call()),
-        tool: "shell".into(),
-        title: "git push".into(),
-        kind: ToolKind::Execute,
-        class: ToolClass::Execute,
-        path: None,
-        subject: "git push".into(),
         input: Opaque(r#"{"command":"git push"}"#.into()),
-        risk: Risk::Medium,
         reason: "it reaches another machine".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
+        ..AskRequest::new("shell", "git push", ToolClass::Execute)
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
@@ -160,6 +149,7 @@ fn story() -> Vec<Body> {
             resolution: Resolution::AllowedOnce,
             by: phone(),
             reply: None,
+            exactly: false,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
         Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },
@@ -378,6 +368,34 @@ proptest! {
         let bodies: Vec<_> = pieces.iter().map(piece).collect();
         let told = said(&ferret_lines(&mut fresh_ferret(), &events(&bodies), false));
         prop_assert_eq!(told, pieces.iter().map(|(_, text)| text.as_str()).collect::<String>());
+    }
+}
+
+/// `git apply` reads names from where it runs.
+#[test]
+fn the_names_in_a_diff_begin_at_the_folder_of_the_session() {
+    let edited = |path: &str| {
+        let change = FileChange { path: path.into(), before: None, after: Some("x\n".into()) };
+        Body::FileEdited { call: None, change }
+    };
+    let moved = Body::Moved { cwd: "/other".into() };
+    let log = events(&[edited("/project/src/a"), edited("/other/b"), moved, edited("/other/b")]);
+    let names = |text: &str| -> Vec<String> {
+        let after = text.split("+++ ").skip(1);
+        after.map(|rest| rest.split("\\n").next().unwrap().to_owned()).collect()
+    };
+    let folder = Arc::clone(&snapshot(Seq::START).cwd);
+    let expected = ["b/src/a", "b/other/b", "b/b"];
+    assert_eq!(names(&ferret_lines(&mut fresh_ferret(), &log, false).concat()), expected);
+    let (mut otter, mut out) = (otter::Updates::new(&session(), UpdateStart::default()), Vec::new());
+    otter = otter.in_folder(Arc::clone(&folder));
+    otter.encode(&log, &mut Vec::new(), &mut out);
+    assert_eq!(names(&lines(out).concat()), expected);
+    for form in [wire::rest::Form::Loop, wire::rest::Form::Delta] {
+        let stream = wire::rest::Stream::new(&session(), form, 0);
+        let (mut stream, mut out) = (stream.in_folder(Arc::clone(&folder)), Vec::new());
+        log.iter().for_each(|event| stream.tell(event, 0, &mut out));
+        assert_eq!(names(&String::from_utf8(out).unwrap()), expected);
     }
 }
 

@@ -27,8 +27,8 @@ fn with_small_ask(body: Body) -> Body {
     if let Body::Asked { request, ask } = body {
         return Body::Asked { request, ask: AskId(ask.0 >> 24) };
     }
-    if let Body::Resolved { ask, call, resolution, by, reply } = body {
-        return Body::Resolved { ask: AskId(ask.0 >> 24), call, resolution, by, reply };
+    if let Body::Resolved { ask, call, resolution, by, reply, exactly } = body {
+        return Body::Resolved { ask: AskId(ask.0 >> 24), call, resolution, by, reply, exactly };
     }
     body
 }

@@ -92,6 +92,19 @@ fn unknown_fields_are_ignored() {
     assert_eq!(body, Body::Text { message: MessageId(1), text: "t".into() });
 }
 
+/// Logs from before arguments counted are read as they were meant, and what does not say it is written as before.
+#[test]
+fn whether_an_answer_is_about_its_arguments_is_told_where_it_is() {
+    let older = r#"{"ask":1,"resolution":"allowed_always","by":"engine"}"#;
+    let read = |text: &str| record::decode("resolved", record::VERSION, text.as_bytes(), &|_| None);
+    let body = read(older).unwrap();
+    assert!(matches!(body, Body::Resolved { exactly: false, .. }), "{body:?}");
+    assert!(!round_trip(&body, 100).0.contains("exactly"));
+    let body = read(&older.replace("\"ask\"", "\"exactly\":true,\"ask\"")).unwrap();
+    assert!(matches!(body, Body::Resolved { exactly: true, .. }), "{body:?}");
+    assert!(round_trip(&body, 100).0.contains(r#""exactly":true"#));
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let decode =

@@ -68,7 +68,7 @@ proptest! {
         let bodies = bodies.into_iter().map(|body| match body {
             // Ids beyond any honest count are refused; that is another test.
             Body::Asked { request, .. } => Body::Asked { ask: engine::AskId(1), request },
-            Body::Resolved { call, resolution, by, .. } => Body::Resolved { ask: engine::AskId(1), call, resolution, by, reply: None },
+            Body::Resolved { call, resolution, by, .. } => Body::Resolved { ask: engine::AskId(1), call, resolution, by, reply: None, exactly: false },
             body => body,
         });
         let events = events(bodies);
@@ -177,6 +177,7 @@ fn a_short_session() -> Vec<Arc<Event>> {
                 standing: Standing::OwnerAtMachine,
             },
             reply: None,
+            exactly: false,
         },
         Body::ToolOutput { call: call.clone(), stream: OutputStream::Stdout, text: "1 failed\n```\n".into() },
         end(&call, true, Vec::new(), Some(Exit { code: Some(101), signal: None })),

@@ -282,7 +282,8 @@ fn about_tools() -> Vec<Body> {
     let finish = ToolEnd { content: shown(), locations: vec![location()], raw, exit, ..end("c") };
     let reply = || Some(secret());
     let resolution = Resolution::AllowedOnce;
-    let resolved = |by| Body::Resolved { ask: AskId(1), call: None, resolution, by, reply: reply() };
+    let resolved =
+        |by| Body::Resolved { ask: AskId(1), call: None, resolution, by, reply: reply(), exactly: false };
     let mode = "m".into();
     vec![
         Body::ToolStarted(Box::new(start)),

@@ -61,15 +61,20 @@ impl Session {
                 return Err(Refusal::NotAQuestion(ask));
             }
         };
-        let settled = Settled { chosen, ..settled };
+        let exactly = remember.is_some() && matches!(scope, RuleScope::Arguments(_));
+        let settled = Settled { chosen, exactly, ..settled };
         if let Some(allow) = remember.filter(|_| for_good && !open.request.subject.is_empty()) {
-            effects.push(Effect::Remember {
+            let remember = |subject: Arc<str>| Effect::Remember {
                 tool: Arc::clone(&open.request.tool),
-                subject: Arc::clone(&open.request.subject),
+                subject,
                 consent: open.request.consent.clone(),
-                scope,
+                scope: scope.clone(),
                 allow,
-            });
+            };
+            match exactly {
+                true => effects.extend(open.subjects().map(remember)),
+                false => effects.push(remember(Arc::clone(&open.request.subject))),
+            }
         }
         self.resolve(ask, &open, settled, by.resolver(), effects);
         Ok(())
@@ -79,7 +84,7 @@ impl Session {
         &mut self,
         ask: AskId,
         open: &OpenAsk,
-        Settled { resolution, said, chosen }: Settled,
+        Settled { resolution, said, chosen, exactly }: Settled,
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
@@ -89,8 +94,8 @@ impl Session {
             (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
         };
-        let body =
-            Body::Resolved { ask, call: open.request.call.clone(), resolution, by, reply: said.clone() };
+        let (call, reply) = (open.request.call.clone(), said.clone());
+        let body = Body::Resolved { ask, call, resolution, by, reply, exactly };
         self.record(Origin::Engine, open.turn, body, effects);
         // Why something is refused is part of the reason; it answers nothing.
         let said = chosen.or_else(|| said.filter(|_| resolution.allows()));
@@ -139,7 +144,7 @@ impl Session {
             }
         };
         let reason = reason_of(asked, resolution, &by);
-        let body = Body::Resolved { ask, call: request.call, resolution, by, reply: None };
+        let body = Body::Resolved { ask, call: request.call, resolution, by, reply: None, exactly: false };
         self.record(Origin::Engine, Some(turn), body, effects);
         effects.push(Effect::Settle { resolution, reason });
     }
@@ -241,23 +246,31 @@ pub(super) struct Settled {
     said: Option<Arc<str>>,
     /// The very answer that the external agent offered.
     chosen: Option<Arc<str>>,
+    /// It is about exactly these arguments.
+    exactly: bool,
 }
 
 impl Settled {
     fn denied(why: Arc<str>) -> Self {
-        Self { resolution: Resolution::DeniedOnce, said: Some(why), chosen: None }
+        Self { said: Some(why), ..Resolution::DeniedOnce.into() }
     }
 }
 
 impl From<Resolution> for Settled {
     fn from(resolution: Resolution) -> Self {
-        Self { resolution, said: None, chosen: None }
+        Self { resolution, said: None, chosen: None, exactly: false }
     }
 }
 
 impl OpenAsk {
     pub(super) fn of(turn: Option<TurnId>, request: &AskRequest) -> Self {
         Self { turn, request: Arc::new(request.clone()) }
+    }
+
+    /// What it is about, and what it would change besides if that is several files: each is looked up by itself.
+    pub(super) fn subjects(&self) -> impl Iterator<Item = Arc<str>> {
+        let others = self.request.by_file().into_iter().skip(1).map(|wish| Arc::clone(&wish.subject));
+        std::iter::once(Arc::clone(&self.request.subject)).chain(others)
     }
 
     pub(super) fn consent_kind(&self) -> Option<ConsentKind> {
@@ -349,7 +362,7 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
 fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
     match answer {
         Answer::Reply(said) if question.takes(&said) => {
-            Ok(Settled { resolution: Resolution::AllowedOnce, said: Some(said), chosen: None })
+            Ok(Settled { said: Some(said), ..Resolution::AllowedOnce.into() })
         }
         Answer::Reply(_) | Answer::Choose(_) => {
             let choices = question.choices.join(", ");

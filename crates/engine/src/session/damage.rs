@@ -38,7 +38,7 @@ impl Narrowed {
 impl Session {
     /// Events are lost here that may have decided what the agent may do.
     pub(super) fn narrow(&mut self) {
-        self.grants.retain(|_, allow| !*allow);
+        self.grants.drop_allowed();
         let approval: Arc<str> = self.settings.get(APPROVAL).into();
         if !matches!(&*approval, READ_ONLY | ASKS_EVERYTHING) {
             self.settings.set(APPROVAL.into(), ASKS_EVERYTHING.into());
@@ -237,20 +237,29 @@ mod tests {
             remote: None,
             standing: Standing::Other,
         };
-        for (number, subject, resolution) in
-            [(1, "make", Resolution::AllowedAlways), (2, "git push", Resolution::DeniedAlways)]
-        {
+        for (number, subject, resolution) in [
+            (1, "make", Resolution::AllowedAlways),
+            (2, "git push", Resolution::DeniedAlways),
+            (3, "make doc", Resolution::AllowedAlways),
+            (4, "git pull", Resolution::DeniedAlways),
+        ] {
             let request = AskRequest::new("shell", subject, ToolClass::Execute);
             see(&mut session, Body::Asked { ask: AskId(number), request: Box::new(request) });
             let by = by.clone();
-            see(&mut session, Body::Resolved { ask: AskId(number), call: None, resolution, by, reply: None });
+            let (ask, exactly) = (AskId(number), number > 2);
+            see(&mut session, Body::Resolved { ask, call: None, resolution, by, reply: None, exactly });
         }
         let granted = |session: &Session, subject: &str| {
-            session.granted(&AskRequest::new("shell", subject, ToolClass::Execute)).map(|hit| hit.effect)
+            let request = AskRequest::new("shell", subject, ToolClass::Execute);
+            session.granted(&request, &crate::MemoryRules::default()).map(|hit| hit.effect)
         };
-        assert_eq!(granted(&session, "make"), Some(crate::RuleEffect::Allow));
+        for allowed in ["make", "make doc"] {
+            assert_eq!(granted(&session, allowed), Some(crate::RuleEffect::Allow));
+        }
         lose(&mut session);
-        assert_eq!(granted(&session, "make"), None);
-        assert_eq!(granted(&session, "git push"), Some(crate::RuleEffect::Deny));
+        for (allowed, refused) in [("make", "git push"), ("make doc", "git pull")] {
+            assert_eq!(granted(&session, allowed), None);
+            assert_eq!(granted(&session, refused), Some(crate::RuleEffect::Deny));
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Answers for good that hold in one session alone.
 //!
 //! "Always" and "never" become rules of the machine when its owner at the machine says them. From anybody
-//! else they hold for exactly the same wish, in the same folder, until the session is deleted: the log says
-//! them, and the state is made from it again after a restart.
+//! else they hold for the same wish, in the same folder, until the session is deleted: the log says
+//! them, and the state is made from it again after a restart. Whoever was shown no rule answers about exactly
+//! the arguments that were asked about; everybody else about what has the same subject.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,28 +11,67 @@ use std::sync::Arc;
 
 use super::asks::Wish;
 use super::{OpenAsk, Session};
+use crate::content::Opaque;
 use crate::event::{AskRequest, Resolution, Resolver};
-use crate::rules::{RuleEffect, RuleHit};
+use crate::rules::{RuleEffect, RuleHit, Rules};
 
-/// Different wishes that are remembered; whoever answers more is asked again.
+/// Different wishes of either kind that are remembered; whoever answers more is asked again.
 const GRANTS_MAX: usize = 256;
 
-/// Whether a wish in a folder is allowed or refused.
-pub(super) type Grants = BTreeMap<(PathBuf, Wish), bool>;
+#[derive(Default)]
+pub(super) struct Grants {
+    /// Whether a wish in a folder is allowed or refused, whatever its arguments are.
+    by_subject: BTreeMap<(PathBuf, Wish), bool>,
+    /// The latest is the last.
+    by_arguments: Vec<ArgumentsGrant>,
+}
+
+/// An answer about exactly these arguments.
+struct ArgumentsGrant {
+    folder: PathBuf,
+    wish: Wish,
+    input: Opaque,
+    allow: bool,
+}
+
+impl Grants {
+    /// What was allowed is asked again; what was refused stays so.
+    pub(super) fn drop_allowed(&mut self) {
+        self.by_subject.retain(|_, allow| !*allow);
+        self.by_arguments.retain(|grant| !grant.allow);
+    }
+
+    fn insert(&mut self, folder: PathBuf, wish: Wish, allow: bool) {
+        let key = (folder, wish);
+        if self.by_subject.len() < GRANTS_MAX || self.by_subject.contains_key(&key) {
+            self.by_subject.insert(key, allow);
+        }
+    }
+
+    fn insert_exactly(&mut self, new: ArgumentsGrant) {
+        let same =
+            |old: &ArgumentsGrant| old.folder == new.folder && old.wish == new.wish && old.input == new.input;
+        self.by_arguments.retain(|old| !same(old));
+        if self.by_arguments.len() >= GRANTS_MAX {
+            // No refusal is forgotten: what was allowed longest ago is asked again.
+            let Some(oldest) = self.by_arguments.iter().position(|old| old.allow) else { return };
+            self.by_arguments.remove(oldest);
+        }
+        self.by_arguments.push(new);
+    }
+}
 
 impl Session {
-    /// What was answered here, and holds here alone.
-    pub fn granted(&self, request: &AskRequest) -> Option<RuleHit> {
-        if self.grants.is_empty() {
-            return None;
-        }
-        let given = |consent: Option<Arc<str>>| {
-            let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), consent);
-            self.grants.get(&(self.cwd.clone(), wish))
-        };
+    /// What was answered here, and holds here alone. `rules` tell which arguments are the same.
+    pub fn granted(&self, request: &AskRequest, rules: &dyn Rules) -> Option<RuleHit> {
         // What is refused is refused wherever it would run; what is allowed is not allowed outside the fence.
-        given(request.consent.clone()).or_else(|| given(None)).map(|allow| RuleHit {
-            effect: if *allow { RuleEffect::Allow } else { RuleEffect::Deny },
+        let about_subject = self
+            .granted_subject(request, request.consent.clone())
+            .or_else(|| self.granted_subject(request, None));
+        let about_arguments = self.granted_arguments(request, rules);
+        let refused = [about_subject, about_arguments].contains(&Some(false));
+        about_subject.or(about_arguments).map(|_| RuleHit {
+            effect: if refused { RuleEffect::Deny } else { RuleEffect::Allow },
             rule: format!("{}({})", request.tool, request.subject).into(),
             source: "an answer for this session".into(),
             exact: true,
@@ -39,7 +79,30 @@ impl Session {
         })
     }
 
-    pub(super) fn grant(&mut self, open: &OpenAsk, resolution: Resolution, by: &Resolver) {
+    fn granted_subject(&self, request: &AskRequest, consent: Option<Arc<str>>) -> Option<bool> {
+        if self.grants.by_subject.is_empty() {
+            return None;
+        }
+        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), consent);
+        self.grants.by_subject.get(&(self.cwd.clone(), wish)).copied()
+    }
+
+    fn granted_arguments(&self, request: &AskRequest, rules: &dyn Rules) -> Option<bool> {
+        let mut of_tool =
+            self.grants.by_arguments.iter().filter(|grant| grant.wish.0 == request.tool).peekable();
+        of_tool.peek()?;
+        let key = rules.arguments_key(&request.tool, &request.subject, &request.input);
+        let same = |grant: &&ArgumentsGrant| {
+            grant.folder == self.cwd && rules.arguments_key(&grant.wish.0, &grant.wish.1, &grant.input) == key
+        };
+        let same: Vec<_> = of_tool.filter(same).collect();
+        let latest = |consent: Option<&Arc<str>>| {
+            same.iter().rev().find(|grant| grant.wish.2.as_ref() == consent).map(|grant| grant.allow)
+        };
+        latest(request.consent.as_ref()).or_else(|| latest(None))
+    }
+
+    pub(super) fn grant(&mut self, open: &OpenAsk, resolution: Resolution, by: &Resolver, exactly: bool) {
         let allow = match resolution {
             Resolution::AllowedAlways => true,
             Resolution::DeniedAlways => false,
@@ -52,11 +115,88 @@ impl Session {
         if !by.for_session() || open.request.subject.is_empty() || open.consent_kind().is_some() && allow {
             return;
         }
-        let wish =
-            (Arc::clone(&open.request.tool), Arc::clone(&open.request.subject), open.request.consent.clone());
-        let wish = (self.cwd.clone(), wish);
-        if self.grants.len() < GRANTS_MAX || self.grants.contains_key(&wish) {
-            self.grants.insert(wish, allow);
+        let folder = self.cwd.clone();
+        let AskRequest { tool, subject, consent, input, .. } = open.request.as_ref();
+        let wish = |subject| (Arc::clone(tool), subject, consent.clone());
+        if !exactly {
+            return self.grants.insert(folder, wish(Arc::clone(subject)), allow);
         }
+        for subject in open.subjects() {
+            let (folder, wish, input) = (folder.clone(), wish(subject), input.clone());
+            self.grants.insert_exactly(ArgumentsGrant { folder, wish, input, allow });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::Standing;
+    use crate::content::{FileChange, ToolContent};
+    use crate::event::{Body, Origin, ToolClass};
+    use crate::ids::{AskId, SurfaceId, TurnId};
+    use crate::rules::MemoryRules;
+
+    fn session() -> Session {
+        Session::new(Arc::new([]), "/w".into(), None, false)
+    }
+
+    /// A patch of two files.
+    fn patch(input: &str) -> AskRequest {
+        let diff = |path: &str| FileChange { path: path.into(), before: None, after: Some("x".into()) };
+        AskRequest {
+            path: Some("/w/a".into()),
+            input: Opaque(input.into()),
+            preview: ["/w/a", "/w/b"].map(|path| ToolContent::Diff(diff(path))).to_vec(),
+            ..AskRequest::new("patch", "/w/a", ToolClass::Edit)
+        }
+    }
+
+    /// Somebody is asked this, and answers it for good.
+    fn answer(session: &mut Session, number: u64, request: &AskRequest, resolution: Resolution) {
+        let by = Resolver::Surface {
+            id: SurfaceId(1),
+            name: "phone".into(),
+            remote: None,
+            standing: Standing::Other,
+        };
+        let (ask, request) = (AskId(number), Box::new(request.clone()));
+        session.observe(&Origin::Agent, Some(TurnId(1)), &Body::Asked { ask, request });
+        let body = Body::Resolved { ask, call: None, resolution, by, reply: None, exactly: true };
+        session.observe(&Origin::Engine, Some(TurnId(1)), &body);
+    }
+
+    fn granted(session: &Session, request: &AskRequest) -> Vec<Option<RuleEffect>> {
+        let effect = |wish: &AskRequest| session.granted(wish, &MemoryRules::default()).map(|hit| hit.effect);
+        request.by_file().iter().map(|wish| effect(wish)).collect()
+    }
+
+    #[test]
+    fn an_answer_about_several_files_holds_for_each_of_them() {
+        let mut session = session();
+        answer(&mut session, 1, &patch("1"), Resolution::AllowedAlways);
+        assert_eq!(granted(&session, &patch("1")), [Some(RuleEffect::Allow); 2]);
+        assert_eq!(granted(&session, &patch("2")), [None; 2]);
+        answer(&mut session, 2, &patch("1"), Resolution::DeniedAlways);
+        assert_eq!(granted(&session, &patch("1")), [Some(RuleEffect::Deny); 2]);
+    }
+
+    #[test]
+    fn as_many_are_kept_as_may_be_and_no_refusal_is_forgotten() {
+        let mut session = session();
+        let wish = |number: u64| AskRequest {
+            input: Opaque(number.to_string().into()),
+            ..AskRequest::new("tool", "tool", ToolClass::Execute)
+        };
+        answer(&mut session, 0, &wish(0), Resolution::DeniedAlways);
+        let most = GRANTS_MAX as u64;
+        for number in 1..=most {
+            answer(&mut session, number, &wish(number), Resolution::AllowedAlways);
+        }
+        assert_eq!(session.grants.by_arguments.len(), GRANTS_MAX);
+        assert_eq!(granted(&session, &wish(0)), [Some(RuleEffect::Deny)]);
+        assert_eq!(granted(&session, &wish(1)), [None]);
+        assert_eq!(granted(&session, &wish(2)), [Some(RuleEffect::Allow)]);
+        assert_eq!(granted(&session, &wish(most)), [Some(RuleEffect::Allow)]);
     }
 }

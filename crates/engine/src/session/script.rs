@@ -16,7 +16,7 @@ use crate::event::{
     Usage,
 };
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
-use crate::rules::{RuleEffect, RuleHit, RuleScope};
+use crate::rules::{MemoryRules, RuleEffect, RuleHit, RuleScope};
 use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
 
@@ -99,7 +99,7 @@ impl Stage {
         let known = self.rules.iter().rev().find(|(wish, _)| *wish == own);
         let hit =
             known.map(|(_, effect)| RuleHit { consent: own.2.is_some(), effect: *effect, ..rule(true) });
-        hit.or_else(|| self.session.granted(request))
+        hit.or_else(|| self.session.granted(request, &MemoryRules::default()))
     }
 
     /// The server died and came back: all that is left is the record.
@@ -140,7 +140,7 @@ impl Stage {
 
     fn agent(&self, turn: TurnId, verb: &str, words: &str) -> Input {
         let class = match verb {
-            "ask" | "outside" | SERVER_CONSENT => Some(ToolClass::Execute),
+            "ask" | "with" | "outside" | SERVER_CONSENT => Some(ToolClass::Execute),
             "edit" => Some(ToolClass::Edit),
             "read" => Some(ToolClass::Read),
             "fetch" => Some(ToolClass::Network),
@@ -150,6 +150,12 @@ impl Stage {
         let report = match (class, verb) {
             (Some(class), _) => {
                 let mut request = Box::new(wish(verb, words, class));
+                if verb == "with" {
+                    // The same command as `ask`, with arguments besides.
+                    let (input, subject) = words.split_once(' ').unwrap();
+                    request = Box::new(wish("ask", subject, class));
+                    request.input = Opaque(input.into());
+                }
                 if verb == "outside" {
                     // The same command as `ask`, in the editor's terminal.
                     request.tool = "ask".into();

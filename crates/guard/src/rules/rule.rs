@@ -319,6 +319,19 @@ fn with_arguments<'b>(tools: &Tools, body: &'b str) -> (&'b str, Option<String>)
     found.filter(|_| *tools != Tools::Known(Tool::Shell)).unwrap_or((body, None))
 }
 
+/// A use of a tool in one spelling. A command is its words, or its text if it is not a single one, as in the rule
+/// that means it; everything else is what it is about and its arguments.
+pub(super) fn arguments_key(tool: &str, subject: &str, input: &Opaque) -> String {
+    if Tool::of(tool) == Some(Tool::Shell) {
+        return match plain_words(subject) {
+            Some(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            None => subject.trim().to_owned(),
+        };
+    }
+    let arguments = serde_json::from_str(&input.0).map(|value| canonical(&value));
+    format!("{subject}={}", arguments.as_deref().unwrap_or(&input.0))
+}
+
 /// JSON without blanks, the members of each object by their names: the same for the same arguments.
 pub(super) fn canonical(value: &Value) -> String {
     let quoted = |text: &str| Value::from(text).to_string();

@@ -102,6 +102,8 @@ async fn a_cancel_ends_the_turn_and_a_prompt_is_taken_once() {
         assert_eq!(again.prompt(&session, "k", "go").await, turn, "also after it came back");
         let second = client.prompt(&session, "k2", "and then").await;
         client.until("a queue", |client| client.state(&session).queue.len() == 1).await;
+        let working = "said: working".to_owned();
+        client.until("its first words", |client| client.shown(&session).words().contains(&working)).await;
         client.done(Request::Cancel { session: session.clone(), turn: Some(second) }).await;
         client.done(Request::Cancel { session: session.clone(), turn: Some(turn) }).await;
         client.ended(&session, turn).await;

@@ -10,19 +10,21 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{self, DEADLINE, Program};
+use crate::program::{self, DEADLINE, Program, http_server};
+use crate::web::Ask;
 
-const FERRET: &str = "ferret-20260430T123000-1f3c2a8b";
-const OTTER: &str = "otter-20260501T090000-2a8b1f3c";
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub const FERRET: &str = "ferret-20260430T1230-1f3c2a8b";
+const OTTER: &str = "otter-20260501T0900-2a8b1f3c";
 
 /// A session as chimera's programs leave it.
-fn chimeras(home: &TempDir, name: &str) -> PathBuf {
+pub fn chimeras(home: &TempDir, name: &str) -> PathBuf {
     let folder = home.path().join(".chimera/eventlog").join(name);
     fs::create_dir_all(&folder).unwrap();
     let summary = json!({
@@ -75,9 +77,9 @@ fn listed(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn is_id(id: &str, prefix: &str) -> bool {
+pub fn is_id(id: &str, prefix: &str) -> bool {
     let stamp = |text: &str| {
-        text.len() == 15
+        text.len() == 13
             && text.bytes().enumerate().all(|(at, b)| if at == 8 { b == b'T' } else { b.is_ascii_digit() })
     };
     let parts: Vec<_> = id.split('-').collect();
@@ -436,77 +438,34 @@ fn a_copy_names_its_parent() {
 fn a_session_over_http_is_written_and_named_alike() {
     let home = program::home();
     let log = home.path().join("log");
-    let token = "0123456789abcdef0123456789abcdef";
-    let arguments = [
-        "serve",
-        "--dialect",
-        "otter",
-        "--http",
-        "127.0.0.1:0",
-        "--stdio",
-        "--eventlog",
-        log.to_str().unwrap(),
-    ];
-    let mut command = program::command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), &home, &arguments);
-    command.env("ROPEWALK_SERVER_TOKEN", token);
-    let server = Program::run(&home, command);
-    let port = port(&home);
-    wait_for("the end of its start", || post(port, token, "/session", &json!(null))["error"] != "starting");
-    let answer = post(port, token, "/session", &json!({}));
+    let log_folder = log.to_str().unwrap();
+    let arguments =
+        ["serve", "--dialect", "otter", "--http", "127.0.0.1:0", "--stdio", "--eventlog", log_folder];
+    let server = http_server(&home, "ropewalk", &arguments, "ROPEWALK_SERVER_TOKEN");
+    let post = |path: &str, body: Value| {
+        Ask::post(path, &body.to_string()).token(program::TOKEN).send(&server).json()
+    };
+    let answer = post("/session", json!({}));
     let id = answer["session_id"].as_str().unwrap_or_else(|| panic!("{answer}"));
     assert!(is_id(id, "otter"), "{answer}");
-    post(port, token, &format!("/session/{id}/message"), &json!({ "text": "hello" }));
+    post(&format!("/session/{id}/message"), json!({ "text": "hello" }));
     let folder = log.join(id);
     wait_for("the answer in the event log", || {
         folder.exists() && events(&folder).iter().any(|event| event["type"] == "agent_result")
     });
-    let unsaved = post(port, token, "/session", &json!({ "persist": false }));
+    let unsaved = post("/session", json!({ "persist": false }));
     assert_eq!(unsaved["error"], "unsupported_field", "{unsaved}");
-    assert!(post(port, token, "/session", &json!({ "persist": true }))["session_id"].is_string());
-    drop(server);
+    assert!(post("/session", json!({ "persist": true }))["session_id"].is_string());
+    assert_eq!(server.stop().0, Some(0));
 }
 
+/// Waits for something that another process does and tells nobody. It looks from time to time: the processor is for
+/// whoever does it.
 #[track_caller]
 fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_there() {
         assert!(since.elapsed() < DEADLINE, "{what} does not come");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK_EVERY);
     }
-}
-
-/// The port that the server listens on.
-#[track_caller]
-fn port(home: &Arc<TempDir>) -> u16 {
-    let found = std::cell::Cell::new(None);
-    wait_for("the server", || {
-        let status = cli(home, &["serve", "status", "--json"]);
-        let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
-        let text = status.to_string();
-        let digits = text
-            .split("127.0.0.1:")
-            .nth(1)
-            .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
-        found.set(digits.and_then(|digits| digits.parse().ok()));
-        found.get().is_some()
-    });
-    found.get().unwrap()
-}
-
-#[track_caller]
-fn post(port: u16, token: &str, path: &str, body: &Value) -> Value {
-    use std::io::{Read, Write};
-    let body = body.to_string();
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {token}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }

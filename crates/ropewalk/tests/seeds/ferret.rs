@@ -1,10 +1,18 @@
-//! Ferret's IDE bridge.
+//! Ferret's IDE bridge. What stays different on purpose:
+//!
+//! - `differs_loopback_is_no_authentication`: every page and program of the machine can connect to loopback.
+//! - `differs_a_token_has_at_least_16_characters`: a short one is found by trying.
+
+mod answers;
+mod edits;
+mod kinds;
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use serde_json::{Value, json};
 
+use crate::eventlog::{FERRET, chimeras, is_id};
 use crate::events::follow;
 use crate::program::{DEADLINE, Program, TOKEN, ended, home, http_server};
 use crate::web::{Ask, Server};
@@ -33,7 +41,7 @@ fn until_kind(ferret: &mut Program, kind: &str) -> (Vec<Value>, Value) {
 }
 
 #[track_caller]
-fn kinds(updates: &[Value]) -> Vec<&str> {
+fn kinds_of(updates: &[Value]) -> Vec<&str> {
     updates
         .iter()
         .map(|update| {
@@ -67,6 +75,35 @@ fn it_serves_stdio_by_default_until_the_input_closes() {
     }
 }
 
+/// "HTTP is opt-in via `--http`": without it nothing listens, and with it standard input is not served.
+#[test]
+fn http_is_opt_in() {
+    let (ferret, _) = greeted(&["ferret", "serve"]);
+    let (code, log) = ferret.close();
+    assert_eq!((code, log.contains("listening on")), (Some(0), false), "{log}");
+    let server = served(&home(), &[]);
+    assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
+    assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// `chimera ferret serve --http --port 5173`, to the letter. The port is taken here, by this test or by whoever was
+/// first, so what the program says does not depend on the machine.
+#[test]
+fn the_port_of_the_document_is_the_one_that_is_tried() {
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", 5173));
+    let home = home();
+    let mut command = crate::program::command(
+        &crate::program::link(&home, "chimera"),
+        &home,
+        &["ferret", "serve", "--http", "--port", "5173"],
+    );
+    command.env("FERRET_SERVER_TOKEN", TOKEN).stdin(std::process::Stdio::null());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("127.0.0.1:5173"), "{output:?}");
+}
+
 /// "The server takes the standard ferret flags".
 #[test]
 fn the_standard_flags_are_taken() {
@@ -97,8 +134,69 @@ fn the_standard_flags_are_taken() {
     // What is not among the allowed tools is not there.
     let (updates, _) =
         ferret.call(5, "session/message", &json!({ "sessionId": session, "message": "write a.txt: x" }));
-    assert!(!kinds(&updates).contains(&"file_edit"), "{updates:?}");
+    assert!(!kinds_of(&updates).contains(&"file_edit"), "{updates:?}");
     assert!(!folder.join("a.txt").exists());
+}
+
+/// "Requests carry an integer `id`; the server responds with the same `id`", whether it succeeds or not.
+#[test]
+fn integer_ids_come_back_as_they_are() {
+    let mut ferret = Program::named(&home(), "chimera", &["ferret", "serve"]);
+    for (id, method) in [
+        (1_u64, "initialize"),
+        (0, "session/list"),
+        (42, "session/list"),
+        (42, "no/such/method"),
+        (1 << 53, "session/list"),
+        (u64::from(u32::MAX) + 1, "session/load"),
+    ] {
+        ferret.line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#));
+        let answer = ferret.next();
+        assert_eq!((answer["id"].as_u64(), &answer["jsonrpc"]), (Some(id), &json!("2.0")), "{answer}");
+        assert_ne!(answer.get("result").is_some(), answer.get("error").is_some(), "{answer}");
+    }
+    assert_eq!(ferret.close().0, Some(0));
+}
+
+/// "`session/new`: Create a new session; returns `sessionId`": as `ferret-20260430T1230-1f3c2a8b`.
+#[test]
+fn a_session_id_is_ferrets() {
+    let (mut ferret, session) = greeted(&["ferret", "serve"]);
+    let (_, other) = ferret.call(3, "session/new", &json!({}));
+    let other = &other["result"]["sessionId"];
+    for id in [&session, other] {
+        assert!(is_id(id.as_str().unwrap(), "ferret"), "{id}");
+    }
+    assert_ne!(session, *other);
+}
+
+/// "List known sessions under `~/.chimera/eventlog/ferret-*/`", and "Load a previously persisted session by id".
+#[test]
+fn the_sessions_under_chimeras_event_log_are_listed_and_loaded() {
+    let home = home();
+    chimeras(&home, FERRET);
+    // It is not one of ferret's.
+    chimeras(&home, "mink-20260430T1230-1f3c2a8b");
+    let mut ferret = Program::named(&home, "chimera", &["ferret", "serve"]);
+    ferret.call(1, "initialize", &json!({}));
+    let (_, listed) = ferret.call(2, "session/list", &json!({}));
+    let listed = listed["result"]["sessions"].as_array().unwrap();
+    let ids: Vec<_> = listed.iter().map(|row| row["sessionId"].as_str().unwrap()).collect();
+    assert_eq!(ids, [FERRET]);
+    let (history, loaded) = ferret.call(3, "session/load", &json!({ "sessionId": FERRET }));
+    assert_eq!(loaded["result"]["sessionId"], FERRET, "{loaded}");
+    let said: Vec<_> = history.iter().filter_map(|update| update["params"]["text"].as_str()).collect();
+    assert_eq!(said, ["fix the build", "It builds."], "{history:?}");
+}
+
+/// "Unknown methods return JSON-RPC error code -32601 (Method not found)."
+#[test]
+fn an_unknown_method_is_not_found() {
+    let (mut ferret, session) = greeted(&["ferret", "serve"]);
+    for (id, method) in (3..).zip(["no/such/method", "session/setModes", "Session/new", "permission", ""]) {
+        let (_, answer) = ferret.call(id, method, &json!({ "sessionId": session }));
+        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+    }
 }
 
 /// "Methods": each of the table, and one that is not in it.
@@ -107,13 +205,13 @@ fn every_method_of_the_table_is_there() {
     let (mut ferret, session) = greeted(&["ferret", "serve"]);
     let (updates, said) =
         ferret.call(3, "session/message", &json!({ "sessionId": session, "message": "hello" }));
-    assert!(kinds(&updates).contains(&"agent_message_chunk"));
+    assert!(kinds_of(&updates).contains(&"agent_message_chunk"));
     let text: String =
         updates.iter().filter_map(|update| update["params"]["text"].as_str()).collect::<Vec<_>>().concat();
     assert_eq!(said["result"]["output"], text, "the final assistant message");
     let (history, loaded) = ferret.call(4, "session/load", &json!({ "sessionId": session }));
     assert_eq!(loaded["result"]["sessionId"], session);
-    assert!(kinds(&history).contains(&"agent_message_chunk"));
+    assert!(kinds_of(&history).contains(&"agent_message_chunk"));
     let (_, listed) = ferret.call(5, "session/list", &json!({}));
     let listed = listed["result"]["sessions"].as_array().unwrap();
     assert!(listed.iter().any(|row| row["sessionId"] == session), "{listed:?}");
@@ -161,112 +259,6 @@ fn a_turn_in_flight_is_cancelled() {
     assert_eq!(next["result"]["stopReason"], "end_turn");
 }
 
-/// "Notification kinds": the payload of each that a turn of the offline model has.
-#[test]
-fn every_kind_has_the_payload_of_the_table() {
-    let (mut ferret, session) = greeted(&["ferret", "serve", "--approval", "full"]);
-    let mut updates = Vec::new();
-    let mut number = 2;
-    for message in [
-        "hello",
-        "write a.txt: one",
-        "edit a.txt: one=>two",
-        "run echo out; echo err >&2",
-        "write /etc/x: no",
-    ] {
-        number += 1;
-        let params = json!({ "sessionId": session, "message": message });
-        updates.extend(ferret.call(number, "session/message", &params).0);
-    }
-    let all = |kind: &str| -> Vec<&Value> {
-        updates.iter().map(|update| &update["params"]).filter(|params| params["kind"] == kind).collect()
-    };
-    for (kind, members) in [
-        ("agent_message_chunk", &["text"][..]),
-        ("tool_call_start", &["id", "tool", "args"]),
-        ("tool_call_end", &["id", "result", "duration_ms"]),
-        ("cost_update", &["input", "output", "cache", "reasoning", "total_usd"]),
-        ("file_edit", &["path", "diff"]),
-        ("turn_end", &["id", "stop_reason"]),
-    ] {
-        assert!(!all(kind).is_empty(), "{kind}");
-        for update in all(kind) {
-            assert_eq!(update["sessionId"], session);
-            assert!(members.iter().all(|member| update.get(member).is_some()), "{kind}: {update}");
-        }
-    }
-    let names: Vec<_> = all("tool_call_start").iter().map(|start| start["tool"].as_str().unwrap()).collect();
-    assert_eq!(names[..3], ["Write", "Edit", "Bash"]);
-    assert_eq!(all("tool_call_start")[2]["args"], json!({ "command": "echo out; echo err >&2" }));
-    let progress = all("tool_call_progress");
-    assert!(progress.iter().any(|update| update["stdout"] == "out\n"), "{progress:?}");
-    assert!(progress.iter().any(|update| update["stderr"] == "err\n"), "{progress:?}");
-    let diff = all("file_edit").last().unwrap()["diff"].as_str().unwrap();
-    assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
-    // What the sandbox refuses is a banner; the history has the same cards again.
-    let (history, _) = ferret.call(20, "session/load", &json!({ "sessionId": session }));
-    let again: Vec<_> =
-        history.iter().filter(|update| update["params"]["kind"] == "tool_call_start").collect();
-    assert_eq!(again[2]["params"]["args"], json!({ "command": "echo out; echo err >&2" }));
-    assert_eq!(again[0]["params"]["tool"], "Write");
-    let (updates, _) =
-        ferret.call(21, "session/setApproval", &json!({ "sessionId": session, "approval": "read-only" }));
-    assert!(kinds(&updates).contains(&"approval_changed"));
-    let params = json!({ "sessionId": session, "message": "write b.txt: no" });
-    let (updates, _) = ferret.call(22, "session/message", &params);
-    let violation =
-        &updates.iter().find(|update| update["params"]["kind"] == "sandbox_violation").unwrap()["params"];
-    assert_eq!(violation["tool"], "Write", "{violation}");
-    assert!(violation["path"].as_str().unwrap().ends_with("b.txt") && violation["mode"].is_string());
-}
-
-/// "Permission round-trip": the frames of the document, with each of the four decisions.
-#[test]
-fn a_permission_is_asked_and_answered_in_the_documents_frames() {
-    let (mut ferret, session) =
-        greeted(&["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"]);
-    let asked = |ferret: &mut Program, id: u64, command: &str| {
-        ferret.send(&json!({
-            "jsonrpc": "2.0", "id": id, "method": "session/message",
-            "params": { "sessionId": session, "message": format!("run {command}") },
-        }));
-        until_kind(ferret, "permission_request").1
-    };
-    let request = asked(&mut ferret, 3, "git push origin main");
-    assert_eq!(request["sessionId"], session);
-    assert!(request["id"].as_str().unwrap().starts_with("perm-"), "{request}");
-    assert_eq!(request["tool"], "Bash");
-    assert_eq!(request["args"], json!({ "command": "git push origin main" }));
-    assert_eq!(request["risk"], "medium");
-    let respond = |id: u64, request: &Value, decision: &str| {
-        json!({
-            "jsonrpc": "2.0", "id": id, "method": "permission/respond",
-            "params": { "sessionId": session, "id": request["id"], "decision": decision },
-        })
-    };
-    ferret.send(&respond(42, &request, "allow"));
-    let (_, answer) = ferret.until_answer(&json!(42));
-    assert_eq!(answer, json!({"jsonrpc":"2.0","id":42,"result":{"ok":true}}));
-    ferret.until_answer(&json!(3));
-    // Once means once.
-    let request = asked(&mut ferret, 4, "git push origin main");
-    ferret.send(&respond(43, &request, "deny"));
-    assert_eq!(ferret.until_answer(&json!(43)).1["result"], json!({ "ok": true }));
-    ferret.until_answer(&json!(4));
-    // The last two hold for the same command from then on.
-    for (decision, command, first) in [("always", "touch made", 5), ("never", "touch other", 8)] {
-        let request = asked(&mut ferret, first, &format!("{command}; true"));
-        ferret.send(&respond(50 + first, &request, decision));
-        assert_eq!(ferret.until_answer(&json!(50 + first)).1["result"], json!({ "ok": true }));
-        ferret.until_answer(&json!(first));
-        let params = json!({ "sessionId": session, "message": format!("run {command}; true") });
-        let (updates, _) = ferret.call(first + 1, "session/message", &params);
-        assert!(!kinds(&updates).contains(&"permission_request"), "{decision}: {updates:?}");
-    }
-    let work = ferret.home.path().join("work");
-    assert!(work.join("made").exists() && !work.join("other").exists());
-}
-
 /// "Integration recipe: Zed": the command of the recipe, and the words that Zed says to it.
 #[test]
 fn zeds_recipe_gets_the_official_protocol() {
@@ -288,9 +280,59 @@ fn zeds_recipe_gets_the_official_protocol() {
     );
 }
 
+/// The entry of `~/.config/zed/settings.json`, as it is written there.
+const ZED: &str = r#"{"agent_servers": {"ferret": {"command": "chimera",
+    "args": ["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"]}}}"#;
+/// The settings of the extension for VS Code.
+const VS_CODE: &str = r#"{"chimera.command": "chimera",
+    "chimera.args": ["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"]}"#;
+
+/// "Integration recipe": what both editors start by their settings, and the updates that they are said to show.
+#[test]
+fn both_recipes_start_a_ferret_with_the_guards_that_they_name() {
+    let zed: Value = serde_json::from_str(ZED).unwrap();
+    let zed = &zed["agent_servers"]["ferret"];
+    let code: Value = serde_json::from_str(VS_CODE).unwrap();
+    for (command, arguments) in
+        [(&zed["command"], &zed["args"]), (&code["chimera.command"], &code["chimera.args"])]
+    {
+        let arguments: Vec<_> =
+            arguments.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        let mut ferret = Program::named(&home(), command.as_str().unwrap(), &arguments);
+        ferret.call(1, "initialize", &json!({}));
+        let (_, new) = ferret.call(2, "session/new", &json!({}));
+        assert_eq!(new["result"]["approval"], "auto", "{new}");
+        let session = &new["result"]["sessionId"];
+        let (_, sandbox) = ferret.call(3, "session/setSandbox", &json!({ "sessionId": session }));
+        assert_eq!(sandbox["result"]["sandbox"], "workspace-write", "{sandbox}");
+        let message = json!({ "sessionId": session, "message": "write a.txt: one" });
+        let (updates, _) = ferret.call(4, "session/message", &message);
+        let shown = ["tool_call_start", "file_edit", "file_open", "tool_call_end", "agent_message_chunk"];
+        assert!(shown.iter().all(|kind| kinds_of(&updates).contains(kind)), "{updates:?}");
+        ferret.send(&json!({
+            "jsonrpc": "2.0", "id": 5, "method": "session/message",
+            "params": { "sessionId": session, "message": "run git push origin main" },
+        }));
+        until_kind(&mut ferret, "permission_request");
+    }
+}
+
 fn served(home: &Arc<tempfile::TempDir>, more: &[&str]) -> Server {
     let arguments = [&["ferret", "serve", "--http", "--port", "0"], more].concat();
     http_server(home, "chimera", &arguments, "FERRET_SERVER_TOKEN")
+}
+
+/// "`FERRET_SERVER_TOKEN` Bearer auth".
+#[test]
+fn the_token_of_the_variable_is_a_bearer() {
+    let server = served(&home(), &[]);
+    let status = |ask: Ask| ask.send(&server).status;
+    assert_eq!(status(Ask::get("/session").bare().header("authorization", &format!("Bearer {TOKEN}"))), 200);
+    assert_eq!(status(Ask::get("/session").token("another-token-0123456789")), 401);
+    assert_eq!(status(Ask::get("/session").bare().header("authorization", &format!("Basic {TOKEN}"))), 401);
+    let refused = Ask::get("/session").bare().send(&server);
+    assert_eq!(refused.status, 401);
+    assert!(refused.header("www-authenticate").is_some_and(|way| way.starts_with("Bearer")), "{refused:?}");
 }
 
 /// "HTTP server (opt-in)": the same session is reachable from both transports at the same time.

@@ -132,10 +132,13 @@ impl Story {
                 ("session.setting", peer, json!({ "peer": peer, "setting": **id, "value": **value }))
             }
             Body::Asked { ask, request } => ("permission.asked", peer, asked(*ask, request)),
-            Body::Resolved { ask, call, resolution, by, reply } => {
+            Body::Resolved { ask, call, resolution, by, reply, exactly } => {
                 let mut told = self.resolved(*ask, call.as_ref(), *resolution, by);
                 if let Some(reply) = reply {
                     told["answer"] = json!({ "bytes": reply.len(), "sha256": sha256(reply) });
+                }
+                if *exactly {
+                    told["scope"] = "arguments".into();
                 }
                 ("acp.permission", CLIENTS, told)
             }

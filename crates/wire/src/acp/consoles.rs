@@ -8,7 +8,7 @@
 //! Any other client sees the last lines of the output as text while the command runs, and the whole at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
@@ -160,7 +160,7 @@ impl Updates {
         let client = self.consoles.clients.remove(&end.call);
         let tail = self.consoles.tails.remove(&end.call);
         self.consoles.ended(&end.call);
-        let text = result_text(end);
+        let text = result_text(end, Path::new(""));
         let untold = in_console == Console::Silent && self.consoles.announced.contains_key(&end.call);
         if client.is_none() && untold && end.exit.is_some() && !text.is_empty() {
             // What it wrote was not told while it ran.

@@ -102,7 +102,7 @@ pub(super) fn ended(end: &ToolEnd, in_console: Console, ours: bool) -> schema::T
     }
     let response = match &end.raw {
         Some(raw) if raw.0.len() <= RESPONSE_BYTES_MAX => opaque(raw),
-        Some(_) | None => shortened(siblings::result_text(end)).into(),
+        Some(_) | None => shortened(siblings::result_text(end, Path::new(""))).into(),
     };
     let facts = json!({ "elapsedMs": end.elapsed_ms, "toolResponse": response });
     let elapsed = ("elapsedMs".to_string(), Value::from(end.elapsed_ms));

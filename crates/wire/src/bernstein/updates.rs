@@ -4,6 +4,7 @@
 //! Neighbouring pieces of one text are merged, so a client that is behind gets less, not later. What
 //! needs the connection itself is handed out as a [`Piece`], in its place among the updates.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
@@ -327,7 +328,7 @@ fn ended(end: &ToolEnd) -> Value {
         ToolContent::Diff(_) => None,
     };
     let text = match end.content.is_empty() {
-        true => siblings::result_text(end),
+        true => siblings::result_text(end, Path::new("")),
         false => end.content.iter().filter_map(block).collect::<Vec<_>>().join("\n"),
     };
     let mut delta = json!({

@@ -8,16 +8,37 @@ use engine::diff::{Hunk, Line, compare, counts, ranges};
 /// What stands after a last line that has no end.
 const NO_LINE_END: &str = "\n\\ No newline at end of file\n";
 
-/// The change as a diff of one file. Nothing but the names, if nothing changed.
-pub(crate) fn unified(change: &FileChange) -> String {
+/// The change as a diff of one file that applies in `folder`. Nothing but the names, if nothing changed.
+pub(crate) fn unified(change: &FileChange, folder: &Path) -> String {
     // The line ends are part of the lines here: they too can be what changed.
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let lines = compare(&before, &after);
+    let named = |side| name(side, &change.path, folder);
+    // An empty file has no lines to tell that it came or went.
+    let empty = match (change.before.as_deref(), change.after.as_deref()) {
+        (None, Some("")) => Some("new"),
+        (Some(""), None) => Some("deleted"),
+        _ => None,
+    };
+    if let Some(what) = empty {
+        return format!(
+            "diff --git {} {}\n{what} file mode 100644\n",
+            quoted(&named("a")),
+            quoted(&named("b"))
+        );
+    }
+    let header = |side| {
+        let name = named(side);
+        // The tab says that a blank is not the end of the name.
+        let end = if name.contains(' ') { "\t" } else { "" };
+        quoted(&name) + end
+    };
+    let none = || "/dev/null".to_owned();
     let mut out = format!(
         "--- {}\n+++ {}\n",
-        name(change.before.is_some(), "a", &change.path),
-        name(change.after.is_some(), "b", &change.path)
+        change.before.as_ref().map_or_else(none, |_| header("a")),
+        change.after.as_ref().map_or_else(none, |_| header("b")),
     );
     for range in ranges(&lines) {
         put_hunk(&mut out, &lines[..range.start], &lines[range]);
@@ -33,15 +54,17 @@ pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
     ranges(&lines).into_iter().map(|range| Hunk::of(&lines, range)).collect()
 }
 
+/// The path from the folder, or from the root if the file is not below the folder.
+fn name(side: &str, path: &Path, folder: &Path) -> String {
+    let below = path.strip_prefix(folder).ok().filter(|below| !below.as_os_str().is_empty());
+    let path = below.unwrap_or(path).to_string_lossy();
+    format!("{side}/{}", path.trim_start_matches('/'))
+}
+
 /// A name as git writes it: quoted, where a character could be taken for the end of the line.
-fn name(exists: bool, side: &str, path: &Path) -> String {
-    if !exists {
-        return "/dev/null".into();
-    }
-    let path = path.to_string_lossy();
-    let name = format!("{side}/{}", path.trim_start_matches('/'));
+fn quoted(name: &str) -> String {
     if !name.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
-        return name;
+        return name.to_owned();
     }
     let mut quoted = String::from("\"");
     for c in name.chars() {
@@ -86,7 +109,8 @@ mod tests {
 
     fn diff(before: Option<&str>, after: Option<&str>) -> String {
         let text = |text: Option<&str>| text.map(Arc::from);
-        unified(&FileChange { path: "/project/a.txt".into(), before: text(before), after: text(after) })
+        let change = FileChange { path: "/project/a.txt".into(), before: text(before), after: text(after) };
+        unified(&change, Path::new("/project"))
     }
 
     fn check(before: Option<&str>, after: Option<&str>, expected: &Expect) {
@@ -145,8 +169,8 @@ mod tests {
             Some("1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
             Some("1\n2\n3\n4\nfive\n6\n7\n8\n9"),
             &expect![[r#"
-                --- a/project/a.txt
-                +++ b/project/a.txt
+                --- a/a.txt
+                +++ b/a.txt
                 @@ -2,8 +2,8 @@
                  2
                  3
@@ -161,15 +185,59 @@ mod tests {
                 \ No newline at end of file
             "#]],
         );
-        check(None, Some("a\n"), &expect![["--- /dev/null\n+++ b/project/a.txt\n@@ -0,0 +1,1 @@\n+a\n"]]);
-        check(Some("a\n"), None, &expect![["--- a/project/a.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"]]);
-        check(Some("a"), Some("a"), &expect![["--- a/project/a.txt\n+++ b/project/a.txt\n"]]);
+        check(
+            None,
+            Some("a\n"),
+            &expect![[r#"
+            --- /dev/null
+            +++ b/a.txt
+            @@ -0,0 +1,1 @@
+            +a
+        "#]],
+        );
+        check(
+            Some("a\n"),
+            None,
+            &expect![[r#"
+            --- a/a.txt
+            +++ /dev/null
+            @@ -1,1 +0,0 @@
+            -a
+        "#]],
+        );
+        check(None, Some(""), &expect![["diff --git a/a.txt b/a.txt\nnew file mode 100644\n"]]);
+        check(Some(""), None, &expect![["diff --git a/a.txt b/a.txt\ndeleted file mode 100644\n"]]);
+        check(
+            Some("a"),
+            Some("a"),
+            &expect![[r#"
+            --- a/a.txt
+            +++ b/a.txt
+        "#]],
+        );
     }
 
     #[test]
     fn a_name_stays_on_its_line() {
         let path = "/a\nb\"\u{7f}".into();
-        let text = unified(&FileChange { path, before: None, after: Some("x\n".into()) });
+        let text = unified(&FileChange { path, before: None, after: Some("x\n".into()) }, Path::new("/"));
         assert_eq!(text.lines().nth(1), Some(r#"+++ "b/a\nb\"\177""#));
+    }
+
+    #[test]
+    fn a_name_begins_at_the_folder_or_at_the_root() {
+        let new = |path: &str, folder: &str| {
+            let change = FileChange { path: path.into(), before: None, after: Some("x\n".into()) };
+            unified(&change, Path::new(folder)).lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(new("/p/src/a.rs", "/p"), "+++ b/src/a.rs");
+        assert_eq!(new("/p/src/a.rs", "/p/"), "+++ b/src/a.rs");
+        assert_eq!(new("/p/a b.txt", "/p"), "+++ b/a b.txt\t");
+        assert_eq!(new("/p/\u{fc}.txt", "/p"), "+++ b/\u{fc}.txt");
+        assert_eq!(new("/q/a.rs", "/p"), "+++ b/q/a.rs");
+        assert_eq!(new("/pq/a.rs", "/p"), "+++ b/pq/a.rs");
+        assert_eq!(new("/a.rs", "/"), "+++ b/a.rs");
+        assert_eq!(new("a.rs", "/p"), "+++ b/a.rs");
+        assert_eq!(new("/p/a.rs", ""), "+++ b/p/a.rs");
     }
 }

@@ -3,6 +3,7 @@
 //! What changed (a preset, what was used so far) is told with what was before it, so the encoder follows
 //! the settings and the sums through everything it is shown.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
@@ -21,6 +22,8 @@ use crate::siblings;
 
 pub struct Updates {
     session: SessionId,
+    /// Where the session works.
+    folder: Arc<PathBuf>,
     settings: Settings,
     totals: Totals,
     turn_usage: Totals,
@@ -46,6 +49,7 @@ impl Updates {
         };
         Self {
             session: session.clone(),
+            folder: Arc::clone(&snapshot.cwd),
             settings,
             totals,
             turn_usage: Totals::default(),
@@ -139,9 +143,9 @@ impl Updates {
             Body::ToolOutput { call, stream, text } => {
                 self.update("tool_call_progress", output(call, *stream, text), out);
             }
-            Body::ToolEnded(end) => self.update("tool_call_end", ended(end), out),
+            Body::ToolEnded(end) => self.update("tool_call_end", ended(end, &self.folder), out),
             Body::FileEdited { change, .. } => {
-                let (path, diff) = siblings::change(change);
+                let (path, diff) = siblings::change(change, &self.folder);
                 self.update("file_edit", json!({ "path": path, "diff": diff }), out);
             }
             // A place that the agent pointed at then: nobody wants their editor to jump there when they load it.
@@ -194,11 +198,11 @@ impl Updates {
             | Body::CancelRequested
             | Body::Commands { .. }
             | Body::Cleared
-            | Body::Moved { .. }
             | Body::ToolChanged(_)
             | Body::Offered { .. }
             | Body::Joined { .. }
             | Body::Foreign { .. } => {}
+            Body::Moved { cwd } => self.folder = Arc::new(cwd.clone()),
         }
         None
     }
@@ -273,10 +277,10 @@ fn output(call: &CallId, stream: OutputStream, text: &str) -> Value {
     }
 }
 
-fn ended(end: &ToolEnd) -> Value {
+fn ended(end: &ToolEnd, folder: &Path) -> Value {
     json!({
         "id": end.call.0.as_ref(),
-        "result": siblings::result_text(end),
+        "result": siblings::result_text(end, folder),
         "duration_ms": end.elapsed_ms,
         "failed": end.failed,
         "exit_code": end.exit.as_ref().and_then(|exit| exit.code),

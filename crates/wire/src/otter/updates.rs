@@ -3,6 +3,7 @@
 //! Nothing is merged and nothing left out for anybody, not even what a client said itself: else a number
 //! would depend on who counts.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
@@ -62,6 +63,8 @@ pub fn updates_of(event: &Event) -> u64 {
 
 pub struct Updates {
     session: SessionId,
+    /// Where the session works.
+    folder: Arc<PathBuf>,
     counted: Counted,
     since: u64,
     /// What the agent said in the turn that runs.
@@ -70,7 +73,13 @@ pub struct Updates {
 
 impl Updates {
     pub fn new(session: &SessionId, start: UpdateStart) -> Self {
-        Self { session: session.clone(), counted: start.counted, since: start.since, said: start.said }
+        let UpdateStart { counted, since, said } = start;
+        Self { session: session.clone(), folder: Arc::default(), counted, since, said }
+    }
+
+    /// The same for a session that works in this folder.
+    pub fn in_folder(self, folder: Arc<PathBuf>) -> Self {
+        Self { folder, ..self }
     }
 
     /// The number of the last update.
@@ -124,7 +133,9 @@ impl Updates {
     /// marked, so that a client takes it in place of what it put together.
     fn follow(&mut self, event: &Event, running: Option<TurnId>) -> Option<Value> {
         let of_running = running.is_some() && event.turn == running;
-        if let Body::TurnStarted = &event.body {
+        if let Body::Moved { cwd } = &event.body {
+            self.folder = Arc::new(cwd.clone());
+        } else if let Body::TurnStarted = &event.body {
             self.said = TurnText::default();
         } else if of_running && let Body::Text { .. } = &event.body {
             self.said.take(event, TOLD_AGAIN_BYTES_MAX);
@@ -160,9 +171,9 @@ impl Updates {
                 "stream": siblings::stream_name(*stream),
                 "text": text.as_ref(),
             }),
-            Body::ToolEnded(end) => ended(end),
+            Body::ToolEnded(end) => ended(end, &self.folder),
             Body::FileEdited { call, change } => {
-                let (path, diff) = siblings::change(change);
+                let (path, diff) = siblings::change(change, &self.folder);
                 let call = call.as_ref().map(|call| call.0.as_ref());
                 json!({ "sessionUpdate": "file_edit", "callId": call, "path": path, "diff": diff })
             }
@@ -260,8 +271,8 @@ fn started(start: &ToolStart) -> Value {
     })
 }
 
-fn ended(end: &ToolEnd) -> Value {
-    let text = siblings::result_text(end);
+fn ended(end: &ToolEnd, folder: &Path) -> Value {
+    let text = siblings::result_text(end, folder);
     let (output, error) = if end.failed { (None, Some(text)) } else { (Some(text), None) };
     json!({
         "sessionUpdate": "tool_result",

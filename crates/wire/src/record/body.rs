@@ -35,8 +35,9 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         Body::FileEdited { call, change } => put(out, &FileEditedRecord::of(call.as_ref(), change, keep)),
         Body::FileShown { location } => put(out, &LocationRecord::of(location)),
         Body::Asked { ask, request } => put(out, &AskedRecord::of(*ask, request, keep)),
-        Body::Resolved { ask, call, resolution, by, reply } => {
-            put(out, &ResolvedRecord::of((*ask, call.as_ref()), *resolution, by, reply.as_ref(), keep))
+        Body::Resolved { ask, call, resolution, by, reply, exactly } => {
+            let record = ResolvedRecord::of((*ask, call.as_ref()), *resolution, by, reply.as_ref(), keep);
+            put(out, &record.exactly(*exactly))
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => {
             put(out, &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))

@@ -252,6 +252,8 @@ pub(super) struct ResolvedRecord<'a> {
     by: ResolverRecord<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     reply: Option<Str<'a>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exactly: bool,
 }
 
 impl<'a> ResolvedRecord<'a> {
@@ -264,7 +266,13 @@ impl<'a> ResolvedRecord<'a> {
     ) -> Self {
         let resolution = resolution.word().into();
         let by = ResolverRecord::of(by, keep);
-        Self { ask: ask.0, call: Str::of_call(call), resolution, by, reply: Str::of_option(reply, keep) }
+        let (call, reply) = (Str::of_call(call), Str::of_option(reply, keep));
+        Self { ask: ask.0, call, resolution, by, reply, exactly: false }
+    }
+
+    /// Whether an answer for good is about exactly these arguments. Older logs do not say it.
+    pub(super) fn exactly(self, exactly: bool) -> Self {
+        Self { exactly, ..self }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -274,6 +282,7 @@ impl<'a> ResolvedRecord<'a> {
             resolution: Word::of_word(&self.resolution)?,
             by: self.by.resolver(fetch)?,
             reply: Str::fetched_option(self.reply, fetch)?,
+            exactly: self.exactly,
         })
     }
 }

@@ -1,12 +1,12 @@
 //! What both forms of the stream say in the same words.
 
-use engine::{
-    AskRequest, Body, FileChange, Resolution, Resolver, SessionId, ToolContent, ToolEnd, ToolStart, Totals,
-    Usage,
-};
+use std::path::Path;
+
+use engine::{AskRequest, Body, Resolution, Resolver, ToolContent, ToolEnd, ToolStart, Totals, Usage};
 use serde_json::{Value, json};
 
 use super::permission_id;
+use super::stream::Stream;
 use crate::money;
 use crate::record::word::Word;
 use crate::siblings::{CHIMERA, change, choices, plan, prompt_text, result_text};
@@ -51,13 +51,16 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
 }
 
 /// What a remark says, beside its name.
-pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
+pub(super) fn remark_data(stream: &Stream, body: &Body) -> Value {
     match body {
         Body::TurnQueued { content } => {
             json!({ "text": prompt_text(content) })
         }
         Body::Plan { entries } => json!({ "entries": plan(entries) }),
-        Body::FileEdited { call, change } => edit(call.as_ref().map(|call| &*call.0), change),
+        Body::FileEdited { call, change: edited } => {
+            let (path, diff) = change(edited, &stream.folder);
+            json!({ "id": call.as_ref().map(|call| &*call.0), "path": path, "diff": diff })
+        }
         Body::FileShown { location } => {
             json!({ "path": location.path.to_string_lossy(), "line": location.line })
         }
@@ -66,7 +69,7 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
             if let Some(reply) = reply {
                 data["answer"] = json!(&**reply);
             }
-            data["permission_id"] = json!(permission_id(session, *ask));
+            data["permission_id"] = json!(permission_id(&stream.session, *ask));
             data
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
@@ -113,11 +116,12 @@ pub(super) fn tool_use(start: &ToolStart) -> Value {
     })
 }
 
-pub(super) fn tool_result(end: &ToolEnd) -> Value {
+/// Its diffs apply in `folder`.
+pub(super) fn tool_result(end: &ToolEnd, folder: &Path) -> Value {
     let mut result = json!({
         "id": end.call.0.as_ref(),
         "is_error": end.failed,
-        "content": result_text(end),
+        "content": result_text(end, folder),
         "duration_ms": end.elapsed_ms,
     });
     if let Some(exit) = &end.exit {
@@ -127,7 +131,8 @@ pub(super) fn tool_result(end: &ToolEnd) -> Value {
     result
 }
 
-pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskRequest) -> Value {
+pub(super) fn question(stream: &Stream, ask: engine::AskId, request: &AskRequest) -> Value {
+    let session = &stream.session;
     let mut asked = json!({
         "permission_id": permission_id(session, ask),
         "session_id": session.as_str(),
@@ -138,7 +143,7 @@ pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskReq
         "path": request.path.as_ref().map(|path| path.to_string_lossy()),
         "risk": request.risk.word(),
         "reason": request.reason.as_ref(),
-        "preview": shown(&request.preview),
+        "preview": shown(&request.preview, &stream.folder),
         "options": ["allow", "always", "deny", "never"],
     });
     if let Some(question) = &request.question {
@@ -168,11 +173,6 @@ pub(super) fn tokens(totals: &Totals) -> u64 {
     totals.input.saturating_add(totals.output)
 }
 
-fn edit(call: Option<&str>, edited: &FileChange) -> Value {
-    let (path, diff) = change(edited);
-    json!({ "id": call, "path": path, "diff": diff })
-}
-
 fn resolved(resolution: Resolution, by: &Resolver) -> Value {
     let by = match by {
         Resolver::Surface { name, .. } => name.as_ref(),
@@ -183,11 +183,11 @@ fn resolved(resolution: Resolution, by: &Resolver) -> Value {
     json!({ "approved": resolution.allows(), "decision": resolution.word(), "by": by })
 }
 
-/// What is shown to whoever decides, as one text.
-fn shown(content: &[ToolContent]) -> String {
+/// What is shown to whoever decides, as one text. Its diffs apply in `folder`.
+fn shown(content: &[ToolContent], folder: &Path) -> String {
     let part = |content: &ToolContent| match content {
         ToolContent::Block(block) => block_text(block),
-        ToolContent::Diff(edited) => change(edited).1,
+        ToolContent::Diff(edited) => change(edited, folder).1,
     };
     content.iter().map(part).collect::<Vec<_>>().join("\n")
 }

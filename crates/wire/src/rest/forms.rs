@@ -69,7 +69,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         return put("error", &|| json!({ "message": text.as_ref() }));
     }
     if let Some(name) = remark(&event.body) {
-        return put("system", &|| named(name, remark_data(&stream.session, &event.body)));
+        return put("system", &|| named(name, remark_data(stream, &event.body)));
     }
     match &event.body {
         Body::TurnStarted => put("stream_start", &|| json!({})),
@@ -82,10 +82,10 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
             "tool_progress",
             &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
         ),
-        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end)),
+        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end, &stream.folder)),
         Body::Asked { ask, request } => {
             sink.put("permission_request", |_| {
-                let mut question = question(&stream.session, *ask, request);
+                let mut question = question(stream, *ask, request);
                 told.add_parent(&mut question);
                 question
             });
@@ -150,7 +150,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         put("step_start", &|| json!({}));
     }
     if let Some(name) = remark(&event.body) {
-        return put("system", &|| named(name, remark_data(&stream.session, &event.body)));
+        return put("system", &|| named(name, remark_data(stream, &event.body)));
     }
     match &event.body {
         Body::TurnStarted => put("turn_start", &|| json!({})),
@@ -162,9 +162,9 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
             "tool_output",
             &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
         ),
-        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end)),
+        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end, &stream.folder)),
         Body::Asked { ask, request } => {
-            put("permission_request", &|| question(&stream.session, *ask, request));
+            put("permission_request", &|| question(stream, *ask, request));
         }
         Body::Usage(spent) if own => put("step_end", &|| usage(spent)),
         Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),

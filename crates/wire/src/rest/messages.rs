@@ -1,5 +1,6 @@
 //! What was said and done in a session, one object each: `GET /sessions/<id>/messages`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use engine::{Body, CallId, Event, MessageId, Timestamp};
@@ -132,7 +133,9 @@ fn part(event: &Event) -> Part<'_> {
             Part::Whole { kind: "user_message", payload }
         }
         Body::ToolStarted(start) => Part::Whole { kind: "tool_call", payload: Box::new(|| tool_use(start)) },
-        Body::ToolEnded(end) => Part::Whole { kind: "tool_result", payload: Box::new(|| tool_result(end)) },
+        Body::ToolEnded(end) => {
+            Part::Whole { kind: "tool_result", payload: Box::new(|| tool_result(end, Path::new(""))) }
+        }
         Body::TurnEnded { .. } => Part::End,
         Body::Cleared => Part::Cleared,
         Body::TurnQueued { .. }

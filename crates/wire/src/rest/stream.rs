@@ -12,6 +12,9 @@
 //! **Invariant:** between two turns nothing is remembered but the number, so a known place there is
 //! enough to go on from.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use engine::{Body, Event, POSITIONS_RESERVED, Seq, SessionId, Stop, Totals, TurnId, Usage};
 use serde_json::{Value, json};
 
@@ -32,6 +35,8 @@ pub enum Form {
 
 pub struct Stream {
     pub(super) session: SessionId,
+    /// Where the session works.
+    pub(super) folder: Arc<PathBuf>,
     form: Form,
     told: u64,
     /// The last event that was told, or counted.
@@ -85,7 +90,13 @@ impl Sink<'_> {
 impl Stream {
     /// A stream that has told `told` frames and stands between two turns.
     pub fn new(session: &SessionId, form: Form, told: u64) -> Self {
-        Self { session: session.clone(), form, told, after: Seq::START, turn: None, ended: None }
+        let (session, folder) = (session.clone(), Arc::default());
+        Self { session, folder, form, told, after: Seq::START, turn: None, ended: None }
+    }
+
+    /// The same for a session that works in this folder.
+    pub fn in_folder(self, folder: Arc<PathBuf>) -> Self {
+        Self { folder, ..self }
     }
 
     /// The same after this event.
@@ -112,6 +123,9 @@ impl Stream {
     pub fn tell(&mut self, event: &Event, since: u64, out: &mut Vec<u8>) {
         let mut told = self.told.saturating_add(frames_lost(self.after, event.seq));
         self.after = event.seq;
+        if let Body::Moved { cwd } = &event.body {
+            self.folder = Arc::new(cwd.clone());
+        }
         let mut sink = Sink { told: &mut told, since, out };
         match self.form {
             Form::Loop => forms::tell_loop(self, event, &mut sink),

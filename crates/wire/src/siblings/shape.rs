@@ -26,11 +26,11 @@ pub(crate) fn prompt_text(content: &[Content]) -> String {
     content.iter().map(block_text).collect::<Vec<_>>().join("\n")
 }
 
-/// What a tool call came to, as one text.
-pub(crate) fn result_text(end: &ToolEnd) -> String {
+/// What a tool call came to, as one text. Its diffs apply in `folder`.
+pub(crate) fn result_text(end: &ToolEnd, folder: &Path) -> String {
     let piece = |content: &ToolContent| match content {
         ToolContent::Block(content) => block_text(content),
-        ToolContent::Diff(change) => diff::unified(change),
+        ToolContent::Diff(change) => diff::unified(change, folder),
     };
     if end.content.is_empty()
         && let Some(raw) = &end.raw
@@ -41,9 +41,9 @@ pub(crate) fn result_text(end: &ToolEnd) -> String {
     end.content.iter().map(piece).collect::<Vec<_>>().join("\n")
 }
 
-/// The path of a change, and a diff that applies to the file as it was.
-pub(crate) fn change(change: &FileChange) -> (String, String) {
-    (path_text(&change.path), diff::unified(change))
+/// The path of a change, and a diff that applies in `folder` to the file as it was.
+pub(crate) fn change(change: &FileChange, folder: &Path) -> (String, String) {
+    (path_text(&change.path), diff::unified(change, folder))
 }
 
 pub(crate) fn plan(entries: &[PlanEntry]) -> Value {

@@ -264,12 +264,11 @@ fn decided() -> impl Strategy<Value = Body> {
     prop_oneof![
         (any::<u64>(), ask_request())
             .prop_map(|(ask, request)| Body::Asked { ask: AskId(ask), request: Box::new(request) }),
-        (any::<u64>(), option::of(call()), resolution(), resolver(), option::of(text())).prop_map(
-            |(ask, call, resolution, by, reply)| {
+        (any::<u64>(), option::of(call()), resolution(), resolver(), option::of(text()), any::<bool>())
+            .prop_map(|(ask, call, resolution, by, reply, exactly)| {
                 let ask = AskId(ask);
-                Body::Resolved { ask, call, resolution, by, reply }
-            }
-        ),
+                Body::Resolved { ask, call, resolution, by, reply, exactly }
+            }),
         Just(Body::CancelRequested),
         (option::of(call()), text(), option::of(path()), text(), text()).prop_map(
             |(call, tool, path, mode, reason)| Body::PolicyBlocked { call, tool, path, mode, reason }

@@ -423,6 +423,49 @@ fn an_answer_about_exact_arguments_is_remembered_as_one() {
 }
 
 #[test]
+fn what_somebody_else_answers_about_exact_arguments_holds_for_these_alone() {
+    check(
+        "client: prompt go
+         agent: with {1} make
+         client: exactly 1
+         agent: with {1} make
+         agent: with {2} make
+         elsewhere: never-exactly 3
+         agent: with {2} make
+         agent: with {3} make
+         client: always 5
+         agent: with {4} make
+         agent: with {2} make",
+        expect![[r#"
+            > accepted 1
+            1 started by client
+            1 client says: go
+            > start 1
+            1 ask 1: make?
+            > wait for 1
+            1 ask 1: AllowedAlways by client
+            > wake 1 AllowedAlways: the user allowed it
+            1 ask 2: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by the rule ask(make) (an answer for this session)
+            1 ask 3: make?
+            > wait for 3
+            1 ask 3: DeniedAlways by elsewhere
+            > wake 3 DeniedAlways: the user refused it and never wants to be asked again
+            1 ask 4: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by the rule ask(make) (an answer for this session)
+            1 ask 5: make?
+            > wait for 5
+            1 ask 5: AllowedAlways by client
+            > wake 5 AllowedAlways: the user allowed it
+            1 ask 6: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by the rule ask(make) (an answer for this session)
+            1 ask 7: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by the rule ask(make) (an answer for this session)
+        "#]],
+    );
+}
+
+#[test]
 fn a_withdrawn_question_is_cancelled_and_not_remembered() {
     check(
         "editor: prompt go

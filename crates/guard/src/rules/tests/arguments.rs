@@ -2,6 +2,32 @@
 
 use super::*;
 
+#[test]
+fn arguments_are_the_same_however_they_are_spelled() {
+    let world = World::new();
+    let book = world.book();
+    let key = |tool: &str, subject: &str, input: &str| {
+        book.arguments_key(tool, subject, &engine::Opaque(input.into()))
+    };
+    let same = |tool: &str, one: (&str, &str), other: (&str, &str)| {
+        key(tool, one.0, one.1) == key(tool, other.0, other.1)
+    };
+    assert!(same("shell", ("git  push 'x'", "{}"), (" git push x", r#"{"timeout_seconds":9}"#)));
+    assert!(!same("shell", ("git push x", "{}"), ("git push 'x y'", "{}")));
+    assert!(!same("shell", ("echo 'a b'", "{}"), ("echo a b", "{}")));
+    assert!(
+        !same("shell", ("make; make a", "{}"), ("make;  make a", "{}")),
+        "only a single command is looked through"
+    );
+    assert!(!same("shell", ("echo '$X'", "{}"), ("echo $X", "{}")));
+    assert!(same("edit", ("/w/a", r#"{"old":"1", "new":"2"}"#), ("/w/a", r#"{"new":"2","old":"1"}"#)));
+    assert!(!same("edit", ("/w/a", r#"{"old":"1","new":"2"}"#), ("/w/a", r#"{"old":"1","new":"3"}"#)));
+    assert!(!same("edit", ("/w/a", r#"{"old":"1"}"#), ("/w/b", r#"{"old":"1"}"#)));
+    assert!(same("mcp__s__t", ("mcp__s__t", r#"{"id": 7}"#), ("mcp__s__t", r#"{"id":7}"#)));
+    assert!(!same("mcp__s__t", ("mcp__s__t", r#"{"id":7}"#), ("mcp__s__t", r#"{"id":"7"}"#)));
+    assert!(!same("mcp__s__t", ("mcp__s__t", "not json"), ("mcp__s__t", "nor this")));
+}
+
 /// G11: the same tool with the same arguments, and nothing else.
 #[test]
 fn an_answer_about_exact_arguments_holds_for_these_alone() {

@@ -86,6 +86,7 @@ mod tests {
             resolution: Resolution::AllowedOnce,
             by: Resolver::Policy { reason: "it only reads".into() },
             reply: None,
+            exactly: false,
         };
         let event = Event {
             seq: Seq(1),

@@ -84,7 +84,8 @@ pub(super) struct Subscriber {
 impl Subscriber {
     pub fn new(parts: SubscriberParts) -> Self {
         let SubscriberParts { reach, streams, handle, form, since, until_idle, outlet } = parts;
-        let forgotten = handle.snapshot().replay_from;
+        let snapshot = handle.snapshot();
+        let forgotten = snapshot.replay_from;
         let mark = streams.marks().before(handle.id(), form, since, forgotten);
         let reader = handle.read(mark.after);
         let (known, bell) = (reader.head(), Arc::new(Doorbell::default()));
@@ -99,7 +100,9 @@ impl Subscriber {
             _subscription: reader.subscribe(&bell, 0),
             reader,
             bell,
-            stream: Stream::new(handle.id(), form, mark.told).after(mark.after),
+            stream: Stream::new(handle.id(), form, mark.told)
+                .after(mark.after)
+                .in_folder(Arc::clone(&snapshot.cwd)),
             handle,
             since,
             forgotten,

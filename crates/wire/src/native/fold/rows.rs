@@ -213,7 +213,7 @@ impl Rows {
                     self.questions.insert(*ask, event.seq.0);
                 }
             }
-            Body::Resolved { ask, call, resolution, by, reply } => {
+            Body::Resolved { ask, call, resolution, by, reply, exactly: _ } => {
                 self.resolved(event, *ask, call.as_ref(), (*resolution, by), reply.as_deref());
             }
             Body::PolicyBlocked { call, tool, reason, .. } => {

@@ -106,7 +106,8 @@ impl Writer {
             "reply" => (None, Some(rest.into())),
             _ => (Some(CallId(rest.into())), None),
         };
-        let body = Body::Resolved { ask: AskId(number(ask)), call, resolution, by, reply };
+        let (ask, exactly) = (AskId(number(ask)), false);
+        let body = Body::Resolved { ask, call, resolution, by, reply, exactly };
         self.put(Origin::Engine, self.running, body);
     }
 }
