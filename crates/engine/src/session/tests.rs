@@ -1,5 +1,6 @@
 //! What a session promises, one order of inputs each.
 
+mod approval;
 mod asks;
 mod foreign;
 mod outside;
