@@ -260,16 +260,17 @@ mod tests {
             said(&mut backlog, &[&update(&quarter)]);
         }
         let kept = again(&mut backlog);
-        assert_eq!(kept[0], ANSWER, "the oldest frame that is kept, before updates that are newer");
+        // The frames are too large to be shown.
+        assert!(kept[0] == ANSWER, "the oldest frame that is kept, before updates that are newer");
         assert_eq!((kept.len(), backlog.is_exceeded()), (4, true));
         let large = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{quarter}"}}"#);
         for id in 1..=3 {
             said(&mut backlog, &[&large(id)]);
         }
-        assert_eq!(again(&mut backlog), [ANSWER.to_owned(), large(1), large(2), large(3)]);
+        assert!(again(&mut backlog) == [ANSWER.to_owned(), large(1), large(2), large(3)]);
         // Only where there is no update left to drop, the oldest answer goes.
         said(&mut backlog, &[&large(4)]);
-        assert_eq!(again(&mut backlog), [large(2), large(3), large(4)]);
+        assert!(again(&mut backlog) == [large(2), large(3), large(4)]);
     }
 
     #[test]
