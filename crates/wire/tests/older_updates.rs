@@ -132,11 +132,7 @@ fn story() -> Vec<Body> {
         input: Opaque(r#"{"command":"git push"}"#.into()),
         risk: Risk::Medium,
         reason: "it reaches another machine".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
+        ..AskRequest::new("shell", "git push", ToolClass::Execute)
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
