@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Body, MODEL, Usage, first_words};
+use engine::{Body, Content, MODEL, Usage, first_words};
 use tokio::task::JoinSet;
 
 use crate::compaction::aside;
@@ -83,6 +83,13 @@ impl Naming {
 /// What the session is called where no model names it.
 pub(crate) fn of_prompt(live: &Conversation) -> Option<String> {
     live.opener().and_then(|text| first_words(text))
+}
+
+/// The same of what was sent, unless that is a command: most of those are no conversation.
+pub(crate) fn of_content(content: &[Content]) -> Option<String> {
+    let text =
+        content.iter().find_map(|piece| if let Content::Text(text) = piece { Some(text) } else { None })?;
+    first_words(text).filter(|words| !words.starts_with('/'))
 }
 
 /// A call beside the conversation says nothing about how full that is.

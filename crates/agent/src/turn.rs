@@ -17,7 +17,14 @@ pub(crate) async fn run(
     input: TurnInput,
     context: TurnContext,
 ) -> Result<Stop, TurnError> {
-    match begin(session, memory, input, context).await {
+    // However the turn ends, the session is listed. Until it is known what a prompt means, it is called by its words.
+    let mut title = title::of_content(&input.content).filter(|_| !input.titled);
+    let ended = begin(session, memory, input, context.clone(), &mut title).await;
+    if let (Err(_), Some(title)) = (&ended, title) {
+        // A session that is gone needs no name.
+        context.emit(Body::Title { title: title.into() }).await.ok();
+    }
+    match ended {
         Ok(stop) => Ok(stop),
         Err(Broken::Cancelled) => Ok(Stop::Cancelled),
         Err(Broken::Failed(reason) | Broken::TooLong(reason)) => Err(TurnError(reason)),
@@ -29,6 +36,7 @@ async fn begin(
     memory: &mut Memory,
     input: TurnInput,
     context: TurnContext,
+    title: &mut Option<String>,
 ) -> Result<Stop, Broken> {
     let opened = unless_cancelled(&context, session.place(context.cwd().as_ref().clone())).await?;
     let place = opened.map_err(Broken::Failed)?;
@@ -76,20 +84,10 @@ async fn begin(
     memory.last_prompt = Some((input.turn, prompt.clone()));
     let mut live = memory.past.clone();
     live.open(input.turn, Opening::Prompt(prompt));
-    let thinker = Thinker { session: Arc::clone(session), context: context.clone(), place, live, role };
-    let first_words = title::of_prompt(&thinker.live).filter(|_| !input.titled);
-    let ended = converse(thinker, &input).await;
-    if ended.is_err()
-        && let Some(title) = first_words
-    {
-        // However the turn ended, the session is listed; one that is gone needs no name.
-        context.emit(Body::Title { title: title.into() }).await.ok();
-    }
-    ended
-}
+    *title = title::of_prompt(&live).filter(|_| !input.titled);
+    links::read(session, &input.content, &context, &mut live).await?;
 
-async fn converse(mut thinker: Thinker, input: &TurnInput) -> Result<Stop, Broken> {
-    links::read(&thinker.session, &input.content, &thinker.context, &mut thinker.live).await?;
+    let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
     let naming = (!input.titled).then(|| Naming::begin(&thinker));
     let stop = thinker.think().await?;
     point(&thinker).await?;

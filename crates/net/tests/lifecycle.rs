@@ -8,7 +8,7 @@ use engine::{Limits, Stop};
 use net::Rules;
 use serde_json::{Value, json};
 use testkit::server::{Client, DEADLINE, Keep, Server, Setup, run, write};
-use testkit::{Script, Turns};
+use testkit::{Line, Script, Turns};
 
 /// Runs a test with one client that has said hello.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client)) {
@@ -502,6 +502,30 @@ async fn the_first_turn_gives_the_session_its_title_once() {
             assert!(titles.iter().map(|update| &update["title"]).eq([&title]), "{titles:?}");
             assert_eq!(list(&mut client, json!({})).await[0]["title"], title);
         }
+    })
+    .await;
+}
+
+/// It is listed, so it is called something.
+#[tokio::test]
+async fn a_session_whose_only_turn_failed_or_was_cancelled_is_called_by_its_prompt() {
+    let script = Script::new([vec![Line::Hang], vec![testkit::fail("no such model")]]);
+    run(Setup::script(&script), async |server| {
+        let mut client = server.client().await;
+        let cancelled = client.new_session().await;
+        let turn = client.send_prompt(&cancelled, "weave a net").await;
+        while script.requests().is_empty() {
+            client.glance().await;
+        }
+        client.notify("session/cancel", json!({ "sessionId": cancelled })).await;
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        let failed = client.new_session().await;
+        let prompt = json!([{ "type": "text", "text": "mend the net" }]);
+        client.refused("session/prompt", json!({ "sessionId": failed, "prompt": prompt })).await;
+        let listed = list(&mut client, json!({})).await;
+        let mut titles: Vec<_> = listed.iter().map(|session| session["title"].as_str().unwrap()).collect();
+        titles.sort_unstable();
+        assert_eq!(titles, ["mend the net", "weave a net"]);
     })
     .await;
 }

@@ -57,9 +57,10 @@ fn wrapped(name: &str, value: &RawValue) -> Option<Box<RawValue>> {
 pub(super) fn put_objects(call: &mut Map<String, Value>) {
     for (field, name) in RAW_FIELDS {
         let Some(value) = call.get_mut(field).filter(|value| !value.is_object()) else { continue };
-        match value.take() {
-            Value::Null => drop(call.remove(field)),
-            other => *value = json!({ name: other }),
+        if value.is_null() {
+            call.remove(field);
+        } else {
+            *value = json!({ name: value.take() });
         }
     }
 }
