@@ -1,6 +1,7 @@
 //! What a session promises, one order of inputs each.
 
 mod asks;
+mod for_good;
 mod foreign;
 mod outside;
 mod questions;
