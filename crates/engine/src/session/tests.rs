@@ -2,6 +2,7 @@
 
 mod approval;
 mod asks;
+mod for_good;
 mod foreign;
 mod outside;
 mod questions;

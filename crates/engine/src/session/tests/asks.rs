@@ -113,43 +113,6 @@ fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
 }
 
 #[test]
-fn what_somebody_else_answers_for_good_holds_in_the_session_alone() {
-    check(
-        "client: prompt go
-         agent: ask git push
-         client: always 1
-         agent: ask git push
-         agent: ask git pull
-         elsewhere: never 3
-         agent: ask git pull
-         editor: set approval read-only
-         agent: ask git push",
-        expect![[r#"
-            > accepted 1
-            1 started by client
-            1 client says: go
-            > start 1
-            1 ask 1: git push?
-            > wait for 1
-            1 ask 1: AllowedAlways by client
-            > wake 1 AllowedAlways: the user allowed it
-            1 ask 2: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by the rule ask(git push) (an answer for this session)
-            1 ask 3: git pull?
-            > wait for 3
-            1 ask 3: DeniedAlways by elsewhere
-            > wake 3 DeniedAlways: the user refused it and never wants to be asked again
-            1 ask 4: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by the rule ask(git pull) (an answer for this session)
-            - approval = read-only by editor
-            1 blocked by read-only
-            1 ask 5: DeniedOnce by policy
-            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
-        "#]],
-    );
-}
-
-#[test]
 fn why_a_person_refuses_is_told_to_the_agent_and_answers_nothing() {
     check(
         "editor: prompt ship it
@@ -313,76 +276,6 @@ fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
 }
 
 #[test]
-fn an_answer_about_exact_arguments_is_remembered_as_one() {
-    check(
-        "editor: prompt go
-         agent: ask git push
-         editor: exactly 1
-         agent: ask git pull
-         editor: never-exactly 2",
-        expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
-            1 ask 1: git push?
-            > wait for 1
-            > remember exact arguments of ask git push: true
-            1 ask 1: AllowedAlways by editor
-            > wake 1 AllowedAlways: the user allowed it
-            1 ask 2: git pull?
-            > wait for 2
-            > remember exact arguments of ask git pull: false
-            1 ask 2: DeniedAlways by editor
-            > wake 2 DeniedAlways: the user refused it and never wants to be asked again
-        "#]],
-    );
-}
-
-#[test]
-fn what_somebody_else_answers_about_exact_arguments_holds_for_these_alone() {
-    check(
-        "client: prompt go
-         agent: with {1} make
-         client: exactly 1
-         agent: with {1} make
-         agent: with {2} make
-         elsewhere: never-exactly 3
-         agent: with {2} make
-         agent: with {3} make
-         client: always 5
-         agent: with {4} make
-         agent: with {2} make",
-        expect![[r#"
-            > accepted 1
-            1 started by client
-            1 client says: go
-            > start 1
-            1 ask 1: make?
-            > wait for 1
-            1 ask 1: AllowedAlways by client
-            > wake 1 AllowedAlways: the user allowed it
-            1 ask 2: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by the rule ask(make) (an answer for this session)
-            1 ask 3: make?
-            > wait for 3
-            1 ask 3: DeniedAlways by elsewhere
-            > wake 3 DeniedAlways: the user refused it and never wants to be asked again
-            1 ask 4: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by the rule ask(make) (an answer for this session)
-            1 ask 5: make?
-            > wait for 5
-            1 ask 5: AllowedAlways by client
-            > wake 5 AllowedAlways: the user allowed it
-            1 ask 6: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by the rule ask(make) (an answer for this session)
-            1 ask 7: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by the rule ask(make) (an answer for this session)
-        "#]],
-    );
-}
-
-#[test]
 fn a_withdrawn_question_is_cancelled_and_not_remembered() {
     check(
         "editor: prompt go
@@ -461,61 +354,6 @@ fn a_wish_after_the_cancel_is_refused_at_once() {
             1 ask 2: Cancelled by engine
             > tell the tool Cancelled: the turn was cancelled
             1 ended by agent: Cancelled
-        "#]],
-    );
-}
-
-#[test]
-fn always_writes_a_rule_and_the_same_wish_is_not_asked_again() {
-    check(
-        "editor: prompt go
-         agent: ask git push
-         editor: always 1
-         agent: ask git push
-         agent: ask git push --force",
-        expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
-            1 ask 1: git push?
-            > wait for 1
-            > remember ask git push: true
-            1 ask 1: AllowedAlways by editor
-            > wake 1 AllowedAlways: the user allowed it
-            1 ask 2: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by the rule r (test)
-            1 ask 3: git push --force?
-            > wait for 3
-        "#]],
-    );
-}
-
-#[test]
-fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
-    check(
-        "editor: prompt go
-         agent: ask rm -rf
-         editor: never 1
-         agent: ask rm -rf
-         editor: set approval full
-         agent: ask rm -rf",
-        expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
-            1 ask 1: rm -rf?
-            > wait for 1
-            > remember ask rm -rf: false
-            1 ask 1: DeniedAlways by editor
-            > wake 1 DeniedAlways: the user refused it and never wants to be asked again
-            1 ask 2: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by the rule r (test)
-            - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
-            1 ask 3: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by the rule r (test)
         "#]],
     );
 }
