@@ -11,6 +11,9 @@ use std::path::Path;
 /// (<https://sqlite.org/walformat.html#the_wal_index_file_format>).
 const WRITE_BYTE: u64 = 120;
 const RECOVER_BYTE: u64 = 122;
+/// The kernel gives the list in pieces, and a lock that stands between two of them while others come and go is in
+/// neither: so it is looked for a few times.
+const LOOKS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
@@ -23,14 +26,17 @@ impl Holder {
     /// The process that keeps others from writing to the database with this index (`-shm`), if the system tells.
     pub(crate) fn of_database(index: &Path) -> Option<Self> {
         let inode = fs::metadata(index).ok()?.ino();
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        let pid = [WRITE_BYTE, RECOVER_BYTE].into_iter().find_map(|byte| holder_of(&locks, inode, byte))?;
-        Some(Self::at(pid))
+        (0..LOOKS).find_map(|_| {
+            let locks = fs::read_to_string("/proc/locks").ok()?;
+            let pid =
+                [WRITE_BYTE, RECOVER_BYTE].into_iter().find_map(|byte| holder_of(&locks, inode, byte))?;
+            Some(Self::at(pid))
+        })
     }
 
     /// The process that has locked this file as a whole, if the system tells.
     pub(crate) fn of_file(file: &File) -> Option<Self> {
-        flock_holders(file).first().copied().map(Self::at)
+        (0..LOOKS).find_map(|_| flock_holders(file).first().copied().map(Self::at))
     }
 
     fn at(pid: u32) -> Self {
