@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, Exit, FileChange, Location, MessageId, NoticeLevel,
-    Opaque, Origin, OutputStream, Resolution, Resolver, Seq, SessionId, Settings, Snapshot, Standing,
-    Stop, SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
+    Opaque, Origin, OutputStream, Resolution, Resolver, Seq, SessionId, Settings, Snapshot, Standing, Stop,
+    SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
     approval_spec,
 };
 use expect_test::{Expect, expect};

@@ -193,7 +193,8 @@ fn an_answer_about_several_files_is_remembered_for_each_of_them() {
         let effects = session.apply(NOW, Input::FromTurn { turn, within: None, report }).unwrap();
         let Some(Effect::Wait { ask }) = effects.last() else { panic!("not asked: {effects:?}") };
         let effects = session.apply(NOW, Input::Answer { by, ask: *ask, answer }).unwrap();
-        let subject = |effect| if let Effect::Remember { subject, .. } = effect { Some(subject) } else { None };
+        let subject =
+            |effect| if let Effect::Remember { subject, .. } = effect { Some(subject) } else { None };
         effects.into_iter().filter_map(subject).collect::<Vec<_>>()
     };
     assert_eq!(remembered(Answer::AllowExactly), ["/w/a".into(), "/w/b".into()]);
