@@ -154,9 +154,9 @@ mod tests {
         for (presets, expected) in [
             (&["read-only", "readonly"][..], "allow ask deny deny deny deny deny deny"),
             (&["strict"], "ask ask ask ask ask ask ask ask"),
-            (&["suggest", "manual", "Ask", "false"], "allow ask ask ask ask ask ask ask"),
+            (&["suggest", "manual", "Ask"], "allow ask ask ask ask ask ask ask"),
             (&["auto", "auto-edit", "acceptEdits"], "allow ask allow ask allow ask ask ask"),
-            (&["full", "yolo", "full_auto", "true"], "allow allow allow allow allow allow allow allow"),
+            (&["full", "yolo", "full_auto"], "allow allow allow allow allow allow allow allow"),
         ] {
             for preset in presets {
                 let ruled = wishes.map(|(class, risk)| check(preset, class, risk, None)).join(" ");

@@ -31,7 +31,7 @@ use crate::content::{Content, Opaque};
 use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleHit, RuleScope};
-use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
+use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name, of_switch};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
@@ -108,7 +108,7 @@ pub enum Input {
         value: Arc<str>,
     },
     /// The approval was chosen: what it does not ask need not wait any longer. `hits` is what the rules say now of
-    /// the wishes that wait.
+    /// the wishes that wait; the session's task looks that up itself, whoever sends this.
     ApprovalChosen {
         by: Sender,
         hits: BTreeMap<AskId, RuleHit>,
@@ -688,6 +688,7 @@ impl Session {
         value: Arc<str>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
+        let value = of_switch(&id, value);
         let id = full_id(id);
         let Some(spec) = self.specs.iter().find(|spec| spec.id == id) else {
             let known: Vec<_> = self.specs.iter().map(|spec| spec.id.as_ref()).collect();

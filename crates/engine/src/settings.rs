@@ -108,9 +108,21 @@ impl Settings {
     }
 }
 
+/// Zeph's name of the approval.
+const AUTO_APPROVE: &str = "auto_approve";
+
 /// The setting that is meant by a name that others have for it.
 pub fn full_id(id: Arc<str>) -> Arc<str> {
-    if *id == *"auto_approve" { APPROVAL.into() } else { id }
+    if *id == *AUTO_APPROVE { APPROVAL.into() } else { id }
+}
+
+/// What zeph's switch chooses. Under its own name the approval takes no switch: "approval: true" could mean either.
+pub(crate) fn of_switch(id: &str, value: Arc<str>) -> Arc<str> {
+    match (id, value.as_ref()) {
+        (AUTO_APPROVE, "true") => "full".into(),
+        (AUTO_APPROVE, "false") => "suggest".into(),
+        _ => value,
+    }
 }
 
 /// The name of a choice that is also known by others: the presets and agents of other programs.
@@ -132,10 +144,11 @@ pub fn full_name(id: &str, value: Arc<str>) -> Arc<str> {
     let folded = value.to_lowercase().replace('_', "-");
     match folded.as_str() {
         "readonly" | "read-only" => "read-only".into(),
-        "manual" | "ask" | "default" | "false" | "suggest" => "suggest".into(),
+        "manual" | "ask" | "default" | "suggest" => "suggest".into(),
         "auto-edit" | "accept-edits" | "acceptedits" | "auto" => "auto".into(),
-        "yolo" | "full-auto" | "bypass-permissions" | "bypasspermissions" | "danger-full-access" | "true"
-        | "full" => "full".into(),
+        "yolo" | "full-auto" | "bypass-permissions" | "bypasspermissions" | "danger-full-access" | "full" => {
+            "full".into()
+        }
         "strict" => "strict".into(),
         _ => value,
     }

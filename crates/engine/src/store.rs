@@ -53,7 +53,7 @@ pub trait Store: Send + Sync + 'static {
             let mut found = Vec::new();
             for id in ids {
                 // Whoever changed more settings than this used it.
-                let page = Page { count_max: 256, ..Page::USUAL };
+                let page = Page { count_max: 256, bytes_max: usize::MAX, outline: false };
                 let Ok(events) = self.read(&id, Seq::START, page).await else { continue };
                 let is_setup = |event: &Arc<Event>| event.turn.is_none() && event.body.is_setup();
                 if events.len() < page.count_max && events.iter().all(is_setup) {

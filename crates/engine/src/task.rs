@@ -277,6 +277,10 @@ impl Task {
         } else {
             input
         };
+        if let Input::ApprovalChosen { by, .. } = input {
+            self.allow_unasked(by);
+            return Ok(Accepted { turn: None, seq: self.last_seq });
+        }
         let chooser = input.chooses_approval().cloned();
         let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
         let turn = self.carry_out(effects, None);

@@ -167,7 +167,8 @@ impl Session {
         }
         let unasked = |(ask, open): (&AskId, &OpenAsk)| {
             let ruling = self.ruling(&open.request, hits.get(ask));
-            matches!(ruling, Ruling::Allow { .. }).then(|| (*ask, open.clone()))
+            let allowed = matches!(ruling, Ruling::Allow { .. } | Ruling::Rule { allow: true, .. });
+            (allowed && open.consent_kind().is_none()).then(|| (*ask, open.clone()))
         };
         let unasked: Vec<_> = self.open_asks.iter().filter_map(unasked).collect();
         for (ask, open) in unasked {

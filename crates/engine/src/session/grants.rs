@@ -53,7 +53,7 @@ impl Grants {
             |old: &ArgumentsGrant| old.folder == new.folder && old.wish == new.wish && old.input == new.input;
         self.by_arguments.retain(|old| !same(old));
         if self.by_arguments.len() >= GRANTS_MAX {
-            // No refusal is forgotten: what was allowed longest ago is asked again.
+            // A refusal makes no room for others: what was allowed longest ago is asked again.
             let Some(oldest) = self.by_arguments.iter().position(|old| old.allow) else { return };
             self.by_arguments.remove(oldest);
         }
@@ -121,7 +121,12 @@ impl Session {
         if !exactly {
             return self.grants.insert(folder, wish(Arc::clone(subject)), allow);
         }
-        for subject in open.subjects() {
+        let subjects: Vec<_> = open.subjects().collect();
+        if subjects.len() > GRANTS_MAX {
+            // Kept in part, it would be asked again all the same.
+            return;
+        }
+        for subject in subjects {
             let (folder, wish, input) = (folder.clone(), wish(subject), input.clone());
             self.grants.insert_exactly(ArgumentsGrant { folder, wish, input, allow });
         }

@@ -40,6 +40,41 @@ fn a_looser_approval_allows_what_waits_and_would_not_have_been_asked() {
     );
 }
 
+/// A rule that was written meanwhile allows, too. Zeph's name takes a switch, and the approval's own does not.
+#[test]
+fn what_a_rule_allows_by_now_does_not_wait_and_only_zephs_name_is_a_switch() {
+    check(
+        "editor: set approval strict
+         editor: prompt go
+         agent: ask git push
+         agent: ask git pull
+         rules: allow git push
+         editor: set approval suggest
+         phone: set approval true
+         phone: set auto_approve false
+         phone: set auto_approve true",
+        expect![[r#"
+            - approval = strict by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 2: git pull?
+            > wait for 2
+            - approval = suggest by editor
+            1 ask 1: AllowedOnce by editor
+            > wake 1 AllowedOnce: the user allowed it
+            ! "true" is not a choice for approval; choose one of read-only, strict, suggest, auto, full
+            - approval = full by phone
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            1 ask 2: AllowedOnce by phone
+            > wake 2 AllowedOnce: the user allowed it
+        "#]],
+    );
+}
+
 /// A rule, also one that was written while the question waited; the owner's consent; a mode; a stricter approval.
 #[test]
 fn a_looser_approval_leaves_what_is_always_asked_or_refused() {
