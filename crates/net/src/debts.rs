@@ -32,6 +32,8 @@ struct Inner {
     prompts: HashMap<RpcId, (SessionHandle, TurnId)>,
     /// Questions that we sent, by the id of our request.
     asks: HashMap<RpcId, Owed>,
+    /// Questions that the client is answering by a method that names them, and not our request.
+    answering: HashSet<(SessionId, AskId)>,
     last_request: u64,
 }
 
@@ -127,17 +129,14 @@ impl Debts {
         self.lock().asks.remove(request)
     }
 
-    /// The same for a client that answers by a method of its own, which names the question and not our request.
-    pub(crate) fn answers(&self, session: &SessionId, ask: AskId) -> Option<(RpcId, Owed)> {
-        let asks = &mut self.lock().asks;
-        let its = |owed: &Owed| owed.ask == ask && owed.session.id() == session;
-        let request = asks.iter().find(|(_, owed)| its(owed)).map(|(request, _)| request.clone())?;
-        asks.remove(&request).map(|owed| (request, owed))
+    /// The client answers this question by a method of its own.
+    pub(crate) fn answers(&self, session: &SessionId, ask: AskId) {
+        self.lock().answering.insert((session.clone(), ask));
     }
 
-    /// Its answer was refused: the question is still open.
-    pub(crate) fn still_owed(&self, (request, owed): (RpcId, Owed)) {
-        self.lock().asks.insert(request, owed);
+    /// Whether it was the client's own answer that settled this question, or is no longer on its way.
+    pub(crate) fn was_answering(&self, session: &SessionId, ask: AskId) -> bool {
+        self.lock().answering.remove(&(session.clone(), ask))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -326,7 +326,7 @@ impl Handlers {
         let place = Place { cwd, roots: Vec::new(), servers: Vec::new() };
         let handle = self.registry.create(self.wish(place)?).await.map_err(fault)?;
         self.debts.opened(handle.id());
-        let patience = patience::refuse_in_time(handle.clone(), self.sender.clone());
+        let patience = patience::refuse_in_time(handle.clone());
         drop(self.registry.tracker().spawn(patience));
         let change =
             Input::Change { by: self.sender.clone(), id: APPROVAL.into(), value: Arc::clone(&approval) };
@@ -358,7 +358,7 @@ impl Handlers {
         let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
         // Before it is written: who answers is not told that the question is settled.
-        let owed = self.debts.answers(session, ask);
+        self.debts.answers(session, ask);
         match handle.send(input).await {
             Ok(accepted) => {
                 let outcome = outcome(true);
@@ -366,10 +366,12 @@ impl Handlers {
                 handle.written(accepted.seq).await;
                 self.write(Command::AnswerAfter { session, seq: accepted.seq, id, outcome }).await
             }
-            Err(SendError::Refused(Refusal::UnknownAsk(_))) => Ok(Some(outcome(false))),
             Err(error) => {
-                owed.into_iter().for_each(|owed| self.debts.still_owed(owed));
-                Err(refused(&handle, error))
+                self.debts.was_answering(session, ask);
+                match error {
+                    SendError::Refused(Refusal::UnknownAsk(_)) => Ok(Some(outcome(false))),
+                    error => Err(refused(&handle, error)),
+                }
             }
         }
     }

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use engine::{Answer, AskId, Body, Event, Input, LogReader, Sender, Seq, SessionHandle};
+use engine::{AskId, Body, Event, Input, LogReader, Seq, SessionHandle};
 use tokio::time::Instant;
 
 /// How long a question waits for the client that opened the session.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// Says no, in the client's name, to whatever is not answered in time. Ends with the session.
-pub(crate) async fn refuse_in_time(handle: SessionHandle, sender: Sender) {
+/// Gives up whatever is not answered in time: nobody said no. Ends with the session.
+pub(crate) async fn refuse_in_time(handle: SessionHandle) {
     let mut reader = handle.read(Seq::START);
     let mut open = BTreeMap::new();
     loop {
@@ -26,8 +26,7 @@ pub(crate) async fn refuse_in_time(handle: SessionHandle, sender: Sender) {
                     open.iter().filter(|(_, until)| **until <= now).map(|(ask, _)| *ask).collect();
                 for ask in late {
                     open.remove(&ask);
-                    let input = Input::Answer { by: sender.clone(), ask, answer: Answer::DenyOnce };
-                    if let Err(error) = handle.send(input).await {
+                    if let Err(error) = handle.send(Input::AskExpired { ask }).await {
                         // Somebody answered at the last moment: the log says who.
                         tracing::debug!(%error, "a question was settled just before its time was up");
                     }

@@ -196,8 +196,9 @@ impl Writing<'_> {
             None => return,
         };
         // A client that settled the question without answering it, by choosing an approval, still shows it.
-        let unanswered = self.debts.answered(&request).is_some();
         let other = settled.by != Some(self.surface);
+        let answered_it = self.debts.was_answering(attached.handle.id(), settled.ask) && !other;
+        let unanswered = self.debts.answered(&request).is_some() && !answered_it;
         let out = &mut self.out.batch.bytes;
         if unanswered || attached.updates.tells_own_answer() || self.durable && other {
             attached.updates.withdraw(settled.ask, &request, settled.resolution, out);

@@ -140,7 +140,7 @@ pub(super) async fn take(official: &Official<'_>, body: &[u8]) -> Result<Respons
     };
     let (id, transport) =
         if official.headers.contains_key(&SESSION) { find(official)? } else { open(official)? };
-    let after = transport.outbox.last();
+    let after = transport.outbox.taken();
     for line in lines {
         if transport.frames.send_timeout(Frame::Line(line), ROOM_WAIT).await.is_err() {
             let message =

@@ -1,9 +1,11 @@
 //! Methods and transports: capabilities, modes, options, tool servers, and the endpoints of HTTP.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{Client, Way, events, everywhere, of_kind, option, post, serve_http, uuid_shape};
-use crate::program;
+use crate::program::{self, DEADLINE};
 use crate::web::{self, Ask};
 
 /// `AgentCapabilities` and the auth hint, as the README lists them.
@@ -136,6 +138,32 @@ fn the_http_endpoints_are_the_three_of_the_readme() {
     }
     assert_eq!(Ask::get("/acp/ws").websocket().send(&server).status, 101);
     assert_eq!(server.stop().0, Some(0));
+}
+
+/// "Sent during session initialization": what comes while no stream is open, as the commands of a new session may, comes with
+/// a later answer. A client that only posts misses nothing.
+#[test]
+fn what_nobody_read_comes_with_a_later_answer() {
+    let home = program::home();
+    let server = serve_http(&home, &[]);
+    let call = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    let first = post(&server, None, &call(1, "initialize", json!({ "protocolVersion": 1 })));
+    let connection = first.header("acp-session-id").unwrap().to_owned();
+    let work = home.path().join("work").canonicalize().unwrap();
+    let new = call(2, "session/new", json!({ "cwd": work, "mcpServers": [] }));
+    let mut seen = events(&post(&server, Some(&connection), &new));
+    let began = Instant::now();
+    let is_commands =
+        |frame: &Value| frame["params"]["update"]["sessionUpdate"] == "available_commands_update";
+    for id in 3.. {
+        seen.extend(events(&post(&server, Some(&connection), &call(id, "session/list", json!({})))));
+        if seen.iter().any(is_commands) {
+            break;
+        }
+        assert!(began.elapsed() < DEADLINE, "{seen:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(seen.iter().filter(|frame| is_commands(frame)).count(), 1, "{seen:#?}");
 }
 
 /// On the same address is the official transport, whose clients accept JSON too, or say nothing: a POST is zeph's if it names
