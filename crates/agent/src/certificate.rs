@@ -29,9 +29,11 @@ fn reason(wrong: &CertificateError) -> &'static str {
             "the server's certificate is for another name"
         }
         CertificateError::UnknownIssuer => {
-            "nobody that this machine trusts vouches for the server's certificate; trust it here, or name its file in SSL_CERT_FILE"
+            "the server's certificate is not signed by an authority that this machine trusts; add that authority to the system, or name its file in SSL_CERT_FILE"
         }
-        _ => "the server's certificate cannot be verified",
+        _ => {
+            "the server's certificate cannot be verified; use one that is signed by an authority that this machine trusts"
+        }
     }
 }
 

@@ -152,8 +152,8 @@ async fn what_is_no_request_is_refused_as_one() {
         ],
         expect![[r#"
             1: -32600 jsonrpc must be "2.0"
-            null: -32600 batches are not supported: send one message per line
-            null: -32600 batches are not supported: send one message per line
+            null: -32600 batches are not supported: send each message by itself
+            null: -32600 batches are not supported: send each message by itself
             2: -32600 jsonrpc must be "2.0"
             3: -32600 a message needs a method, or exactly one of result and error
             null: -32600 id must be an integer, a string or null
@@ -182,7 +182,7 @@ async fn wrong_parameters_are_refused_with_what_is_wrong() {
             3: -32602 here is not an absolute path
             4: -32602 params are missing
             5: -32602 the prompt is empty: send at least one content block
-            6: -32602 protocolVersion "1" is not known; it is a number in the Agent Client Protocol, for example 1
+            6: -32602 invalid params: `protocolVersion` must be a whole number, 0 or more, not a string
         "#]],
     )
     .await;

@@ -30,8 +30,7 @@ use crate::opening::{Failure, Opening, Step, Wish};
 const TRIES_MAX: usize = 20;
 
 /// What is ours to say of `/help`; the server says the rest.
-const HELP: &str =
-    "/exit or /quit, as the end of input (Ctrl-D): leave when everything written before is done";
+const HELP: &str = "/exit, /quit or Ctrl-D: leave after the prompts already entered are done";
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;

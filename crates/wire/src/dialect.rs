@@ -317,7 +317,8 @@ impl Decoder {
         frame_bytes: usize,
     ) -> Result<Call, Fault> {
         if method == "initialize" {
-            let dialect = chosen(params, self.spoken)?;
+            // The first one decides: sessions may be open in its dialect.
+            let dialect = if self.initialized { self.client.dialect } else { chosen(params, self.spoken)? };
             let call = decode(dialect, method, params, frame_bytes)?;
             let abilities = match dialect {
                 Dialect::Acp => acp::ClientAbilities { zeph: self.zeph, ..acp::abilities(params) },
@@ -382,7 +383,7 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
         Some("\"0.1\"") => Ok(Dialect::Otter),
         Some("\"2025-04-01\"") => Ok(Dialect::Bernstein),
         Some(text) if text.starts_with('"') => Err(Fault::InvalidParams(format!(
-            "protocolVersion {text} is not known; it is a number in the Agent Client Protocol, for example 1"
+            "protocolVersion {text} is not known; use the number 1 for the Agent Client Protocol, \"0.2\" for ferret, \"0.1\" for otter, or \"2025-04-01\" for Bernstein"
         ))),
         // Otter counts its versions too; what its clients do not say is what they can do.
         Some(_) if preferred == Some(Dialect::Otter) && params.capabilities.is_none() => Ok(Dialect::Otter),
@@ -612,8 +613,23 @@ mod tests {
         check(r#"{"protocolVersion":1}"#, Ok(Dialect::Acp));
         check(r#"{"protocolVersion":2}"#, Ok(Dialect::Acp));
         check(r#"{"protocolVersion":65535,"clientCapabilities":{}}"#, Ok(Dialect::Acp));
-        check(r#"{"protocolVersion":"1"}"#, Err("is a number"));
+        check(r#"{"protocolVersion":"1"}"#, Err("use the number 1"));
         check("[]", Err("must be an object"));
+    }
+
+    #[test]
+    fn a_later_initialize_does_not_change_the_dialect() {
+        let versions = [("\"0.2\"", Dialect::Ferret), ("\"0.1\"", Dialect::Otter), ("1", Dialect::Acp)];
+        for (first, dialect) in versions {
+            let mut decoder = Decoder::new(Spoken::Detected);
+            for version in [first, "1", "\"0.2\"", "\"2025-04-01\"", "\"0.1\""] {
+                let params = format!(r#"{{"protocolVersion":{version},"clientCapabilities":{{}}}}"#);
+                let params: Box<RawValue> = serde_json::from_str(&params).unwrap();
+                // Another dialect's version may be refused, and changes nothing.
+                drop(decoder.request("initialize", Some(&params), 0));
+                assert_eq!(decoder.client().dialect, dialect, "{first}, then {version}");
+            }
+        }
     }
 
     #[test]

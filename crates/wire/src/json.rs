@@ -140,7 +140,7 @@ fn sentence(path: &[String], said: &str, whole: &str) -> String {
         return format!("{} is missing", member(name));
     }
     if let Some(name) = between(said, "duplicate field `") {
-        return format!("{} is there twice", member(name));
+        return format!("{} is given twice", member(name));
     }
     if let Some(rest) = said.strip_prefix("unknown field `") {
         let name = rest.split('`').next().filter(|name| is_plain(name));
@@ -175,14 +175,14 @@ fn sentence(path: &[String], said: &str, whole: &str) -> String {
     if !said.is_empty() && !names_internals(said) {
         return format!("{subject}: {said}");
     }
-    format!("{subject} must have a form that is known here")
+    format!("{subject} has an unsupported form")
 }
 
 /// `x`, expected one of `a`, `b`
 fn unknown_name(subject: &str, rest: &str) -> String {
     let known =
         rest.rsplit_once("`, expected ").map(|(came, known)| (came, known.split('`').skip(1).step_by(2)));
-    let Some((came, known)) = known else { return format!("{subject} must have a form that is known here") };
+    let Some((came, known)) = known else { return format!("{subject} has an unsupported form") };
     let names: Vec<_> = known.collect();
     let mut listed = names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_MAX {

@@ -92,10 +92,10 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
         .map_err(|_| (RpcId::null(), Fault::Parse("the frame is not valid UTF-8".into())))?;
     if text.trim_start().starts_with('[') {
         // A batch that does not even parse is a parse error, as a lone message would be.
-        json::read::<&RawValue>(text, WHOLE).map_err(unreadable)?;
-        return Err(invalid(None, "batches are not supported: send one message per line"));
+        json::read::<&RawValue>(text, WHOLE).map_err(|error| unreadable(text, &error))?;
+        return Err(invalid(None, "batches are not supported: send each message by itself"));
     }
-    let envelope: Envelope<'_> = json::read(text, WHOLE).map_err(unreadable)?;
+    let envelope: Envelope<'_> = json::read(text, WHOLE).map_err(|error| unreadable(text, &error))?;
     let id = match envelope.id {
         Some(raw) => match RpcId::from_json(raw.get()) {
             Some(id) => Some(id),
@@ -123,13 +123,19 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
     }
 }
 
-fn unreadable(error: JsonError) -> (RpcId, Fault) {
-    let fault = if error.is_syntax {
-        Fault::Parse(error.to_string())
-    } else {
-        Fault::InvalidRequest(format!("not a JSON-RPC message: {error}"))
-    };
-    (RpcId::null(), fault)
+/// Its id is answered to where it can be read, or the caller waits for ever.
+fn unreadable(text: &str, error: &JsonError) -> (RpcId, Fault) {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    if error.is_syntax {
+        return (RpcId::null(), Fault::Parse(error.to_string()));
+    }
+    let named = serde_json::from_str::<Named<'_>>(text).ok();
+    let id = named.and_then(|named| RpcId::from_json(named.id.get()));
+    invalid(id, &format!("not a JSON-RPC message: {error}"))
 }
 
 fn invalid(id: Option<RpcId>, why: &str) -> (RpcId, Fault) {
@@ -185,7 +191,7 @@ mod tests {
         );
         check(
             "[1]",
-            expect![[r#"! null InvalidRequest("batches are not supported: send one message per line")"#]],
+            expect![[r#"! null InvalidRequest("batches are not supported: send each message by itself")"#]],
         );
         check("[1", expect![[r#"! null Parse("not valid JSON: it ends too early")"#]]);
         check(
@@ -196,7 +202,7 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
-            expect![[r#"! null InvalidRequest("not a JSON-RPC message: `method` must be a string, not 5")"#]],
+            expect![[r#"! 1 InvalidRequest("not a JSON-RPC message: `method` must be a string, not 5")"#]],
         );
     }
 

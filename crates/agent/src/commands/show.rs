@@ -184,7 +184,7 @@ fn bridged(bridge: &BridgeView) -> String {
     let mut text = format!("This session is bridged to `{}`: ", code(&bridge.url));
     text.push_str(match bridge.connected {
         true => "connected.",
-        false => "not connected; it is tried again by itself.",
+        false => "not connected; reconnecting.",
     });
     if let Some(ui_url) = &bridge.ui_url {
         write!(text, "\nPeople see it at `{}`.", code(ui_url)).ok();
@@ -215,7 +215,7 @@ mod tests {
         (bridge.connected, bridge.ui_url, bridge.queued) = (false, None, 3);
         assert_eq!(
             bridged(&bridge),
-            "This session is bridged to `https://hub.example.com`: not connected; it is tried again by itself.\n\
+            "This session is bridged to `https://hub.example.com`: not connected; reconnecting.\n\
              Events that the receiver has not confirmed yet: 3."
         );
     }

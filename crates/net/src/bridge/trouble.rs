@@ -79,7 +79,7 @@ impl Trouble {
                 "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"
             }
             Self::Certificate { .. } => {
-                "trust the receiver's certificate on this machine, or name a file with who vouches for it in SSL_CERT_FILE; for development only, add --insecure"
+                "the receiver needs a valid certificate for this address, of an authority that this machine trusts; SSL_CERT_FILE names a file of further ones; for development only, add --insecure"
             }
             Self::Closed { .. } => "if it keeps closing, check that WebSockets reach the receiver at /ws/",
             Self::Answered { .. } => "check that the address is a receiver's, and that it is well",

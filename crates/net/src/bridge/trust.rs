@@ -1,9 +1,10 @@
-//! Whom the bridge takes for its receiver: servers with a certificate that somebody whom this machine trusts vouches for.
+//! Which servers the bridge takes for its receiver: those with a certificate of an authority that this machine trusts.
 //!
 //! One more case is accepted than WebPKI does. `openssl req -x509` makes a certificate that is its own authority, and WebPKI
 //! refuses an authority as a server, also where the person has named exactly this certificate as trusted. It is accepted
-//! here if it is, byte for byte, among the trusted ones, and its dates and names fit. Nobody is trusted more by that: the
-//! holder of its key could sign another certificate for the same names, which would be accepted anyway.
+//! here if it is, byte for byte, among the trusted ones, and its dates and names fit. That trusts hardly more: the holder of
+//! its key could sign another certificate for the same names. What it says of its own use (for servers, for some
+//! names alone) is not looked at: the person has named this very certificate.
 
 use std::sync::Arc;
 
@@ -108,10 +109,8 @@ pub(super) fn why(error: &Error) -> Option<String> {
     let why = match error {
         Error::NoCertificatesPresented => "the receiver shows no certificate",
         Error::InvalidCertificate(wrong) => match wrong {
-            _ if is_authority(error) => {
-                "the certificate is an authority's own, and this machine does not trust exactly this one"
-            }
-            Wrong::UnknownIssuer => "nobody that this machine trusts vouches for the certificate",
+            _ if is_authority(error) => "the certificate is self-signed and not trusted on this machine",
+            Wrong::UnknownIssuer => "the certificate is not signed by an authority that this machine trusts",
             Wrong::Expired | Wrong::ExpiredContext { .. } => "the certificate has expired",
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "the certificate is not valid yet",
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
@@ -174,7 +173,7 @@ mod tests {
         );
         assert_eq!(wrong(own, own, "localhost", 2028), "the certificate has expired");
         assert_eq!(wrong(own, own, "localhost", 2024), "the certificate is not valid yet");
-        assert!(wrong(own, other, "localhost", 2026).contains("this machine does not trust"));
+        assert!(wrong(own, other, "localhost", 2026).contains("not trusted on this machine"));
     }
 
     #[test]
@@ -184,7 +183,7 @@ mod tests {
         let signed = params.signed_by(&KeyPair::generate().unwrap(), &own).unwrap();
         assert_eq!(check(signed.der(), own.der(), "localhost", 2026), None);
         let wrong = check(signed.der(), other.der(), "localhost", 2026).unwrap();
-        assert_eq!(wrong, "nobody that this machine trusts vouches for the certificate");
+        assert_eq!(wrong, "the certificate is not signed by an authority that this machine trusts");
     }
 
     #[test]

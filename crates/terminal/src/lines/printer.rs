@@ -235,7 +235,8 @@ pub fn question(ask: &AskView, makes_rules: bool) -> Vec<Put> {
         puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
     }
     puts.extend((ask.more > 0).then(|| Put::bad(format!("  {}", words::unshown(ask.more)))));
-    let rule = ask.rule.as_deref().filter(|_| makes_rules).map_or("exactly this".into(), line);
+    let exactly = || format!("{} {}", ask.tool, ask.subject);
+    let rule = line(&ask.rule.clone().filter(|_| makes_rules).unwrap_or_else(exactly));
     let always = format!("always {} ({rule})", words::lasts(makes_rules));
     puts.push(Put::quiet(match needs_words(ask) {
         true => format!("yes allow once, {always}, n deny, or n and why"),

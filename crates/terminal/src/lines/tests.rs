@@ -258,7 +258,7 @@ async fn help_says_how_to_leave_and_asks_the_server_for_the_rest() {
     let mut script = Script::start().await;
     script.said();
     script.lines.read("/help".into()).await;
-    assert!(script.said().contains("/exit or /quit"));
+    assert!(script.said().contains("/exit, /quit or Ctrl-D"));
     assert_eq!(script.lines.prompts, ["/help"]);
 }
 
@@ -268,7 +268,7 @@ async fn a_question_says_for_how_long_always_is() {
     ask["rule"] = "shell(make install:*)".into();
     for (makes_rules, expected) in [
         (true, "a always in this folder (shell(make install:*))"),
-        (false, "a always in this session (exactly this)"),
+        (false, "a always in this session (shell make install)"),
     ] {
         let mut script = Script::start_as(true).await;
         script.hello(makes_rules).await;

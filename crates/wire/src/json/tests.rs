@@ -90,7 +90,7 @@ fn the_field_what_was_expected_and_what_came_are_said() {
         expect!["`count` must be a whole number, 0 or more, not a string"],
     );
     check(r#"{"name":"a","count":-1}"#, expect!["`count` must be a whole number, 0 or more, not -1"]);
-    check(r#"{"name":"a","count":1,"count":1}"#, expect!["`count` is there twice"]);
+    check(r#"{"name":"a","count":1,"count":1}"#, expect!["`count` is given twice"]);
     check(r#"{"name":"a","count":1,"price":[]}"#, expect!["`price` must be a number, not a list"]);
     check(r#"{"name":"a","count":1,"urgent":null}"#, expect!["`urgent` must be true or false, not null"]);
     check(r#"{"name":"a","count":1,"folder":5}"#, expect!["`folder` must be a path, not 5"]);
@@ -115,7 +115,7 @@ fn a_field_further_below_is_named_with_the_way_to_it() {
         r#"{"name":"a","count":1,"colour":{"mixed":"x"}}"#,
         expect!["`colour.mixed` must be a list, not a string"],
     );
-    check(r#"{"name":"a","count":1,"either":[]}"#, expect!["`either` must have a form that is known here"]);
+    check(r#"{"name":"a","count":1,"either":[]}"#, expect!["`either` has an unsupported form"]);
     check(r#"{"name":"a","count":1,"strict":{"other":1}}"#, expect!["`strict.other` is not known here"]);
 }
 

@@ -2,7 +2,6 @@
 
 use engine::{AskId, SessionId};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::call::{Call, Fault};
@@ -42,12 +41,17 @@ fn resume(params: Option<&RawValue>) -> Result<Call, Fault> {
             alias = "last_event_id",
             default
         )]
-        since: Value,
+        since: Option<Box<RawValue>>,
     }
     let params_read: Params = siblings::read(params)?;
-    // Below zero, no integer, or nothing at all: everything that is kept.
-    let since = params_read.since.as_u64().unwrap_or(0);
+    let since = params_read.since.map_or(0, |since| cursor(since.get()));
     Ok(Call::Replay { id: siblings::named(params)?, since })
+}
+
+/// Below zero, no integer, or nothing at all means everything that is kept. No update has a number that does not fit.
+fn cursor(text: &str) -> u64 {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text.parse().unwrap_or(u64::MAX) } else { 0 }
 }
 
 fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
@@ -108,6 +112,7 @@ mod tests {
         assert_eq!(since(r#","sinceEventId":7"#), 7);
         assert_eq!(since(r#","since_event_id":7"#), 7);
         assert_eq!(since(r#","lastEventId":7"#), 7);
+        assert_eq!(since(r#","sinceEventId":1000000000000000000000000000000"#), u64::MAX);
         assert_eq!(since(""), 0);
         for nonsense in ["0", "-5", "1.5", "\"7\"", "null", "[7]", "1e30", "true"] {
             assert_eq!(since(&format!(r#","sinceEventId":{nonsense}"#)), 0, "{nonsense}");

@@ -193,7 +193,7 @@ async fn noise_is_named_and_the_conversation_goes_on() {
         ),
         (b"{\"half\": ", "a line is no message: {\"half\": "),
         (b"\xff\xfe\x00binary", "a line of 9 bytes is not text"),
-        (b"[1,2]", "a line is no message (batches are not supported: send one message per line): [1,2]"),
+        (b"[1,2]", "a line is no message (batches are not supported: send each message by itself): [1,2]"),
         (br#"{"jsonrpc":"2.0","id":99,"result":1}"#, "an answer to no request: 99"),
         (br#"{"jsonrpc":"2.0","id":"99","result":1}"#, "an answer to no request: \"99\""),
         (
