@@ -119,7 +119,9 @@ impl Wanted {
             ));
         }
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
-        let replay_window = said.replay_window.or(config.bridge.replay_window).unwrap_or(REPLAY_WINDOW);
+        let codex = config.codex.replay_window.as_ref().map(|window| window.value);
+        let replay_window =
+            said.replay_window.or(config.bridge.replay_window).or(codex).unwrap_or(REPLAY_WINDOW);
         let e2e = said.e2e || config.bridge.e2e;
         Ok(Self { address, token, answers, replay_window, e2e })
     }

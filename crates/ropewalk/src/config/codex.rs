@@ -23,6 +23,7 @@ pub struct CodexDefaults {
     pub sandbox: Option<Setting<Mode>>,
     pub approval: Option<Setting<Arc<str>>>,
     pub remote_url: Option<Setting<String>>,
+    pub replay_window: Option<Setting<u64>>,
     /// What is not used, and why.
     pub warnings: Vec<String>,
 }
@@ -34,6 +35,7 @@ struct Said {
     sandbox: Option<Mode>,
     approval: Option<Arc<str>>,
     remote_url: Option<String>,
+    replay_window: Option<u64>,
     has_token: bool,
     too_loose: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl CodexDefaults {
             defaults.sandbox = said.sandbox.map(|mode| at(mode, &path));
             defaults.model = said.model.clone().map(|model| at(model, &path));
             defaults.remote_url = said.remote_url.clone().map(|url| at(url, &path));
+            defaults.replay_window = said.replay_window.map(|events| at(events, &path));
             defaults.take(said, &path);
         }
         if let Some(path) = project
@@ -140,6 +143,10 @@ fn parse(text: &str) -> Result<Said, String> {
     }
     if let Some(bridge) = document.get("bridge").and_then(Item::as_table_like) {
         said.remote_url = bridge.get("remote_url").and_then(Item::as_str).map(str::to_owned);
+        if let Some(window) = bridge.get("replay_window") {
+            let number = window.as_integer().and_then(|number| u64::try_from(number).ok());
+            said.replay_window = Some(number.ok_or("bridge.replay_window must be a number of events")?);
+        }
         said.has_token = ["auth_token", "bridge_token", "token"].iter().any(|key| bridge.get(key).is_some());
     }
     Ok(said)
@@ -210,9 +217,12 @@ mod tests {
 
     #[test]
     fn only_the_homes_file_says_where_a_bridge_leads_and_neither_gives_a_token() {
-        let file = |url: &str| format!("[bridge]\nremote_url = {url:?}\nauth_token = \"hush\"\n");
+        let file = |url: &str| {
+            format!("[bridge]\nremote_url = {url:?}\nreplay_window = {}\nauth_token = \"hush\"\n", url.len())
+        };
         let found = find(&file("https://mine.example"), &file("https://theirs.example"));
         assert_eq!(value(&found.remote_url).as_deref(), Some("https://mine.example"));
+        assert_eq!(found.replay_window.map(|window| window.value), Some(20), "a project's file has no say");
         let told = found.warnings.join("\n");
         assert_eq!(told.matches("the token in ").count(), 2, "both files are named: {told}");
         assert!(told.contains("a project does not choose") && !told.contains("hush"), "{told}");
@@ -220,6 +230,9 @@ mod tests {
 
     #[test]
     fn a_malformed_file_is_told_of_and_left_alone() {
+        assert!(
+            find("[bridge]\nreplay_window = \"many\"\n", "").warnings.concat().contains("a number of events")
+        );
         let found = find("model = ", "model = \"two\"\nsandbox_mode = \"wide\"\n");
         assert_eq!((value(&found.model), found.warnings.len()), (None, 2));
     }

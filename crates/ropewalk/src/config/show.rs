@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use net::bridge::REPLAY_WINDOW;
 use serde_json::{Value, json};
 
 use super::{Config, Setting, Source, TransportChoice};
@@ -158,6 +159,18 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
     ];
     rows.extend(doors(options, config, &pick)?);
     rows.push(Row::new("bridge.remote_url", remote_url(options, config)));
+    let usual = config.codex.replay_window.clone();
+    let usual = usual.unwrap_or_else(|| Setting::new(REPLAY_WINDOW, Source::Default));
+    rows.push(Row::new(
+        "bridge.replay_window",
+        match (options.bridge.replay_window, config.bridge.replay_window) {
+            (None, None) => usual,
+            (flag, read) => {
+                let (flag, read) = (("replay-window", flag), ("bridge.replay_window", read));
+                pick.one(flag, read, REPLAY_WINDOW)
+            }
+        },
+    ));
     Ok(rows)
 }
 

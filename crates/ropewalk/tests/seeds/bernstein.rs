@@ -4,9 +4,7 @@
 //! - `differs_loopback_is_no_authentication`: every program and every page on this machine reaches loopback.
 //! - `differs_an_official_client_is_answered_in_the_official_protocol`: the recipe is Zed's, and that is what Zed speaks.
 
-use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -60,13 +58,7 @@ fn it_serves_stdio_as_an_editor_starts_it() {
 /// nothing else can, and what the program says shows which address it means.
 #[test]
 fn its_http_port_is_8062() {
-    let begun = Instant::now();
-    let _held = loop {
-        match TcpListener::bind("127.0.0.1:8062") {
-            Ok(held) => break held,
-            Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
-        }
-    };
+    let _held = crate::program::hold_port(8062);
     let home = home();
     for arguments in [
         &["acp", "serve", "--http", ":8062"][..],

@@ -87,21 +87,13 @@ fn http_is_opt_in() {
     assert_eq!(server.stop().0, Some(0));
 }
 
-/// `chimera ferret serve --http --port 5173`, to the letter. The port is taken here, by this test or by whoever was
-/// first, so what the program says does not depend on the machine.
+/// `chimera ferret serve --http --port 5173`, to the letter. The test holds the port, so that what the program says does not
+/// depend on the machine.
 #[test]
 fn the_port_of_the_document_is_the_one_that_is_tried() {
-    let _taken = std::net::TcpListener::bind(("127.0.0.1", 5173));
-    let home = home();
-    let mut command = crate::program::command(
-        &crate::program::link(&home, "chimera"),
-        &home,
-        &["ferret", "serve", "--http", "--port", "5173"],
-    );
-    command.env("FERRET_SERVER_TOKEN", TOKEN).stdin(std::process::Stdio::null());
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("127.0.0.1:5173"), "{output:?}");
+    let _held = crate::program::hold_port(5173);
+    let refused = ended(&home(), "chimera", &["ferret", "serve", "--http", "--port", "5173"]).with(1);
+    assert!(refused.err.contains("127.0.0.1:5173 cannot be listened on"), "{}", refused.err);
 }
 
 /// "The server takes the standard ferret flags".

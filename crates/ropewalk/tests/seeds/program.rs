@@ -1,12 +1,13 @@
 //! The real binary as the documents start it, on standard input and output.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -71,6 +72,19 @@ pub fn http_server(home: &Arc<TempDir>, name: &str, arguments: &[&str], token_va
     let mut command = command(&link(home, name), home, arguments);
     command.env(token_variable, TOKEN);
     Server::run(Arc::clone(home), command)
+}
+
+/// Holds a port that a document names, so that what the program says of it does not depend on the machine. If somebody else
+/// has it for longer than a test does, it is held already.
+pub fn hold_port(port: u16) -> Option<TcpListener> {
+    let began = Instant::now();
+    while began.elapsed() < DEADLINE {
+        if let Ok(held) = TcpListener::bind(("127.0.0.1", port)) {
+            return Some(held);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
 }
 
 /// Runs a command of the program to its end.

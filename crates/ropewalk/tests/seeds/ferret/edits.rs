@@ -16,7 +16,8 @@ fn apply(folder: &Path, arguments: &[&str], diff: &str) {
     let mut command = Command::new("git");
     command.arg("apply").args(arguments).arg("--whitespace=nowarn").current_dir(folder);
     // What is above the folder is no repository for it.
-    command.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap());
+    command.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap()).env_remove("GIT_DIR");
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut git = pipes.spawn().unwrap();
     git.stdin.take().unwrap().write_all(diff.as_bytes()).unwrap();

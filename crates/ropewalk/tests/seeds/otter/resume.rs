@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -194,6 +194,7 @@ fn the_http_server_is_spoken_to_over_tls() {
     let began = Instant::now();
     while ask(Ask::get("/health")).status != 200 {
         assert!(began.elapsed() < DEADLINE, "it does not get ready");
+        std::thread::sleep(Duration::from_millis(20));
     }
     let new = ask(Ask::post("/session", "{}"));
     assert_eq!(new.status, 201, "{}", new.error());
