@@ -15,7 +15,7 @@ const STOP_SECONDS: u64 = 10;
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct HttpOptions {
-    /// Serve over HTTP: PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:5173 (8062 for acp serve)
+    /// Serve over HTTP: PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:5173
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "")]
     pub http: Option<HttpAddress>,
 

@@ -416,7 +416,8 @@ fn a_bridges_address_comes_from_the_homes_file_and_never_from_a_projects() {
     let home = world.path(".codex/config.toml");
     assert_eq!(world.shown("bridge.remote_url", &[], &[]), text("http://home.invalid", "file", home));
     assert_eq!(world.shown("bridge.replay_window", &[], &[]), number(50, "default", ""));
-    let nine = world.shown("bridge.replay_window", &["--replay-window", "9"], &[]);
+    let flags = ["--bridge", "https://hub.example.com", "--replay-window", "9"];
+    let nine = world.shown("bridge.replay_window", &flags, &[]);
     assert_eq!(nine, number(9, "flag", "--replay-window"));
     let warned = world.run(&["config", "show"], &[]).2;
     assert!(warned.contains("a project does not choose where your bridge leads to"), "{warned}");
