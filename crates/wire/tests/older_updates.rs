@@ -3,6 +3,7 @@
 
 mod bodies;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
@@ -85,7 +86,17 @@ fn ferret_lines(updates: &mut ferret::Updates, events: &[Arc<Event>], replay: bo
 
 /// Encodes page by page, as large as the test says.
 fn otter_lines(start: impl Into<UpdateStart>, events: &[Arc<Event>], page: usize) -> Vec<String> {
-    let mut updates = otter::Updates::new(&session(), start.into());
+    otter_lines_in(&Arc::default(), start, events, page)
+}
+
+/// The same for a session that works in this folder when the first of them happens.
+fn otter_lines_in(
+    folder: &Arc<PathBuf>,
+    start: impl Into<UpdateStart>,
+    events: &[Arc<Event>],
+    page: usize,
+) -> Vec<String> {
+    let mut updates = otter::Updates::new(&session(), start.into()).in_folder(Arc::clone(folder));
     let mut out = Vec::new();
     for mut rest in events.chunks(page) {
         while !rest.is_empty() {
@@ -345,13 +356,18 @@ proptest! {
         }
         let mut start = UpdateStart::from(counted);
         before.iter().for_each(|event| start.take(event));
-        let rest = otter_lines(start.clone(), after, page);
+        let moved = |event: &Arc<Event>| match &event.body {
+            Body::Moved { cwd } => Some(Arc::new(cwd.clone())),
+            _ => None,
+        };
+        let folder = before.iter().rev().find_map(moved).unwrap_or_default();
+        let rest = otter_lines_in(&folder, start.clone(), after, page);
         let skipped = usize::try_from(counted.updates).unwrap();
         prop_assert_eq!(&rest, &whole[skipped..]);
         // A client may have the first of an event's updates and not the second.
         if skipped < whole.len() {
             start.since = counted.updates + 1;
-            prop_assert_eq!(&otter_lines(start, after, page), &whole[skipped + 1..]);
+            prop_assert_eq!(&otter_lines_in(&folder, start, after, page), &whole[skipped + 1..]);
         }
         let ids: Vec<u64> = whole
             .iter()

@@ -3,6 +3,8 @@
 
 mod bodies;
 
+use std::sync::Arc;
+
 use engine::{Body, Content, Event, MessageId, Origin, Seq, SessionId, Stop, Timestamp, TurnId, Usage};
 use expect_test::{Expect, expect};
 use proptest::collection::vec;
@@ -75,13 +77,19 @@ proptest! {
         let events = log(bodies);
         let whole = told(form, &events, 0);
         let (mut stream, mut before) = (Stream::new(&session(), form, 0), Vec::new());
+        // Names in diffs begin at the folder where the session works.
+        let mut folder = Arc::default();
         for (index, event) in events.iter().enumerate() {
             if stream.is_between_turns() {
-                let (mut later, mut after) = (Stream::new(&session(), form, stream.told()), before.clone());
+                let later = Stream::new(&session(), form, stream.told());
+                let (mut later, mut after) = (later.in_folder(Arc::clone(&folder)), before.clone());
                 events[index..].iter().for_each(|event| later.tell(event, 0, &mut after));
                 prop_assert_eq!(&String::from_utf8(after).unwrap(), &whole);
             }
             stream.tell(event, 0, &mut before);
+            if let Body::Moved { cwd } = &event.body {
+                folder = Arc::new(cwd.clone());
+            }
         }
     }
 }
@@ -89,7 +97,7 @@ proptest! {
 proptest! {
     #[test]
     fn messages_are_counted_as_they_are_listed(bodies in turns()) {
-        let events: Vec<_> = log(bodies).into_iter().map(std::sync::Arc::new).collect();
+        let events: Vec<_> = log(bodies).into_iter().map(Arc::new).collect();
         let mut count = MessageCount::default();
         events.iter().for_each(|event| count.observe(event));
         prop_assert_eq!(count.get(), Messages::of(&events).len() as u64);

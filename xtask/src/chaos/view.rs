@@ -61,8 +61,12 @@ impl View {
 
     fn configure(&mut self, options: &Value) {
         for option in options.as_array().into_iter().flatten() {
-            let id = option["id"].as_str().unwrap_or("none").to_owned();
-            self.config.insert(id, option["currentValue"].clone());
+            // Zeph's transport calls the approval by zeph's name.
+            let id = match option["id"].as_str().unwrap_or("none") {
+                "auto_approve" => "approval",
+                id => id,
+            };
+            self.config.insert(id.to_owned(), option["currentValue"].clone());
         }
     }
 
