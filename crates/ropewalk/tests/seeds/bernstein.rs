@@ -2,11 +2,14 @@
 //!
 //! What stays different on purpose:
 //! - `differs_loopback_is_no_authentication`: every program and every page on this machine reaches loopback.
+//! - `differs_the_audit_says_who_it_was`: an audit that did not would be of little use.
 //! - `differs_an_official_client_is_answered_in_the_official_protocol`: the recipe is Zed's, and that is what Zed speaks.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::events::{Event, follow};
 use crate::program::{DEADLINE, Program, TOKEN, ended, home, http_server};
@@ -363,9 +366,8 @@ fn the_metrics_have_every_outcome() {
     }
 }
 
-/// "Audit": what is driven over ACP has the same entries as on the command line, but for time, chain and who it was.
-#[test]
-fn the_audit_has_the_same_entries_as_for_the_command_line() {
+/// One turn by the bridge and the same by the command line, and what the audit says of both: the rows of each.
+fn audited() -> (Arc<TempDir>, [Vec<Value>; 2]) {
     let home = home();
     let mut bernstein = Program::named(&home, "bernstein", &STDIO);
     bernstein.call(1, "prompt", &json!({ "prompt": "run echo hi > made; true", "mode": "auto" }));
@@ -380,26 +382,45 @@ fn the_audit_has_the_same_entries_as_for_the_command_line() {
         .retain(|id| rows.iter().any(|row| row["resource_id"] == **id && row["event_type"] == "acp.prompt"));
     sessions.dedup();
     assert_eq!(sessions.len(), 2, "{shown}");
-    let entries = |session: &str| -> Vec<Value> {
+    let entries = |session: &&str| -> Vec<Value> {
         let kinds = ["acp.prompt", "acp.permission", "tool.call", "turn.ended"];
         let own = |row: &&Value| {
-            row["resource_id"] == session && kinds.iter().any(|kind| row["event_type"] == *kind)
+            row["resource_id"] == **session && kinds.iter().any(|kind| row["event_type"] == *kind)
         };
         let same = |row: &Value| {
-            let mut row: Value = serde_json::from_str(&row.to_string().replace(session, "SESSION")).unwrap();
+            let mut row: Value = serde_json::from_str(&row.to_string().replace(*session, "SESSION")).unwrap();
             for name in ["timestamp", "hmac", "prev_hmac", "file", "line"] {
                 row.as_object_mut().unwrap().remove(name);
             }
-            for name in ["peer", "elapsed_ms", "seq", "call"] {
+            for name in ["elapsed_ms", "seq", "call"] {
                 row["details"].as_object_mut().unwrap().remove(name);
             }
             row
         };
         rows.iter().filter(own).map(same).collect()
     };
-    assert_eq!(entries(sessions[0]).len(), 4, "{shown}");
-    assert_eq!(entries(sessions[0]), entries(sessions[1]));
+    let both = [&sessions[0], &sessions[1]].map(entries);
+    assert_eq!(both[0].len(), 4, "{shown}");
+    (home, both)
+}
+
+/// "Audit": what is driven over ACP has the same entries as on the command line, but for time, chain, numbers and who it was.
+#[test]
+fn the_audit_has_the_same_entries_as_for_the_command_line() {
+    let (home, mut both) = audited();
+    for row in both.iter_mut().flatten() {
+        row["details"].as_object_mut().unwrap().remove("peer");
+    }
+    assert_eq!(both[0], both[1]);
     ended(&home, "ropewalk", &["audit", "verify"]).with(0);
+}
+
+/// "Byte-identical (modulo timestamp + chain HMAC)": here the rows also say through which client it was done.
+#[test]
+fn differs_the_audit_says_who_it_was() {
+    let (_home, both) = audited();
+    let peers = both.map(|rows| rows[0]["details"]["peer"].clone());
+    assert_eq!(peers, [json!("client"), json!("run")]);
 }
 
 /// Every request needs the token, also from this machine: any page in a browser and any program can connect to loopback,

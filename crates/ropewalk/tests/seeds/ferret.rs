@@ -2,6 +2,7 @@
 //!
 //! - `differs_loopback_is_no_authentication`: every page and program of the machine can connect to loopback.
 //! - `differs_a_token_has_at_least_16_characters`: a short one is found by trying.
+//! - `differs_a_message_is_answered_with_everything_that_was_said`: a client that shows no stream misses nothing.
 
 mod answers;
 mod edits;
@@ -402,6 +403,21 @@ fn differs_loopback_is_no_authentication() {
         401
     );
     assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200);
+}
+
+/// `session/message` "replies with the final assistant message"; here also with what was said before the last call of a tool.
+#[test]
+fn differs_a_message_is_answered_with_everything_that_was_said() {
+    let mut ferret = Program::named(&home(), "chimera", &["ferret", "serve", "--approval", "full"]);
+    ferret.call(1, "initialize", &json!({}));
+    let (_, new) = ferret.call(2, "session/new", &json!({}));
+    let params = json!({ "sessionId": new["result"]["sessionId"], "message": "write a.txt: one" });
+    let (updates, answer) = ferret.call(3, "session/message", &params);
+    let said = updates.iter().filter(|update| update["params"]["kind"] == "agent_message_chunk");
+    let said: String = said.map(|update| update["params"]["text"].as_str().unwrap()).collect();
+    let calls = updates.iter().filter(|update| update["params"]["kind"] == "tool_call_end").count();
+    assert_eq!((answer["result"]["output"].as_str(), calls), (Some(said.as_str()), 1), "{answer}");
+    ferret.close();
 }
 
 /// A short token can be guessed by trying; the document's has any length.
