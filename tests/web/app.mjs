@@ -67,6 +67,9 @@ export class User extends Person {
       if ((await this.transcript().innerText()).includes(text)) return true;
       const folded = this.transcript().locator('button[aria-expanded="false"]');
       if ((await folded.count()) > 0) await folded.last().click({ timeout: 1000 }).catch(() => {});
+      // To open a row far above leaves the end, where what is new is shown.
+      const toEnd = this.page.getByRole("button", { name: /^(New output|To the end)$/ });
+      if ((await toEnd.count()) > 0) await toEnd.click({ timeout: 1000 }).catch(() => {});
       return false;
     };
     await until(`"${text}" is heard`, heard, deadlineMs);
