@@ -13,6 +13,8 @@ use super::{BridgeOptions, Cli, Command, ServeArguments, ServeOptions, SessionsC
 
 /// Where Bernstein's clients look for it.
 const BERNSTEIN_PORT: u16 = 8062;
+const BERNSTEIN_HTTP_HELP: &str =
+    "Serve over HTTP: PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:8062";
 
 /// Ours, or another program's.
 #[derive(Debug, Clone, Subcommand)]
@@ -61,6 +63,7 @@ pub struct AcpOptions {
 #[derive(Debug, Clone, Subcommand)]
 enum AcpCommand {
     /// Serve editors on standard input and output, or over HTTP
+    #[command(mut_arg("http", |http| http.help(BERNSTEIN_HTTP_HELP)))]
     Serve(Box<ServeOptions>),
     /// Give another agent one prompt and wait for its answer
     RunAgent(RunAgentOptions),
@@ -189,6 +192,14 @@ mod tests {
             ("bernstein acp serve --http --port 9", 9),
         ] {
             assert_eq!(served(line).http.address().unwrap().unwrap().port(), port, "{line}");
+        }
+        for (line, said, other) in [
+            ("ropewalk serve --help", "127.0.0.1:5173", "127.0.0.1:8062"),
+            ("chimera ferret serve --help", "127.0.0.1:5173", "127.0.0.1:8062"),
+            ("bernstein acp serve --help", "127.0.0.1:8062", "127.0.0.1:5173"),
+        ] {
+            let help = check(line).unwrap_err();
+            assert!(help.contains(said) && !help.contains(other), "{line}: {help}");
         }
     }
 

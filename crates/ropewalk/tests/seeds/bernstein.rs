@@ -3,6 +3,7 @@
 //! What stays different on purpose:
 //! - `differs_loopback_is_no_authentication`: every program and every page on this machine reaches loopback.
 //! - `differs_the_audit_says_who_it_was`: an audit that did not would be of little use.
+//! - `differs_a_server_on_stdio_is_measured_by_itself`: there is no task server behind it that would have its numbers.
 //! - `differs_an_official_client_is_answered_in_the_official_protocol`: the recipe is Zed's, and that is what Zed speaks.
 
 use std::sync::Arc;
@@ -364,6 +365,19 @@ fn the_metrics_have_every_outcome() {
     for outcome in ["ok", "error", "rejected", "cancelled", "permission_denied"] {
         assert!(has("unknown", outcome, 0), "{outcome}: {page}");
     }
+}
+
+/// "The running task server's /metrics endpoint scrapes them automatically": a server on standard input and output has the
+/// sessions itself and tells nobody else its numbers. With `--http` beside `--stdio` it shows them.
+#[test]
+fn differs_a_server_on_stdio_is_measured_by_itself() {
+    let other = served();
+    let mut bernstein = Program::named(&other.home, "bernstein", &STDIO);
+    bernstein.call(1, "prompt", &json!({ "prompt": "list" }));
+    until(&mut bernstein, |frame| is_delta(frame, "turn_ended"));
+    let page = metrics(&other);
+    assert!(page.lines().any(|line| line == "bernstein_acp_active_sessions 0"), "{page}");
+    assert!(!page.contains("method=\"prompt\""), "{page}");
 }
 
 /// One turn by the bridge and the same by the command line, and what the audit says of both: the rows of each.

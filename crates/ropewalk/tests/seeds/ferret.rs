@@ -2,6 +2,8 @@
 //!
 //! - `differs_loopback_is_no_authentication`: every page and program of the machine can connect to loopback.
 //! - `differs_a_token_has_at_least_16_characters`: a short one is found by trying.
+//! - `differs_the_mode_of_a_violation_is_the_one_that_refused`: where the approval or the agent's mode refused, a banner that
+//!   named the sandbox would send people to the wrong switch.
 //! - `differs_a_message_is_answered_with_everything_that_was_said`: a client that shows no stream misses nothing.
 
 mod answers;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{greeted, kinds_of};
+use crate::program::Program;
 
 /// "Notification kinds": the payload of each that a turn of the offline model has.
 #[test]
@@ -46,21 +47,51 @@ fn every_kind_has_the_payload_of_the_table() {
     assert!(progress.iter().any(|update| update["stderr"] == "err\n"), "{progress:?}");
     let diff = all("file_edit").last().unwrap()["diff"].as_str().unwrap();
     assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
-    // What the sandbox refuses is a banner; the history has the same cards again.
+    // The history has the same cards again.
     let (history, _) = ferret.call(20, "session/load", &json!({ "sessionId": session }));
     let again: Vec<_> =
         history.iter().filter(|update| update["params"]["kind"] == "tool_call_start").collect();
     assert_eq!(again[2]["params"]["args"], json!({ "command": "echo out; echo err >&2" }));
     assert_eq!(again[0]["params"]["tool"], "Write");
+}
+
+/// What a write of `b.txt` shows of its refusal, by the message that asks for it.
+fn violation(ferret: &mut Program, session: &Value, message: &str) -> Value {
     let (updates, _) =
-        ferret.call(21, "session/setApproval", &json!({ "sessionId": session, "approval": "read-only" }));
-    assert!(kinds_of(&updates).contains(&"approval_changed"));
-    let params = json!({ "sessionId": session, "message": "write b.txt: no" });
-    let (updates, _) = ferret.call(22, "session/message", &params);
-    let violation =
-        &updates.iter().find(|update| update["params"]["kind"] == "sandbox_violation").unwrap()["params"];
-    assert_eq!(violation["tool"], "Write", "{violation}");
-    assert!(violation["path"].as_str().unwrap().ends_with("b.txt") && violation["mode"].is_string());
+        ferret.call(22, "session/message", &json!({ "sessionId": session, "message": message }));
+    let violation = updates.iter().find(|update| update["params"]["kind"] == "sandbox_violation");
+    violation.unwrap_or_else(|| panic!("{updates:?}"))["params"].clone()
+}
+
+/// "sandbox_violation": `{"tool", "path", "mode"}`, and in `reason` why.
+#[test]
+fn what_the_sandbox_refuses_names_the_tool_the_path_and_the_sandbox() {
+    for (sandbox, message, path) in
+        [("read-only", "write b.txt: no", "b.txt"), ("workspace-write", "write /etc/b.txt: no", "/etc/b.txt")]
+    {
+        let (mut ferret, session) = greeted(&["ferret", "serve", "--sandbox", sandbox, "--approval", "full"]);
+        let violation = violation(&mut ferret, &session, message);
+        assert_eq!(
+            (&violation["tool"], &violation["mode"]),
+            (&json!("Write"), &json!(sandbox)),
+            "{violation}"
+        );
+        assert!(violation["path"].as_str().unwrap().ends_with(path), "{violation}");
+    }
+}
+
+/// The sandbox would have let it through: `mode` is the approval, or the mode of the agent, and `reason` says which.
+#[test]
+fn differs_the_mode_of_a_violation_is_the_one_that_refused() {
+    let (mut ferret, session) = greeted(&["ferret", "serve"]);
+    ferret.call(21, "session/setApproval", &json!({ "sessionId": session, "approval": "read-only" }));
+    let refused = violation(&mut ferret, &session, "write b.txt: no");
+    assert_eq!(refused["mode"], "read-only", "{refused}");
+    assert!(refused["reason"].as_str().unwrap().contains("approval"), "{refused}");
+    ferret.call(23, "session/setApproval", &json!({ "sessionId": session, "approval": "full" }));
+    ferret.call(24, "session/setMode", &json!({ "sessionId": session, "mode": "explore" }));
+    let refused = violation(&mut ferret, &session, "write b.txt: no");
+    assert_eq!(refused["mode"], "ask", "{refused}");
 }
 
 /// "file_open": "agent says: look at this line".
