@@ -170,7 +170,7 @@ pub enum Answer {
     DenyBecause(Arc<str>),
     DenyAlways,
     DenyExactly,
-    /// The client gave the question up.
+    /// The client gave the question up, or its answer cannot be understood.
     Withdraw,
     /// The turn that asks is over for whoever was asked. From somebody else than who prompted it, it is a no.
     CancelTurn,

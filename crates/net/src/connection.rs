@@ -402,11 +402,11 @@ impl Reader {
     }
 
     async fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) {
-        let Some(Owed { session: handle, ask, question }) = self.handlers.debts.answered(id) else {
+        let Some(Owed { session: handle, ask, expected }) = self.handlers.debts.answered(id) else {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
-        let answer = ask_answer(question.as_ref(), self.decoder.client().abilities.forms, result);
+        let answer = ask_answer(&expected, self.decoder.client().abilities.forms, result);
         let outcome = MessageOutcome::of_permission(&answer);
         self.handlers.debts.tally(|tally| tally.noticed("session/request_permission", outcome));
         let by = &self.handlers.sender;

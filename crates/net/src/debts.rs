@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::{AskId, Question, SessionHandle, SessionId, SurfaceId, TurnId};
+use engine::{AskId, SessionHandle, SessionId, SurfaceId, TurnId};
+use wire::acp::ExpectedAnswer;
 use wire::{Client, RpcId};
 
 use crate::metrics::{Door, Guard, LagHandle, Metrics, Tally};
@@ -42,8 +43,7 @@ struct Inner {
 pub(crate) struct Owed {
     pub(crate) session: SessionHandle,
     pub(crate) ask: AskId,
-    /// What is to be answered, where it is not whether something may be done.
-    pub(crate) question: Option<Question>,
+    pub(crate) expected: ExpectedAnswer,
 }
 
 impl Debts {

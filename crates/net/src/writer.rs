@@ -369,8 +369,10 @@ impl Writer {
                 missed = asks();
                 self.answer(&id, Ok(&outcome));
                 self.out.extra(Some(handle.id()), after, |out| updates.commands(handle.commands(), out));
-                if seen.is_none() && matches!(from, Start::Missed(_)) && after < head {
-                    replay = Some(Replay::until(head));
+                // What this connection was told before is history: its prompts were answered then.
+                let told = seen.unwrap_or(head);
+                if matches!(from, Start::Missed(_)) && after < told {
+                    replay = Some(Replay::until(told));
                 }
             }
             AttachAnswer::Elsewhere { history } => {
@@ -393,7 +395,7 @@ impl Writer {
         let attached = self.shown.show(handle, reader, updates, replay, self.surface);
         attached.missed.extend(missed);
         attached.lag = lag;
-        if seen.is_none() {
+        if seen.is_none_or(|seen| position.seq < seen) {
             attached.skip = position.frames();
         }
     }

@@ -133,6 +133,37 @@ async fn a_resume_with_a_cursor_tells_what_was_missed_after_its_answer() {
         for bad in ["999999", "x", "-1"] {
             assert_eq!(client.refused("session/resume", resume(bad)).await.code, -32602, "{bad}");
         }
+        for bad in [json!(5), json!(true), json!({})] {
+            let params = json!({ "sessionId": id, "cwd": cwd, "_meta": { "acp/cursor": bad } });
+            assert_eq!(client.refused("session/resume", params).await.code, -32602, "{bad}");
+        }
+    })
+    .await;
+}
+
+/// A client that goes back on its own connection is told the updates again, and no answer a second time.
+#[tokio::test]
+async fn a_resume_further_back_on_the_same_connection_answers_no_prompt_again() {
+    let script =
+        Script::new([vec![testkit::say("one")], vec![testkit::say("two")], vec![testkit::say("three")]]);
+    check(Setup::script(&script), async |server, mut client| {
+        let id = client.new_session().await;
+        client.prompt(&id, "a").await;
+        client.prompt(&id, "b").await;
+        let before = client.frames().len();
+        let place = json!({ "sessionId": id, "cwd": server.workspace(), "_meta": { "acp/cursor": "0" } });
+        client.call("session/resume", place).await;
+        client.catch_up(&id).await;
+        client.prompt(&id, "c").await;
+        let since = &client.frames()[before..];
+        let mut answered = std::collections::BTreeSet::new();
+        for frame in client.frames().iter().filter(|frame| frame.get("result").is_some()) {
+            assert!(answered.insert(frame["id"].as_u64()), "a second answer: {frame}");
+        }
+        let said =
+            since.iter().filter(|frame| frame["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
+        let said: Vec<_> = said.map(|frame| &frame["params"]["update"]["content"]["text"]).collect();
+        assert_eq!(said, ["one", "two", "three"]);
     })
     .await;
 }

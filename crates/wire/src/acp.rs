@@ -27,7 +27,7 @@ pub(crate) use decode::{abilities, block as content_block, blocks, check_text, p
 pub use host::{
     HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call,
 };
-pub use questions::ask_answer;
+pub use questions::{ExpectedAnswer, ask_answer};
 pub use relay::SERVER_TERMINAL;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
@@ -120,21 +120,4 @@ pub fn write_cancel_request(out: &mut Vec<u8>, request: &RpcId) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"#);
     out.extend_from_slice(request.as_json().as_bytes());
     out.extend_from_slice(b"}}\n");
-}
-
-/// What the answer to a permission request says.
-pub fn permission_answer(result: Result<&RawValue, &RawValue>) -> engine::Answer {
-    let response =
-        result.ok().and_then(|raw| serde_json::from_str::<schema::RequestPermissionResponse>(raw.get()).ok());
-    match response.map(|response| response.outcome) {
-        Some(schema::RequestPermissionOutcome::Selected(selected)) => match selected.option_id.0.as_ref() {
-            "allow_once" => engine::Answer::AllowOnce,
-            "allow_always" => engine::Answer::AllowAlways,
-            "reject_always" => engine::Answer::DenyAlways,
-            // An external agent's own option; what nobody offered is no yes, which the session knows.
-            other => engine::Answer::Choose(other.into()),
-        },
-        Some(schema::RequestPermissionOutcome::Cancelled) => engine::Answer::CancelTurn,
-        Some(_) | None => engine::Answer::DenyOnce,
-    }
 }

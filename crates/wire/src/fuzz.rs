@@ -64,7 +64,9 @@ pub fn acp(data: &[u8]) {
         drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
     }
     if let Some(params) = params {
-        acp::permission_answer(Ok(params));
+        for expected in [acp::ExpectedAnswer::Permission, acp::ExpectedAnswer::ForeignOption] {
+            acp::ask_answer(&expected, false, Ok(params));
+        }
     }
 }
 

@@ -15,6 +15,9 @@ const DENIALS_MAX: u32 = 3;
 /// Different refused wishes that are counted.
 const DENIED_WISHES_MAX: usize = 256;
 
+const NOT_UNDERSTOOD: &str =
+    "the client's answer to the permission request could not be understood, so it was not done";
+
 /// Tool, subject and what is consented to: what counts as the same wish.
 pub(super) type Wish = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
@@ -55,7 +58,12 @@ impl Session {
             Answer::DenyOnce => (Resolution::DeniedOnce.into(), None),
             Answer::DenyBecause(why) => (Settled::denied(why), None),
             Answer::DenyAlways | Answer::DenyExactly => (Resolution::DeniedAlways.into(), Some(false)),
-            Answer::Withdraw => (Resolution::Cancelled.into(), None),
+            // Nobody refused anything: it is not done, it is not counted as a refusal, and the turn goes on.
+            Answer::Withdraw => {
+                let settled = Settled::denied(NOT_UNDERSTOOD.into());
+                self.resolve(ask, &open, settled, Resolver::Engine, effects);
+                return Ok(());
+            }
             // Words must not be taken for a yes, nor for a no.
             Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => {
                 return Err(Refusal::NotAQuestion(ask));
@@ -90,6 +98,7 @@ impl Session {
     ) {
         let asked = if open.request.question.is_some() { Asked::Question } else { Asked::Permission };
         let reason = match (&said, asked) {
+            (Some(why), Asked::Permission) if by == Resolver::Engine => Arc::clone(why),
             (Some(why), Asked::Permission) => format!("the user refused it: {why}").into(),
             (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
@@ -296,12 +305,12 @@ impl OpenAsk {
     }
 
     /// An answer by an external agent's own name for it, in the words that all wishes are answered with.
-    /// What was not offered must not be taken for a yes. An agent keeps what is answered for good in files of
+    /// What was not offered must not be taken for a yes, nor for a person's no. An agent keeps what is answered for good in files of
     /// its own, so it is told that only where the answer may hold outside this session.
     fn chosen(&self, answer: Answer, for_good: bool) -> (Answer, Option<Arc<str>>) {
         let Answer::Choose(id) = answer else { return (answer, None) };
         let Some(option) = self.request.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
-            return (Answer::DenyOnce, None);
+            return (Answer::Withdraw, None);
         };
         let answer = match option.means {
             Resolution::AllowedOnce => Answer::AllowOnce,

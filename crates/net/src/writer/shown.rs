@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Doorbell, LogReader, Question, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
+    AskId, AskRequest, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
     TerminalId, TurnId,
 };
+use wire::acp::ExpectedAnswer;
 use wire::{AskFrame, Client, Outcome, RpcId, UpdateStart, Updates};
 
 use crate::batch::Position;
@@ -74,12 +75,12 @@ pub(super) struct Replay {
 /// A question, as the client is asked it.
 pub(super) struct Asking {
     pub(super) frame: AskFrame,
-    pub(super) question: Option<Question>,
+    pub(super) expected: ExpectedAnswer,
 }
 
 impl Asking {
     pub(super) fn new(updates: &Updates, ask: AskId, request: &AskRequest) -> Self {
-        Self { frame: updates.ask(ask, request), question: request.question.clone() }
+        Self { frame: updates.ask(ask, request), expected: ExpectedAnswer::to(request) }
     }
 }
 

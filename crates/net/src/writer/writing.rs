@@ -177,7 +177,7 @@ impl Writing<'_> {
             return None;
         }
         let stable = self.durable.then(|| RpcId::text(&format!("{}/{}", attached.handle.id(), ask.0)));
-        let owed = Owed { session: attached.handle.clone(), ask, question: asking.question.clone() };
+        let owed = Owed { session: attached.handle.clone(), ask, expected: asking.expected.clone() };
         let request = self.debts.asked(owed, stable);
         attached.sent.insert(ask, request.clone());
         Some(request)
@@ -187,6 +187,7 @@ impl Writing<'_> {
         if let Some(replay) = &mut attached.replay {
             replay.held.remove(&settled.ask);
         }
+        let was_answering = self.debts.was_answering(attached.handle.id(), settled.ask);
         let request = match attached.sent.remove(&settled.ask) {
             Some(request) => request,
             // A client that comes back may have been asked before its place in the log.
@@ -197,7 +198,7 @@ impl Writing<'_> {
         };
         // A client that settled the question without answering it, by choosing an approval, still shows it.
         let other = settled.by != Some(self.surface);
-        let answered_it = self.debts.was_answering(attached.handle.id(), settled.ask) && !other;
+        let answered_it = was_answering && !other;
         let unanswered = self.debts.answered(&request).is_some() && !answered_it;
         let out = &mut self.out.batch.bytes;
         if unanswered || attached.updates.tells_own_answer() || self.durable && other {

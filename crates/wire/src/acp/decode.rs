@@ -39,13 +39,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "session/resume" => {
             let request: schema::ResumeSessionRequest = read(params)?;
             let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
-            let cursor =
-                request.meta.as_ref().and_then(|meta| meta.get(CURSOR_KEY)).and_then(|value| value.as_str());
-            Ok(Call::Resume {
-                id: session_id(&request.session_id)?,
-                place,
-                cursor: cursor.map(str::to_owned),
-            })
+            Ok(Call::Resume { id: session_id(&request.session_id)?, place, cursor: cursor(request.meta)? })
         }
         "session/fork" => {
             let request: schema::ForkSessionRequest = read(params)?;
@@ -160,6 +154,17 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
             typing: client.terminal && wants("terminal_write_stdin"),
         },
         zeph: false,
+    }
+}
+
+/// The place to go on from. One that is no text is refused: to leave it out would skip what the client missed.
+fn cursor(meta: Option<schema::Meta>) -> Result<Option<String>, Fault> {
+    match meta.and_then(|mut meta| meta.remove(CURSOR_KEY)) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(cursor)) => Ok(Some(cursor)),
+        Some(other) => Err(Fault::InvalidParams(format!(
+            "_meta[\"{CURSOR_KEY}\"] must be the text of an earlier cursor, not {other}"
+        ))),
     }
 }
 

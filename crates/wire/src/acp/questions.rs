@@ -1,10 +1,12 @@
 //! The agent's questions: a form where the client can show one, otherwise choices in a permission request.
 
+use std::sync::Arc;
+
 use agent_client_protocol_schema::v1 as schema;
 use engine::{Answer, AskId, AskRequest, CallId, Question};
 use serde_json::value::RawValue;
 
-use super::{permission_answer, tools};
+use super::tools;
 
 /// The fields of the form.
 const ANSWER: &str = "answer";
@@ -50,7 +52,7 @@ pub(super) fn permission(
     call.fields = call.fields.title(tools::title(&question.text));
     call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);
     let option = |id: String, name: &str, kind| schema::PermissionOption::new(id, name.to_owned(), kind);
-    let choice = |(at, text): (usize, &std::sync::Arc<str>)| {
+    let choice = |(at, text): (usize, &Arc<str>)| {
         option(format!("{CHOICE}{at}"), text, schema::PermissionOptionKind::AllowOnce)
     };
     let mut options: Vec<_> = question.choices.iter().enumerate().map(choice).collect();
@@ -63,13 +65,59 @@ pub(super) fn permission(
     schema::RequestPermissionRequest::new(asked.session_id, call, options)
 }
 
-/// What the answer to a request of ours says: about a wish, or to a question.
-pub fn ask_answer(question: Option<&Question>, form: bool, result: Result<&RawValue, &RawValue>) -> Answer {
-    match question {
-        None => permission_answer(result),
+/// How the answer to a request of ours is to be read.
+#[derive(Debug, Clone)]
+pub enum ExpectedAnswer {
+    /// One of our own options.
+    Permission,
+    /// One of the options of an external agent. Their ids are its own: one that it calls `allow_once` may be a no.
+    ForeignOption,
+    Reply(Question),
+}
+
+impl ExpectedAnswer {
+    pub fn to(request: &AskRequest) -> Self {
+        match &request.question {
+            Some(question) => Self::Reply(question.clone()),
+            None if request.foreign.is_some() => Self::ForeignOption,
+            None => Self::Permission,
+        }
+    }
+}
+
+/// What the answer to a request of ours says. `form` is whether the client was shown questions as forms.
+pub fn ask_answer(expected: &ExpectedAnswer, form: bool, result: Result<&RawValue, &RawValue>) -> Answer {
+    let answer = match expected {
+        ExpectedAnswer::Permission => permission_answer(result),
+        ExpectedAnswer::ForeignOption => selected(result).map(|option| match option {
+            Some(option) => Answer::Choose(option),
+            None => Answer::CancelTurn,
+        }),
         // A client that cannot show the question must not settle it: it is asked in the conversation.
-        Some(question) if form => form_answer(question, result).unwrap_or(Answer::Withdraw),
-        Some(question) => chosen(question, result).unwrap_or(Answer::Withdraw),
+        ExpectedAnswer::Reply(question) if form => form_answer(question, result),
+        ExpectedAnswer::Reply(question) => chosen(question, result),
+    };
+    answer.unwrap_or(Answer::Withdraw)
+}
+
+fn permission_answer(result: Result<&RawValue, &RawValue>) -> Option<Answer> {
+    let Some(option) = selected(result)? else { return Some(Answer::CancelTurn) };
+    match option.as_ref() {
+        tools::ALLOW_ONCE => Some(Answer::AllowOnce),
+        tools::ALLOW_ALWAYS => Some(Answer::AllowAlways),
+        tools::REJECT_ONCE => Some(Answer::DenyOnce),
+        tools::REJECT_ALWAYS => Some(Answer::DenyAlways),
+        _ => None,
+    }
+}
+
+/// The id of the option that was selected, or `Some(None)` where the turn is cancelled.
+fn selected(result: Result<&RawValue, &RawValue>) -> Option<Option<Arc<str>>> {
+    let response: schema::RequestPermissionResponse = serde_json::from_str(result.ok()?.get()).ok()?;
+    match response.outcome {
+        schema::RequestPermissionOutcome::Selected(selected) => Some(Some(selected.option_id.0)),
+        schema::RequestPermissionOutcome::Cancelled => Some(None),
+        _ => None,
     }
 }
 
@@ -93,12 +141,7 @@ fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Opt
 }
 
 fn chosen(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
-    let response: schema::RequestPermissionResponse = serde_json::from_str(result.ok()?.get()).ok()?;
-    let option = match response.outcome {
-        schema::RequestPermissionOutcome::Selected(selected) => selected.option_id.0,
-        schema::RequestPermissionOutcome::Cancelled => return Some(Answer::CancelTurn),
-        _ => return None,
-    };
+    let Some(option) = selected(result)? else { return Some(Answer::CancelTurn) };
     if option.as_ref() == DECIDE {
         return Some(Answer::DenyOnce);
     }
@@ -116,9 +159,39 @@ mod tests {
     }
 
     fn check(question: &Question, form: bool, result: &str, expected: &Answer) {
+        check_answer(&ExpectedAnswer::Reply(question.clone()), form, result, expected);
+    }
+
+    fn check_answer(wanted: &ExpectedAnswer, form: bool, result: &str, expected: &Answer) {
         let raw = RawValue::from_string(result.into()).unwrap();
-        assert_eq!(&ask_answer(Some(question), form, Ok(&raw)), expected, "{result}");
-        assert_eq!(ask_answer(Some(question), form, Err(&raw)), Answer::Withdraw, "an error");
+        assert_eq!(&ask_answer(wanted, form, Ok(&raw)), expected, "{result}");
+        assert_eq!(ask_answer(wanted, form, Err(&raw)), Answer::Withdraw, "an error");
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_understood_is_neither_a_yes_nor_a_persons_no() {
+        let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
+        let ours =
+            |result: &str, expected| check_answer(&ExpectedAnswer::Permission, false, result, &expected);
+        ours(&selected("allow_once"), Answer::AllowOnce);
+        ours(&selected("allow_always"), Answer::AllowAlways);
+        ours(&selected("reject_once"), Answer::DenyOnce);
+        ours(&selected("reject_always"), Answer::DenyAlways);
+        ours(r#"{"outcome":{"outcome":"cancelled"}}"#, Answer::CancelTurn);
+        for odd in [&selected("zzz"), "{}", "null", "7", r#"{"outcome":"allow_once"}"#] {
+            ours(odd, Answer::Withdraw);
+        }
+    }
+
+    #[test]
+    fn an_external_agents_options_have_ids_of_their_own() {
+        let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
+        for id in ["allow_once", "reject_always", "proceed"] {
+            check_answer(&ExpectedAnswer::ForeignOption, false, &selected(id), &Answer::Choose(id.into()));
+        }
+        let cancelled = r#"{"outcome":{"outcome":"cancelled"}}"#;
+        check_answer(&ExpectedAnswer::ForeignOption, false, cancelled, &Answer::CancelTurn);
+        check_answer(&ExpectedAnswer::ForeignOption, false, "{}", &Answer::Withdraw);
     }
 
     #[test]

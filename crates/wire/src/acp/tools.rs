@@ -182,6 +182,12 @@ pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpda
     schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
 }
 
+/// The ids of our options in a permission request.
+pub(super) const ALLOW_ONCE: &str = "allow_once";
+pub(super) const ALLOW_ALWAYS: &str = "allow_always";
+pub(super) const REJECT_ONCE: &str = "reject_once";
+pub(super) const REJECT_ALWAYS: &str = "reject_always";
+
 pub(super) fn permission(
     session: schema::SessionId,
     (ask, request): (AskId, &AskRequest),
@@ -208,10 +214,10 @@ pub(super) fn permission(
         |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
     let what = for_good(request, keeps);
     let options = vec![
-        option("allow_once", "Allow", schema::PermissionOptionKind::AllowOnce),
-        option("allow_always", &format!("Always allow {what}"), schema::PermissionOptionKind::AllowAlways),
-        option("reject_once", "Reject", schema::PermissionOptionKind::RejectOnce),
-        option("reject_always", &format!("Never allow {what}"), schema::PermissionOptionKind::RejectAlways),
+        option(ALLOW_ONCE, "Allow", schema::PermissionOptionKind::AllowOnce),
+        option(ALLOW_ALWAYS, &format!("Always allow {what}"), schema::PermissionOptionKind::AllowAlways),
+        option(REJECT_ONCE, "Reject", schema::PermissionOptionKind::RejectOnce),
+        option(REJECT_ALWAYS, &format!("Never allow {what}"), schema::PermissionOptionKind::RejectAlways),
     ];
     let mut meta = Map::from_iter([
         ("reason".to_string(), request.reason.as_ref().into()),

@@ -276,28 +276,6 @@ fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
 }
 
 #[test]
-fn a_withdrawn_question_is_cancelled_and_not_remembered() {
-    check(
-        "editor: prompt go
-         agent: ask git push
-         editor: withdraw 1
-         agent: ask git push",
-        expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
-            1 ask 1: git push?
-            > wait for 1
-            1 ask 1: Cancelled by editor
-            > wake 1 Cancelled: the turn was cancelled
-            1 ask 2: git push?
-            > wait for 2
-        "#]],
-    );
-}
-
-#[test]
 fn cancel_settles_every_ask_and_the_end_every_open_call() {
     check(
         "editor: prompt go
@@ -578,6 +556,43 @@ fn where_nobody_can_answer_a_wish_is_refused_at_once() {
             1 ask 2: AllowedOnce by policy
             > tell the tool AllowedOnce: edits inside the workspace are allowed
             1 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn an_answer_that_is_not_understood_does_nothing_and_is_no_refusal() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: withdraw 1
+         agent: ask git push
+         editor: withdraw 2
+         agent: ask git push
+         editor: withdraw 3
+         agent: ask git push
+         editor: allow 4",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: DeniedOnce by engine
+            > wake 1 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 2: git push?
+            > wait for 2
+            1 ask 2: DeniedOnce by engine
+            > wake 2 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 3: git push?
+            > wait for 3
+            1 ask 3: DeniedOnce by engine
+            > wake 3 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 4: git push?
+            > wait for 4
+            1 ask 4: AllowedOnce by editor
+            > wake 4 AllowedOnce: the user allowed it
         "#]],
     );
 }
