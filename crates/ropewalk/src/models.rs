@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent::{Budget, Model, ModelInfo, Offline, Provider, Secret, Spending};
+use agent::{Budget, Model, ModelInfo, ModelRequest, ModelStream, Offline, Provider, Secret, Spending};
 use engine::SystemClock;
 
 use crate::cli::{BudgetOptions, ModelsCommand};
@@ -23,6 +23,19 @@ use crate::{paths, secrets};
 
 pub use find::{Found, Missing};
 use local::Local;
+
+/// The offline models that the settings leave.
+struct OfferedOffline(Vec<ModelInfo>);
+
+impl Model for OfferedOffline {
+    fn offers(&self) -> Vec<ModelInfo> {
+        self.0.clone()
+    }
+
+    fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
+        Offline.stream(request)
+    }
+}
 
 /// Who thinks, and what it may cost.
 #[derive(Clone)]
@@ -66,8 +79,8 @@ impl Models {
                 sources.push(Arc::new(Provider::new(provider.config)));
             }
         }
-        if found.offline {
-            sources.push(Arc::new(Offline));
+        if !found.offline.is_empty() {
+            sources.push(Arc::new(OfferedOffline(found.offline)));
         }
         let budget = Budget {
             session_usd: config.models.session_usd,

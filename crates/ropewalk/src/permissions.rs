@@ -15,7 +15,7 @@ use crate::cli::{
     PermissionsWhyOptions, RulePlace, RuleWord,
 };
 use crate::guards::Guards;
-use crate::terminal::{self, one_line};
+use crate::terminal::{self, exact_line, one_line};
 use crate::trouble::Trouble;
 use crate::{paths, run, server};
 
@@ -73,7 +73,7 @@ fn show_source(out: &mut String, source: &RuleSource) {
         let folder =
             rule.folder.as_deref().map(|folder| format!("  in {}", folder.display())).unwrap_or_default();
         let ignored = if rule.ignored { "  (ignored, see the warning)" } else { "" };
-        writeln!(out, "  {:5}  {}{folder}{ignored}", effect_name(rule.effect), one_line(&rule.rule)).ok();
+        writeln!(out, "  {:5}  {}{folder}{ignored}", effect_name(rule.effect), exact_line(&rule.rule)).ok();
     }
 }
 
@@ -85,7 +85,7 @@ fn show_outside(out: &mut String, commands: &[OutsideCommand]) {
     out.push_str("Commands in the editor's terminal, outside the sandbox\n");
     for OutsideCommand { folder, line, digest, allow } in commands {
         let effect = effect_name(if *allow { RuleEffect::Allow } else { RuleEffect::Deny });
-        writeln!(out, "  {effect:5}  {}  in {}  {digest}", one_line(line), folder.display()).ok();
+        writeln!(out, "  {effect:5}  {}  in {}  {digest}", exact_line(line), folder.display()).ok();
     }
 }
 
@@ -128,7 +128,7 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
             "changed": !already, "before": before.map(effect_name),
         }));
     }
-    let rule = one_line(&options.rule);
+    let rule = exact_line(&options.rule);
     let said = match (already, before) {
         (true, _) => format!("{rule} was there already, as {}.", effect_name(effect)),
         (false, Some(before)) => {
@@ -170,7 +170,11 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
     }
     for (place, changed) in &done {
         let was = changed.before.map_or("a rule", effect_name);
-        terminal::put(&format!("{} is gone; it was {was}{}.\n", one_line(&options.rule), in_folder(place)))?;
+        terminal::put(&format!(
+            "{} is gone; it was {was}{}.\n",
+            exact_line(&options.rule),
+            in_folder(place)
+        ))?;
     }
     Ok(())
 }
@@ -187,7 +191,7 @@ fn forget_outside(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
         return terminal::put_json(&json!({ "removed": gone.iter().map(outside_json).collect::<Vec<_>>() }));
     }
     for OutsideCommand { folder, line, .. } in &gone {
-        let line = one_line(line);
+        let line = exact_line(line);
         terminal::put(&format!(
             "{line} is asked again before it leaves the sandbox in {}.\n",
             folder.display()
@@ -290,14 +294,20 @@ impl Verdict<'_> {
     fn text(&self) -> String {
         let mut out = String::new();
         let request = self.request;
-        writeln!(out, "{}: {}", request.tool, one_line(&request.subject)).ok();
+        writeln!(out, "{}: {}", request.tool, exact_line(&request.subject)).ok();
         writeln!(out, "  folder:  {}", self.folder.display()).ok();
         writeln!(out, "  risk:    {}, {}", risk_name(request.risk), one_line(&request.reason)).ok();
         writeln!(out, "  preset:  {}: it {}", self.approval, outcome(&self.preset)).ok();
         for (nth, hit) in self.hits.iter().enumerate() {
             let label = if nth == 0 { "rules:" } else { "" };
-            writeln!(out, "  {label:8} {} {} ({})", effect_name(hit.effect), one_line(&hit.rule), hit.source)
-                .ok();
+            writeln!(
+                out,
+                "  {label:8} {} {} ({})",
+                effect_name(hit.effect),
+                exact_line(&hit.rule),
+                hit.source
+            )
+            .ok();
         }
         if self.hits.is_empty() {
             writeln!(out, "  rules:   none is about this").ok();

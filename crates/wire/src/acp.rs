@@ -16,7 +16,6 @@ mod settings;
 mod tools;
 mod updates;
 
-use agent_client_protocol_schema::v1 as schema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -320,6 +320,7 @@ fn the_options_for_good_say_the_rule_that_they_write() {
         let request = AskRequest {
             rule: rule.map(Into::into),
             kind,
+            path: (kind == ToolKind::Edit).then(|| "/w/src/a.rs".into()),
             ..AskRequest::new("shell", "git push origin main", ToolClass::Execute)
         };
         let mut updates = wire::Updates::Acp(Box::new(updates(ClientAbilities::default())));
@@ -351,6 +352,7 @@ fn the_options_for_good_say_the_rule_that_they_write() {
     assert_eq!(named(Execute, Some("shell(git push origin main)"), false), "exactly this command");
     assert_eq!(named(Execute, None, false), "exactly this command");
     assert_eq!(named(Edit, Some("edit(src/a.rs)"), false), "`edit(src/a.rs)`");
+    assert_eq!(named(Edit, Some("edit(src/a.rs)"), true), "changes to this file in this session");
     assert_eq!(named(Other, Some("mcp__s__t"), false), "every use of mcp__s__t");
     assert_eq!(named(Other, Some(&format!("mcp__s__t({})", "x".repeat(100))), false), "exactly this");
     assert_eq!(named(Execute, Some("shell(cargo test:*)"), true), "exactly this command in this session");

@@ -84,13 +84,13 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   )
 }
 
-/** What an answer for good is kept as: the rule that the machine would write, or exactly this. */
+/** What an answer for good is kept as: the rule that the machine would write, or what it is about. */
 function Kept({ ask, verb }: { ask: AskView; verb: 'may do' | 'is refused' }) {
   const rule = makesRules() ? ask.rule : null
   const place = makesRules() ? <>in <code>{visible(ask.folder)}</code></> : 'in this session'
   return (
     <>
-      <p>From now on <strong>{ask.tool}</strong> {verb} {rule ? 'what this rule says' : 'exactly this'} {place}, and nobody is asked:</p>
+      <p>From now on <strong>{ask.tool}</strong> {verb} {rule ? 'what this rule says' : 'this'} {place}, and nobody is asked:</p>
       <pre class="rule" tabIndex={0}>{visible(rule || ask.subject || ask.title)}</pre>
       {makesRules() && <p class="soft">Settings lists what is remembered, and forgets it again.</p>}
     </>

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent::{ModelInfo, ProviderConfig, Secret, Wire, catalog};
+use agent::{Model, ModelInfo, Offline, ProviderConfig, Secret, Wire, catalog};
 
 use super::bare;
 use super::known::{KNOWN, Known, known};
@@ -17,8 +17,8 @@ pub struct Found {
     pub providers: Vec<FoundProvider>,
     pub missing: Vec<Missing>,
     pub warnings: Vec<String>,
-    /// The offline model is offered as well.
-    pub offline: bool,
+    /// The offline models that are offered as well.
+    pub offline: Vec<ModelInfo>,
 }
 
 #[derive(Debug)]
@@ -45,8 +45,9 @@ pub fn find(
     wish: Option<&str>,
     offline_only: bool,
 ) -> Found {
-    let mut found = Found { offline: true, ..Found::default() };
+    let mut found = Found { offline: Offline.offers(), ..Found::default() };
     if offline_only {
+        found.narrow_offline(&settings.available);
         return found;
     }
     for entry in &settings.providers {
@@ -222,24 +223,31 @@ impl Found {
         if available.is_empty() {
             return;
         }
-        let wanted = |id: &str| {
-            available
-                .iter()
-                .any(|wanted| wanted == id || id.split_once(':').is_some_and(|(_, model)| model == wanted))
-        };
         for FoundProvider { config, .. } in &mut self.providers {
-            config.models.retain(|model| wanted(&model.id));
+            config.models.retain(|model| is_listed(available, model));
             // In the order of the list: its first is the default.
             config.models.sort_by_key(|model| available.iter().position(|id| *id == *model.id));
         }
-        let is_offline = |id: &String| id.starts_with("offline:");
         let any_left = self.providers.iter().any(|provider| !provider.config.models.is_empty());
-        self.offline = available.iter().any(is_offline) || !any_left;
-        if !any_left && !available.iter().any(is_offline) {
+        let any_offline = self.narrow_offline(available);
+        if any_left && !any_offline {
+            self.offline.clear();
+        }
+        if !any_left && !any_offline {
             self.warnings.push(
                 "none of available_models is offered by anybody: only the offline model is left".into(),
             );
         }
+    }
+
+    /// Leaves the offline models that are listed, or all of them if none is. Says whether any is listed.
+    fn narrow_offline(&mut self, available: &[String]) -> bool {
+        let any = self.offline.iter().any(|model| is_listed(available, model));
+        if any {
+            self.offline.retain(|model| is_listed(available, model));
+            self.offline.sort_by_key(|model| available.iter().position(|id| *id == *model.id));
+        }
+        any
     }
 
     fn find(&self, wish: &str) -> Option<&ModelInfo> {
@@ -252,7 +260,7 @@ impl Found {
         if let Some(model) = self.find(wish) {
             return Ok(Arc::clone(&model.id));
         }
-        if self.offline && wish.starts_with("offline:") {
+        if self.offline.iter().any(|model| *model.id == *wish) {
             return Ok(wish.into());
         }
         let trouble = Trouble::usage(format!("there is no model {wish:?} here"));
@@ -294,6 +302,11 @@ fn led_to(known: &Known, url: &str) -> String {
 
 fn same_place(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// By its whole id or, for any provider, by its bare name.
+fn is_listed(available: &[String], model: &ModelInfo) -> bool {
+    available.iter().any(|listed| **listed == *model.id || listed == bare(model))
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{
-    Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, Offline, Provider, Thinking, catalog,
-};
+use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, Provider, Thinking, catalog};
 use serde_json::{Value, json};
 
 use super::find::FoundProvider;
@@ -33,8 +31,9 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
         Some(wish) => found.resolve(&wish).ok(),
         None => default.map(|model| Arc::clone(&model.id)),
     };
-    let default = default.unwrap_or_else(|| "offline:plain".into());
-    let offline = if found.offline { Offline.offers() } else { Vec::new() };
+    let offline = found.offline.first().map(|model| Arc::clone(&model.id));
+    let default = default.or(offline).unwrap_or_else(|| "none".into());
+    let offline = &found.offline;
     if as_json {
         let providers: Vec<_> = found.providers.iter().map(provider_json).collect();
         let missing: Vec<_> = found

@@ -50,7 +50,7 @@ fn keys_are_preferred_in_the_usual_order_and_what_is_local_comes_last() {
 #[test]
 fn nothing_at_all_leaves_the_offline_model_and_says_what_to_do() {
     let found = check(&ModelSettings::default(), &[], &[], None);
-    assert!(found.offline && found.providers.is_empty());
+    assert!(!found.offline.is_empty() && found.providers.is_empty());
     let ollama = found.missing.iter().find(|missing| missing.name == "ollama").unwrap();
     assert!(ollama.why.contains("127.0.0.1:11434"), "{ollama:?}");
     assert_eq!(&*found.resolve("offline:terse").unwrap(), "offline:terse");
@@ -135,11 +135,30 @@ fn the_settings_narrow_the_list_and_know_better() {
     let mut kept = ids(&found, "anthropic");
     kept.sort();
     assert_eq!(kept, ["anthropic:claude-opus-5", "anthropic:claude-sonnet-5"]);
-    assert!(!found.offline);
+    assert!(found.offline.is_empty());
     let opus = found.providers[0].config.models.iter().find(|model| model.id.ends_with("opus-5")).unwrap();
     assert_eq!((opus.context_tokens, opus.price.unwrap().input), (7000, 9.0));
     assert_eq!(found.warnings.len(), 1, "{:?}", found.warnings);
     let none = ModelSettings { available: vec!["a:b".into()], ..ModelSettings::default() };
     let found = check(&none, &[("ANTHROPIC_API_KEY", "k")], &[], None);
-    assert!(found.offline && !found.warnings.is_empty());
+    assert!(found.offline.len() == 2 && !found.warnings.is_empty());
+}
+
+#[test]
+fn the_settings_narrow_the_offline_models_too() {
+    let settings = |available: &[&str]| ModelSettings {
+        available: available.iter().map(|id| (*id).to_owned()).collect(),
+        ..ModelSettings::default()
+    };
+    let offline = |found: &Found| found.offline.iter().map(|model| model.id.to_string()).collect::<Vec<_>>();
+    for offline_only in [false, true] {
+        let none = |_: &str| None;
+        let found = find(&settings(&["offline:terse"]), &none, &[], None, offline_only);
+        assert_eq!(offline(&found), ["offline:terse"]);
+        assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+        assert!(found.resolve("offline:plain").is_err());
+        assert_eq!(found.resolve("offline:terse").unwrap().as_ref(), "offline:terse");
+        let found = find(&settings(&["offline:terse", "offline:plain"]), &none, &[], None, offline_only);
+        assert_eq!(offline(&found), ["offline:terse", "offline:plain"], "in the order of the list");
+    }
 }
