@@ -57,7 +57,7 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
     }
     if !offline.is_empty() {
         out.push_str("offline (always there)\n");
-        out.push_str(&models(&offline, &default));
+        out.push_str(&models(offline, &default));
     }
     if !found.missing.is_empty() {
         out.push_str("\nNot found:\n");
