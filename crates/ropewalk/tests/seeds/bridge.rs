@@ -407,6 +407,12 @@ async fn whoever_sits_at_the_terminal_drives_too_and_the_first_answer_wins() {
     terminal.types("/bridge");
     terminal.shows(&format!("bridged to `{}`: connected", receiver.url));
     terminal.shows(&format!("{}/s/{session}", receiver.url));
+    // What is said there is seen here, with who said it.
+    let message = of_session(json!({ "message": "look at\nthe ropes" }));
+    let (_, updates) = socket.call(5, "session/message", message).await;
+    bridge.says("alice (bridge) › look at");
+    bridge.says("  the ropes");
+    until_turn_end(&mut socket, updates).await;
     let change = of_session(json!({ "approval": "read-only" }));
     socket.call(4, "session/setApproval", change).await;
     bridge.says("[ferret] bridge: alice set the approval to read-only");
