@@ -25,6 +25,9 @@ fn reason(wrong: &CertificateError) -> &'static str {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet"
         }
+        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "the server's certificate names no host: it has no subjectAltName; make one that has (openssl: -addext subjectAltName=DNS:HOST)"
+        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "the server's certificate is for another name"
         }
@@ -50,5 +53,16 @@ mod tests {
             assert!(said.contains("SSL_CERT_FILE") && !said.contains("UnknownIssuer"), "{said}");
         }
         assert_eq!(refused(&std::io::Error::other("the line is dead")), None);
+    }
+
+    #[test]
+    fn a_certificate_without_names_is_not_said_to_be_for_another_one() {
+        let refused_for = |presented: Vec<String>| {
+            let expected = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+            let wrong = CertificateError::NotValidForNameContext { expected, presented };
+            refused(&rustls::Error::InvalidCertificate(wrong)).unwrap()
+        };
+        assert!(refused_for(Vec::new()).contains("names no host"));
+        assert!(refused_for(vec!["DnsName(\"loom\")".into()]).contains("for another name"));
     }
 }

@@ -29,6 +29,7 @@ use wire::Identity;
 
 use self::machine::Claimed;
 use self::said::Said;
+use crate::chat::Around;
 use crate::chat::here::Here;
 use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
@@ -52,6 +53,8 @@ pub struct Wanted {
     answers: Answers,
     replay_window: u64,
     e2e: bool,
+    /// Said already, and to be shown where a screen covers that.
+    warning: Option<String>,
 }
 
 /// What somebody said about it on the command line.
@@ -109,22 +112,26 @@ impl Wanted {
                 .because("it is empty, too long, or has characters that no header can carry")
                 .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
         })?;
-        if address.is_plain() {
-            warn(&format!(
-                "INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"
-            ));
-        } else if said.insecure {
-            warn(&format!(
-                "INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"
-            ));
-        }
+        let warning = insecurity(&address, said.insecure);
+        warning.iter().for_each(|text| warn(text));
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
         let codex = config.codex.replay_window.as_ref().map(|window| window.value);
         let replay_window =
             said.replay_window.or(config.bridge.replay_window).or(codex).unwrap_or(REPLAY_WINDOW);
         let e2e = said.e2e || config.bridge.e2e;
-        Ok(Self { address, token, answers, replay_window, e2e })
+        Ok(Self { address, token, answers, replay_window, e2e, warning })
     }
+}
+
+fn insecurity(address: &Address, insecure: bool) -> Option<String> {
+    let what = match (address.is_plain(), insecure) {
+        (true, _) => format!("everybody on the way to {address} can read the token and the session"),
+        (false, true) => {
+            format!("any certificate is accepted for {address}, also one of somebody in between")
+        }
+        (false, false) => return None,
+    };
+    Some(format!("INSECURE: {what}; this is for development only"))
 }
 
 fn bad_address(url: &str, error: BadAddress) -> Trouble {
@@ -331,11 +338,23 @@ async fn drive(
     let house =
         House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
     // Before anybody is told that the bridge stands: whoever ends it then is to find it listening.
-    let signals = Signals::new(watched)?;
+    let signals = Signals::new()?;
+    let around = Around {
+        warnings: wanted.warning.iter().cloned().collect(),
+        interrupt_ends: true,
+        ..Around::default()
+    };
     let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
+    let beside = async {
+        if watched {
+            client(options, here, (folder, session), signals, &said, around).await
+        } else {
+            signals.any().await
+        }
+    };
     let outcome = tokio::select! {
         trouble = bridging.failed() => Err(trouble),
-        outcome = beside(options, here, folder, session, signals, &said) => outcome,
+        outcome = beside => outcome,
     };
     said.drawing(false);
     here.registry().shutdown().await;
@@ -357,40 +376,49 @@ fn unread_input() -> Option<&'static str> {
 /// What ends the bridge from outside.
 struct Signals {
     terminate: Signal,
-    /// None where the client of `chat` reads the keys itself.
-    interrupt: Option<Signal>,
+    interrupt: Signal,
 }
 
 impl Signals {
-    fn new(watched: bool) -> Result<Self, Trouble> {
+    fn new() -> Result<Self, Trouble> {
         let install = |kind| {
             signal(kind).map_err(|error| Trouble::failed("could not install signal handlers").because(error))
         };
-        let interrupt = if watched { None } else { Some(install(SignalKind::interrupt())?) };
-        Ok(Self { terminate: install(SignalKind::terminate())?, interrupt })
+        Ok(Self {
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn any(mut self) -> Result<ExitCode, Trouble> {
+        self.next().await;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
-/// What happens at this machine meanwhile: the client of `chat`, or nothing but waiting.
-async fn beside(
+/// The client of `chat`, at the terminal that the bridge was started from.
+async fn client(
     options: &BridgeOptions,
     here: &Here,
-    folder: &Path,
-    session: SessionId,
-    signals: Signals,
+    (folder, session): (&Path, SessionId),
+    mut signals: Signals,
     said: &Said,
+    around: Around,
 ) -> Result<ExitCode, Trouble> {
-    let Signals { mut terminate, interrupt } = signals;
-    if let Some(mut interrupt) = interrupt {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
     // Before the screen is drawn, there is a line to read.
-    drop(tokio::time::timeout(FIRST_WAIT, said.decided()).await);
-    said.drawing(!options.plain);
+    tokio::select! {
+        () = signals.next() => return Ok(ExitCode::SUCCESS),
+        _ = tokio::time::timeout(FIRST_WAIT, said.decided()) => {}
+    }
+    let plain = options.plain;
+    said.drawing(!plain);
     let options = options.chat(session.to_string());
     let wish = Wish {
         folder: folder.display().to_string(),
@@ -398,8 +426,15 @@ async fn beside(
         prompt: None,
         start: Start::Named(session.to_string()),
     };
+    // Line by line, an interrupt stops the turn first; on a full screen it comes as a key, and as a signal only from outside.
+    let ended = async {
+        if !plain {
+            return signals.next().await;
+        }
+        signals.terminate.recv().await;
+    };
     tokio::select! {
-        _ = terminate.recv() => Ok(ExitCode::SUCCESS),
-        outcome = chat::show(&options, wish, here, None) => outcome,
+        () = ended => Ok(ExitCode::SUCCESS),
+        outcome = chat::show(&options, wish, here, around) => outcome,
     }
 }

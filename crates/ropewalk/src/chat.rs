@@ -68,13 +68,14 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
     match server(options, &wish.start, &folder)? {
         Some(found) => {
             let socket = Socket::new(found.port);
-            let outcome = show(options, wish, &socket, Some(found.address().to_owned())).await;
+            let around = Around { address: Some(found.address().to_owned()), ..Around::default() };
+            let outcome = show(options, wish, &socket, around).await;
             socket.finish().await;
             outcome
         }
         None => {
             let here = Here::start(options, &folder, &wish.start).await?;
-            let outcome = show(options, wish, &here, None).await;
+            let outcome = show(options, wish, &here, Around::default()).await;
             here.finish().await;
             outcome
         }
@@ -124,11 +125,22 @@ fn has_own_budget(options: &ChatOptions) -> bool {
     options.budget.max_cost.is_some() || options.budget.max_turns.is_some()
 }
 
+/// What the client stands in.
+#[derive(Default)]
+pub struct Around {
+    /// Where a browser finds the server, if that is another process.
+    pub address: Option<String>,
+    /// What a full screen shows for as long as it is there. Without one, it was said before.
+    pub warnings: Vec<String>,
+    /// See [`Manner::interrupt_ends`].
+    pub interrupt_ends: bool,
+}
+
 pub async fn show(
     options: &ChatOptions,
     wish: Wish,
     dial: &dyn Dial,
-    address: Option<String>,
+    around: Around,
 ) -> Result<ExitCode, Trouble> {
     let (reads, writes) = (io::stdin().is_terminal(), io::stdout().is_terminal());
     let colour = terminal::wants_colour();
@@ -145,12 +157,13 @@ pub async fn show(
         };
         return line_by_line(wish, manner, dial).await;
     }
+    let Around { address, warnings, interrupt_ends } = around;
     let shared = address.is_some();
     let home = hidden::homes()
         .ok()
         .and_then(|homes| homes.into_iter().next())
         .map(|home| home.display().to_string());
-    let manner = Manner { look: Look { colour }, shared, home, address, seed };
+    let manner = Manner { look: Look { colour }, shared, home, address, seed, warnings, interrupt_ends };
     let unusable = |error: io::Error| {
         Trouble::failed("the terminal cannot be used").because(error).fix("the same with --plain")
     };

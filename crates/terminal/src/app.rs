@@ -42,6 +42,10 @@ pub struct Manner {
     pub address: Option<String>,
     /// Makes the keys of our prompts differ from those of others.
     pub seed: u64,
+    /// What has to be seen for as long as the client runs.
+    pub warnings: Vec<String>,
+    /// Ctrl-C leaves at once if no turn runs, also past what is written: it ends more than this client.
+    pub interrupt_ends: bool,
 }
 
 #[derive(Debug)]

@@ -335,6 +335,11 @@ impl<'a> Lines<'a> {
         if leaves(&text) {
             return self.end_input().await;
         }
+        if self.asked.is_some() && self.is_command(&text) {
+            self.put(Put::quiet(format!("after this turn: {}", one_line(text.trim())))).await;
+            self.prompts.push_back(text);
+            return;
+        }
         let Some(ask) = self.asked.take() else {
             if text.trim() == "/help" {
                 self.put(Put::quiet(HELP)).await;
@@ -352,6 +357,13 @@ impl<'a> Lines<'a> {
                 self.asked = Some(ask);
             }
         }
+    }
+
+    /// A command of the session, which is no answer to what is asked. Any other text with a slash may be one, such as a path.
+    fn is_command(&self, text: &str) -> bool {
+        let name = text.trim().strip_prefix('/').and_then(|rest| rest.split_whitespace().next());
+        let commands = self.state.as_ref().map(|state| state.commands.as_slice()).unwrap_or_default();
+        name.is_some_and(|name| commands.iter().any(|command| command.name == name))
     }
 
     /// Nothing more is read. What was written before is done, and nobody can be asked about it any more.

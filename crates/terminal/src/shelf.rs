@@ -2,7 +2,8 @@
 //!
 //! Its keys act only while it has the focus. It takes that by itself only where nothing is being written,
 //! and then waits a moment before it listens, as it does when another ask comes into view: who was about
-//! to type must not have answered. What is risky needs a second press; what is critical, or cannot be
+//! to type must not have answered. A character that is no answer begins a text, and the keys after it belong
+//! to the composer, so that a command can be typed at any time. What is risky needs a second press; what is critical, or cannot be
 //! shown whole, needs the word `yes`.
 
 use wire::native::{AskView, Decision};
@@ -111,6 +112,18 @@ impl Shelf {
     pub fn step(&mut self, on: bool) {
         let count = self.asks.len().max(1);
         self.show(if on { (self.at + 1) % count } else { (self.at + count - 1) % count });
+    }
+
+    /// Whether this key is for the question, also where it does nothing at the moment.
+    pub fn is_answer(&self, key: char) -> bool {
+        match self.current().and_then(|ask| ask.question.as_ref()) {
+            Some(question) => match key {
+                '1'..='9' => !question.choices.is_empty(),
+                'r' | 'e' => question.free_text,
+                key => matches!(key, 'n' | 'd'),
+            },
+            None => matches!(key, 'y' | 'Y' | 'a' | 'A' | 'n' | 'N' | 'd' | 'D'),
+        }
     }
 
     /// A key that stands for itself, while nothing is written.

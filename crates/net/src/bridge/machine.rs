@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use engine::APPROVAL;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use wire::native::{Answered, Envelope, Reply, Request, Wrong};
@@ -84,7 +85,7 @@ async fn find_hub(shared: &Shared, machine: &str) -> Result<(), Trouble> {
     while !shared.post.is_hub() {
         if shared.first.is_none() && !shared.carries_any() {
             let sandbox = shared.identity.sandbox.clone();
-            let beat = Heartbeat { sandbox, approval: String::new(), cost_total_usd: 0.0 };
+            let beat = Heartbeat { sandbox, approval: usual_approval(shared).await, cost_total_usd: 0.0 };
             shared.post.look_for_hub(machine, &beat).await?;
         }
         tokio::select! {
@@ -93,6 +94,15 @@ async fn find_hub(shared: &Shared, machine: &str) -> Result<(), Trouble> {
         }
     }
     Ok(())
+}
+
+/// What a new session would get: there is none yet whose approval could be told.
+async fn usual_approval(shared: &Shared) -> String {
+    let (registry, folder) = (Arc::clone(shared.desk.registry()), shared.rules.home_dir.clone());
+    // A project may lie on a slow disk.
+    let offer = tokio::task::spawn_blocking(move || registry.offer(&folder)).await.unwrap_or_default();
+    let approval = offer.settings.iter().find(|spec| *spec.id == *APPROVAL);
+    approval.map(|spec| spec.default.to_string()).unwrap_or_default()
 }
 
 async fn open(shared: &Arc<Shared>, machine: &str, blocked: &mut u32) -> Result<Pipe, Trouble> {

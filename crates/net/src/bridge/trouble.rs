@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tokio_rustls::rustls;
 
-use super::trust;
+use super::trust::{self, NAMELESS};
 
 /// Of what a receiver says, in our own sentences.
 const QUOTED_CHARS_MAX: usize = 200;
@@ -77,6 +77,9 @@ impl Trouble {
             }
             Self::Forbidden => {
                 "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"
+            }
+            Self::Certificate { reason } if reason == NAMELESS => {
+                "make a certificate with the host of the address in it, as `openssl req -x509 -addext subjectAltName=DNS:HOST` does (IP:ADDRESS for an address in numbers); for development only, add --insecure"
             }
             Self::Certificate { .. } => {
                 "the receiver needs a valid certificate for this address, of an authority that this machine trusts; SSL_CERT_FILE names a file of further ones; for development only, add --insecure"

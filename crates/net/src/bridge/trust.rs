@@ -97,6 +97,9 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// The reason why a certificate is refused that is for nobody: programs have not looked at its common name for years.
+pub(super) const NAMELESS: &str = "the certificate names no host: it has no subjectAltName";
+
 /// It is refused for nothing else than that it is an authority's own certificate.
 fn is_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else { return false };
@@ -113,6 +116,7 @@ pub(super) fn why(error: &Error) -> Option<String> {
             Wrong::UnknownIssuer => "the certificate is not signed by an authority that this machine trusts",
             Wrong::Expired | Wrong::ExpiredContext { .. } => "the certificate has expired",
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "the certificate is not valid yet",
+            Wrong::NotValidForNameContext { presented, .. } if presented.is_empty() => NAMELESS,
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
                 "the certificate is for another name than the one in the address"
             }
@@ -139,7 +143,12 @@ mod tests {
 
     /// As `openssl req -x509` makes it: its own authority, for `localhost`, in the year 2026.
     fn own_authority(called: &str) -> CertifiedIssuer<'static, KeyPair> {
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        own_authority_for(called, &["localhost"])
+    }
+
+    fn own_authority_for(called: &str, hosts: &[&str]) -> CertifiedIssuer<'static, KeyPair> {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name.push(DnType::CommonName, called);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = date_time_ymd(2026, 1, 1);
@@ -174,6 +183,24 @@ mod tests {
         assert_eq!(wrong(own, own, "localhost", 2028), "the certificate has expired");
         assert_eq!(wrong(own, own, "localhost", 2024), "the certificate is not valid yet");
         assert!(wrong(own, other, "localhost", 2026).contains("not trusted on this machine"));
+    }
+
+    /// `openssl req -x509 -subj /CN=localhost` without `-addext`.
+    #[test]
+    fn a_certificate_without_names_is_not_said_to_be_for_another_one() {
+        let own = own_authority_for("localhost", &[]);
+        for name in ["localhost", "127.0.0.1", "::1"] {
+            let said = check(own.der(), own.der(), name, 2026).unwrap();
+            assert_eq!(said, "the certificate names no host: it has no subjectAltName", "{name}");
+        }
+        let params = CertificateParams::new([]).unwrap();
+        let signed = params.signed_by(&KeyPair::generate().unwrap(), &own).unwrap();
+        assert_eq!(check(signed.der(), own.der(), "localhost", 2026).unwrap(), NAMELESS);
+        let fix = Trouble::Certificate { reason: NAMELESS.into() }.fix();
+        assert!(fix.contains("-addext subjectAltName=DNS:HOST") && fix.contains("--insecure"), "{fix}");
+        // One for other kinds of names is for others.
+        let own = own_authority_for("own", &["10.0.0.1"]);
+        assert!(check(own.der(), own.der(), "localhost", 2026).unwrap().contains("for another name"));
     }
 
     #[test]

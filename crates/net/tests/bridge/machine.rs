@@ -125,3 +125,24 @@ async fn a_call_that_is_none_is_answered_and_the_next_one_works() {
     })
     .await;
 }
+
+/// `serve --bridge` before anybody opened a session.
+#[tokio::test]
+async fn without_a_session_heartbeats_have_the_approval_that_a_new_one_would_get() {
+    run(Setup::offline(), async |server| {
+        let receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let early = receiver.seen("POST /api/sessions/m1/heartbeat", 2).await;
+        let (_client, session) = opened(server).await;
+        let own = receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 1).await.remove(0).body;
+        assert!(own["approval"].as_str().is_some_and(|approval| !approval.is_empty()), "{own}");
+        for beat in early {
+            assert_eq!(
+                beat.body,
+                json!({ "sandbox": own["sandbox"], "approval": own["approval"], "cost_total_usd": 0.0 })
+            );
+        }
+        world.close().await;
+    })
+    .await;
+}

@@ -1,4 +1,8 @@
-//! Ferret's cloud bridge.
+//! Ferret's cloud bridge. What differs on purpose:
+//!
+//! - `differs_ctrl_c_on_the_full_screen_stops_a_running_turn_first`: the same key stops a turn in every terminal client.
+//! - `differs_what_is_piped_into_it_is_not_read_and_that_is_said`: the local REPL is for somebody at a terminal.
+//! - `differs_a_bridge_begins_no_other_session`: a bridge carries one session, and nobody could see another one.
 
 use std::io::Write;
 use std::path::Path;
@@ -407,10 +411,60 @@ async fn whoever_sits_at_the_terminal_drives_too_and_the_first_answer_wins() {
     terminal.types("/bridge");
     terminal.shows(&format!("bridged to `{}`: connected", receiver.url));
     terminal.shows(&format!("{}/s/{session}", receiver.url));
+    // What is said there is seen here, with who said it.
+    let message = of_session(json!({ "message": "look at\nthe ropes" }));
+    let (_, updates) = socket.call(5, "session/message", message).await;
+    bridge.says("alice (bridge) › look at");
+    bridge.says("  the ropes");
+    until_turn_end(&mut socket, updates).await;
     let change = of_session(json!({ "approval": "read-only" }));
     socket.call(4, "session/setApproval", change).await;
     bridge.says("[ferret] bridge: alice set the approval to read-only");
     terminal.leaves();
+    receiver.seen("DELETE ", 1).await;
+    assert_eq!(bridge.ends().0, Some(0));
+}
+
+/// "DELETE: Sent on Ctrl-C to the bridge", and "the CLI prints a loud warning": with a full screen too, where the warning stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_ctrl_c_on_the_full_screen_ends_the_bridge_and_the_warning_stands_there() {
+    let mut receiver = Receiver::plain().await;
+    let arguments = ["--remote-url", &receiver.url, "--auth-token", TOKEN, "--insecure"];
+    let (mut terminal, mut bridge) = Terminal::full_screen(&program::home(), &arguments, &[]);
+    let _socket = receiver.socket().await;
+    bridge.says("warning: INSECURE");
+    bridge.says("[ferret] bridge connected: ");
+    terminal.shows("INSECURE");
+    terminal.shows("Ready");
+    // Also with something on the line that was not sent.
+    terminal.presses("Z");
+    terminal.shows("Z");
+    terminal.presses("\x03");
+    receiver.seen("DELETE ", 1).await;
+    let (code, said) = bridge.ends();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// The terminal client's Ctrl-C stops a turn that runs, whoever began it; only the next one ends the bridge.
+#[tokio::test(flavor = "multi_thread")]
+async fn differs_ctrl_c_on_the_full_screen_stops_a_running_turn_first() {
+    let mut receiver = Receiver::plain().await;
+    let arguments = ["--remote-url", &receiver.url, "--auth-token", TOKEN, "--insecure"];
+    let (mut terminal, mut bridge) = Terminal::full_screen(&program::home(), &arguments, &[]);
+    let mut socket = receiver.socket().await;
+    let line = bridge.says("[ferret] bridge connected: ");
+    let session = line.rsplit_once(" session=").unwrap().1.to_owned();
+    terminal.shows("Ready");
+    let message = json!({ "sessionId": session, "message": "run echo one >> made" });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/message", "params": message });
+    socket.send(&request).await;
+    socket.kind("permission_request").await;
+    terminal.shows("Waits");
+    terminal.presses("\x03");
+    until_turn_end(&mut socket, Vec::new()).await;
+    assert!(receiver.all().iter().all(|request| !request.what.starts_with("DELETE ")));
+    terminal.shows("Ready");
+    terminal.presses("\x03");
     receiver.seen("DELETE ", 1).await;
     assert_eq!(bridge.ends().0, Some(0));
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use tempfile::TempDir;
 
 use crate::program::{self, DEADLINE};
@@ -100,6 +101,17 @@ fn lines_of(stream: impl Read + Send + 'static) -> Lines<String> {
     lines
 }
 
+/// What is drawn between two moves of the cursor or changes of colour: the text of neighbouring cells.
+fn pieces_of(stream: impl Read + Send + 'static) -> Lines<String> {
+    let (send, pieces) = sync_channel(1 << 16);
+    std::thread::spawn(move || {
+        for piece in BufReader::new(stream).split(0x1b).map_while(Result::ok) {
+            send.send(String::from_utf8_lossy(&piece).into_owned()).ok();
+        }
+    });
+    pieces
+}
+
 /// The terminal that somebody sits at while the bridge runs.
 pub struct Terminal {
     typed: File,
@@ -109,20 +121,44 @@ pub struct Terminal {
 impl Terminal {
     /// A bridge whose standard input and output are this terminal, line by line.
     pub fn start(home: &Arc<TempDir>, arguments: &[&str], variables: &[(&str, &str)]) -> (Self, Bridge) {
+        Self::open(home, &[arguments, &["--plain"]].concat(), variables, lines_of)
+    }
+
+    /// The same with the client that draws a screen. What it draws comes in pieces.
+    pub fn full_screen(
+        home: &Arc<TempDir>,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, Bridge) {
+        Self::open(home, arguments, variables, pieces_of)
+    }
+
+    fn open(
+        home: &Arc<TempDir>,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        read: impl FnOnce(File) -> Lines<String>,
+    ) -> (Self, Bridge) {
         let typed = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&typed).unwrap();
         unlockpt(&typed).unwrap();
         let name = ptsname(&typed, Vec::new()).unwrap();
         let screen = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&screen, size).unwrap();
         let pipes = (screen.try_clone().unwrap().into(), screen.into());
-        let bridge = Bridge::run(home, &[arguments, &["--plain"]].concat(), variables, pipes);
+        let bridge = Bridge::run(home, arguments, variables, pipes);
         let typed = File::from(typed);
-        let shown = lines_of(typed.try_clone().unwrap());
+        let shown = read(typed.try_clone().unwrap());
         (Self { typed, shown }, bridge)
     }
 
     pub fn types(&mut self, line: &str) {
-        self.typed.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.presses(&format!("{line}\n"));
+    }
+
+    pub fn presses(&mut self, keys: &str) {
+        self.typed.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Ctrl-D on an empty line.

@@ -41,8 +41,7 @@ impl App {
             field.insert(text);
             return Vec::new();
         }
-        self.focus = Focus::Composer;
-        self.shelf_left = true;
+        self.leave_shelf();
         if !self.composer.insert(text) {
             self.complain("That is too long: put it in a file and name the file");
         }
@@ -199,6 +198,10 @@ impl App {
             // A key that is held was meant once.
             return Vec::new();
         }
+        if self.begins_text(key) {
+            self.leave_shelf();
+            return self.key_in_composer(key);
+        }
         if !self.shelf.is_writing()
             && matches!(key.code, KeyCode::Char(_) | KeyCode::Enter)
             && self.shelf.is_deaf(self.now)
@@ -232,11 +235,7 @@ impl App {
             (ShelfStage::Choosing | ShelfStage::Armed(_), _) => {}
         }
         match key.code {
-            KeyCode::Tab | KeyCode::Esc => {
-                self.shelf_left = true;
-                self.shelf.stage = ShelfStage::Choosing;
-                self.focus = Focus::Composer;
-            }
+            KeyCode::Tab | KeyCode::Esc => self.leave_shelf(),
             KeyCode::BackTab => self.focus_transcript(),
             KeyCode::Left => self.shelf.step(false),
             KeyCode::Right => self.shelf.step(true),
@@ -250,6 +249,16 @@ impl App {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// A character that means nothing to the question is the first one of something else, such as a command: from here
+    /// on all keys are for the composer, until somebody goes back to the question.
+    fn begins_text(&self, key: KeyEvent) -> bool {
+        let KeyCode::Char(c) = key.code else { return false };
+        !self.shelf.is_writing()
+            && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+            && c != '?'
+            && !self.shelf.is_answer(c)
     }
 
     fn key_in_transcript(&mut self, key: KeyEvent) -> Vec<Effect> {
@@ -314,6 +323,13 @@ impl App {
             self.focus = Focus::Shelf;
             self.shelf_left = false;
         }
+    }
+
+    /// To the composer. What was pressed for an answer so far is forgotten.
+    fn leave_shelf(&mut self) {
+        self.focus = Focus::Composer;
+        self.shelf_left = true;
+        self.shelf.stage = ShelfStage::Choosing;
     }
 
     fn focus_transcript(&mut self) {

@@ -5,14 +5,18 @@ use wire::plain::short_id;
 use super::{App, Effect};
 
 impl App {
-    /// Ctrl-C: stops the turn, empties the field, and only then asks about leaving.
+    /// Ctrl-C: stops the turn, empties the field, and only then asks about leaving. Where it ends more than the client,
+    /// it does that unless a turn runs.
     pub(super) fn interrupt(&mut self) -> Vec<Effect> {
-        if self.help {
+        if self.help && !self.manner.interrupt_ends {
             self.help = false;
             return Vec::new();
         }
         if self.is_busy() && !self.is_stopping() {
             return self.cancel();
+        }
+        if self.manner.interrupt_ends {
+            return self.leave_now();
         }
         if !self.composer.is_empty() {
             self.composer.clear();

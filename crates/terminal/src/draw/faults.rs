@@ -1,4 +1,4 @@
-//! What is wrong with the machine, below the header of every screen.
+//! What this client was told to warn of, and what is wrong with the machine, below the header of every screen.
 
 use ratatui_core::text::{Line, Span};
 
@@ -11,5 +11,5 @@ pub fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
         let margin = Margin::hanging(Span::styled("! ", look.bad()));
         wrap(&[Span::styled(fault.clone(), look.bad())], width, &margin)
     };
-    app.faults.iter().flat_map(line).collect()
+    app.manner.warnings.iter().chain(&app.faults).flat_map(line).collect()
 }

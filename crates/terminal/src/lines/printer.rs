@@ -6,6 +6,7 @@ use wire::native::{Append, AskView, Decision, Ended, Level, Row, Tool, ToolState
 use wire::plain::short_id;
 
 use super::LineManner;
+use crate::NAME;
 use crate::clean::{clean, clean_but_tabs, one_line};
 use crate::words;
 use crate::wrap::cut;
@@ -112,6 +113,9 @@ impl Printer {
                 self.told.insert(row.id, text.len().max(told));
                 self.say(row.id, &more)
             }
+            What::Prompt { from, text, more, attached } if is_new && from != NAME => {
+                prompt(&from, &text, more, &attached)
+            }
             What::Tool(tool) => self.tool(row.id, row.under.is_some(), &tool),
             What::Notice { level, text } if is_new => {
                 let text = line(&text);
@@ -209,6 +213,18 @@ impl Printer {
         };
         Put::Err { text, colour: None }
     }
+}
+
+/// What somebody else said to the agent: as it is typed here, and by whom. Our own stands on the screen already.
+fn prompt(from: &str, text: &str, more: u64, attached: &[String]) -> Vec<Put> {
+    let shown = clean(text);
+    let lines = shown.trim_end().split('\n').enumerate();
+    let mark = |at: usize| if at == 0 { format!("{} › ", one_line(from)) } else { "  ".into() };
+    let mut puts: Vec<Put> =
+        lines.map(|(at, text)| Put::Err { text: mark(at) + text, colour: Some("36") }).collect();
+    puts.extend((more > 0).then(|| Put::quiet(format!("  {}", words::unshown(more)))));
+    puts.extend(attached.iter().map(|attached| Put::quiet(format!("  + {}", line(attached)))));
+    puts
 }
 
 /// What a person is asked. Whether an answer for good becomes a rule decides how long it holds.
@@ -335,6 +351,25 @@ mod tests {
         assert_eq!(printer.shortened, [1]);
         written += &out(printer.rows(vec![said(1, "beginning end", 0)]));
         assert_eq!((written.as_str(), printer.shortened.len()), ("beginning end", 0));
+    }
+
+    #[test]
+    fn what_others_say_to_the_agent_is_shown_with_who_said_it() {
+        let prompt = |id: u64, from: &str, text: &str| {
+            row(
+                json!({"id": id, "is": "prompt", "from": from, "text": text, "more": 0, "attached": ["a.png, 2 KB"]}),
+            )
+        };
+        let texts = |puts: Vec<Put>| -> Vec<String> {
+            let text = |put| if let Put::Err { text, .. } = put { text } else { panic!("{put:?}") };
+            puts.into_iter().map(text).collect()
+        };
+        let mut printer = printer(true);
+        let theirs = || prompt(1, "alice\x1b (bridge)", "mend\x1b[2J it\nand test\n");
+        let expected = ["alice␛ (bridge) › mend␛[2J it", "  and test", "  + a.png, 2 KB"];
+        assert_eq!(texts(printer.view(vec![theirs()], &[])), expected);
+        // Once, and ours is on the screen because it was typed there.
+        assert_eq!(printer.view(vec![theirs(), prompt(2, NAME, "also")], &[]), []);
     }
 
     #[test]

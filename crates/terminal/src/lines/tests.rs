@@ -279,3 +279,21 @@ async fn a_question_says_for_how_long_always_is() {
         assert!(said.contains(expected), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_command_at_a_question_waits_for_the_end_of_the_turn_and_answers_nothing() {
+    let mut question = ask(9, "low", "");
+    question["question"] = json!({"text": "Which file?", "choices": [], "freeText": true});
+    for asked in [question, ask(9, "low", "make")] {
+        let commands = json!([{"name": "bridge", "description": "", "hint": null}]);
+        let asking = state(&json!({"busy": true, "turn": 2, "asks": [asked], "commands": commands}));
+        let mut script = Script::start_as(true).await;
+        script.taken(2).await;
+        script.view(json!([]), asking).await;
+        script.said();
+        script.lines.read("/bridge".into()).await;
+        assert_eq!(script.requests(), [] as [Value; 0]);
+        assert_eq!((script.said().as_str(), script.lines.prompts.len()), ("after this turn: /bridge\n", 1));
+        assert!(script.lines.asked.is_some());
+    }
+}

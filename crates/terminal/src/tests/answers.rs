@@ -132,6 +132,70 @@ fn who_is_writing_answers_nothing() {
     assert_eq!(stage.last(), answer("allowOnce", Value::Null));
 }
 
+/// Whoever begins to write something else while it is asked goes on writing it.
+#[test]
+fn a_command_that_is_typed_at_a_question_answers_nothing_and_is_whole() {
+    for risk in ["low", "high", "critical"] {
+        let mut stage = asked(risk);
+        stage.write("/bridge");
+        assert_eq!((stage.app.focus, stage.app.composer.text()), (Focus::Composer, "/bridge"), "{risk}");
+        assert!(stage.requests().is_empty(), "{risk}: {:?}", stage.requests());
+        stage.keys("enter");
+        assert_eq!((&stage.last()["do"], &stage.last()["text"]), (&"prompt".into(), &"/bridge".into()));
+        // The line is empty again, and what is typed next is still no answer.
+        stage.write("day");
+        assert_eq!((stage.requests().len(), stage.app.composer.text()), (1, "day"), "{risk}");
+        stage.keys("back back back");
+        stage.write("yn");
+        assert_eq!((stage.requests().len(), stage.app.composer.text()), (1, "yn"), "{risk}");
+    }
+}
+
+#[test]
+fn a_command_is_whole_also_when_the_question_has_just_appeared() {
+    let mut stage = Stage::open();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
+    stage.write("/diff");
+    assert_eq!(stage.app.composer.text(), "/diff");
+    assert!(stage.requests().is_empty());
+}
+
+#[test]
+fn text_that_begins_with_no_answer_is_written_whole() {
+    let mut stage = asked("high");
+    stage.keys("y");
+    stage.write("wait, and do nothing yet");
+    assert_eq!(stage.app.composer.text(), "wait, and do nothing yet");
+    assert!(stage.requests().is_empty());
+    // The first press is forgotten.
+    stage.keys("f2 y");
+    assert!(stage.requests().is_empty());
+    let mut question = ask(9, "low", "");
+    question["question"] = json!({"text": "Which rope?", "choices": ["hemp"], "freeText": true});
+    let mut stage = Stage::open();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [question]})));
+    stage.now += 1_000;
+    stage.write("/bridge 1");
+    assert_eq!(stage.app.composer.text(), "/bridge 1");
+    assert!(stage.requests().is_empty());
+}
+
+#[test]
+fn what_is_pasted_at_a_question_answers_nothing() {
+    for (risk, before) in [("low", ""), ("high", "y"), ("critical", "y")] {
+        let mut stage = asked(risk);
+        if !before.is_empty() {
+            stage.keys(before);
+        }
+        stage.input(Input::Paste("yes".into()));
+        stage.write("yan");
+        assert_eq!((stage.app.focus, stage.app.composer.text()), (Focus::Composer, "yesyan"), "{risk}");
+        // Nor does what was pressed before it count for the next answer.
+        stage.keys("f2 y");
+        assert_eq!(stage.requests().len(), usize::from(risk == "low"), "{risk}: {:?}", stage.requests());
+    }
+}
+
 #[test]
 fn a_key_that_was_on_its_way_answers_nothing() {
     let mut stage = Stage::open();

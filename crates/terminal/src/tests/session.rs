@@ -355,6 +355,50 @@ fn what_was_unfolded_stays_so_when_everything_is_told_anew() {
     assert!(stage.screen(60, 14).contains("inside"));
 }
 
+/// As a bridge shows it, which Ctrl-C ends.
+#[test]
+fn where_an_interrupt_ends_more_than_the_client_one_is_enough_unless_a_turn_runs() {
+    let open = || {
+        let mut stage = Stage::open();
+        stage.app.manner.interrupt_ends = true;
+        stage
+    };
+    for before in ["", "half a prompt", "/"] {
+        let mut stage = open();
+        stage.write(before);
+        stage.keys("ctrl-c");
+        assert_eq!(stage.effects, [Effect::Leave], "{before:?}");
+    }
+    let mut stage = open();
+    stage.keys("f1 ctrl-c");
+    assert_eq!(stage.effects, [Effect::Leave]);
+    let mut stage = open();
+    stage.view(false, json!([prompt(1, "go")]), state(&json!({"busy": true, "turn": 1})));
+    stage.keys("ctrl-c");
+    assert_eq!(stage.last()["do"], "cancel");
+    assert!(stage.effects.is_empty());
+    stage.keys("ctrl-c");
+    assert_eq!(stage.effects, [Effect::Leave]);
+}
+
+#[test]
+fn what_has_to_be_seen_stands_on_every_screen_for_good() {
+    let mut stage = Stage::open();
+    stage.app.manner.warnings = vec!["INSECURE: any certificate is accepted".into()];
+    stage.view(false, json!([prompt(1, "go")]), state(&json!({})));
+    stage.told(json!({"on": "faults", "faults": ["a", "b", "c", "d", "e", "f"]}));
+    stage.input(Input::Cut { why: "gone".into(), retry_ms: 500 });
+    stage.greet(json!([]));
+    for keys in ["tab", "f1", "f1"] {
+        stage.keys(keys);
+        stage.now += 60_000;
+        for (width, height) in [(60, 20), (40, 8)] {
+            let screen = stage.screen(width, height);
+            assert!(screen.contains("! INSECURE: any certificate"), "{screen}");
+        }
+    }
+}
+
 #[test]
 fn what_is_wrong_with_the_machine_stands_on_every_screen_until_it_is_over() {
     let fault =

@@ -31,6 +31,8 @@ impl Stage {
             home: Some("/home/dev".into()),
             address: shared.then(|| "http://127.0.0.1:8062".into()),
             seed: 7,
+            warnings: Vec::new(),
+            interrupt_ends: false,
         };
         let app = App::new(wish, manner);
         Self { app, now: 1_000, sent: Vec::new(), effects: Vec::new(), upto: 0 }
