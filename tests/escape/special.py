@@ -146,7 +146,15 @@ def flood(bout):
 
 
 def folder_bytes(folder):
-    return sum(entry.stat().st_size for entry in os.scandir(folder))
+    return sum(file_bytes(entry) for entry in os.scandir(folder))
+
+
+def file_bytes(entry):
+    """The server may rename or remove what was listed a moment ago."""
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def binary(bout):

@@ -88,7 +88,7 @@ export class HubServer {
   /** Whether these words stand anywhere in what the hub keeps. */
   keeps(words) {
     const files = readdirSync(this.folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-    return files.some((entry) => readFileSync(path.join(entry.parentPath, entry.name)).includes(words));
+    return files.some((entry) => readIfThere(path.join(entry.parentPath, entry.name)).includes(words));
   }
 
   /** The session's log as the hub keeps it. */
@@ -116,5 +116,15 @@ export class HubServer {
 
   environment() {
     return { PATH: process.env.PATH, HOME: this.folder, ROPEWALK_HOME: path.join(this.folder, "state"), LANG: "C.UTF-8" };
+  }
+}
+
+/** What is in a file, or nothing if it was renamed or removed since it was listed. */
+function readIfThere(file) {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    if (error.code === "ENOENT") return "";
+    throw error;
   }
 }

@@ -170,7 +170,7 @@ pub enum Answer {
     DenyBecause(Arc<str>),
     DenyAlways,
     DenyExactly,
-    /// The client gave the question up, or its answer cannot be understood.
+    /// The client gave the question up, or gave no answer that can be used: neither a yes nor a person's no.
     Withdraw,
     /// The turn that asks is over for whoever was asked. From somebody else than who prompted it, it is a no.
     CancelTurn,

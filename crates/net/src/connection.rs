@@ -407,7 +407,10 @@ impl Reader {
             return;
         };
         let answer = ask_answer(&expected, self.decoder.client().abilities.forms, result);
-        let outcome = MessageOutcome::of_permission(&answer);
+        let outcome = match expected.refuses(&answer) {
+            true => MessageOutcome::PermissionDenied,
+            false => MessageOutcome::of_permission(&answer),
+        };
         self.handlers.debts.tally(|tally| tally.noticed("session/request_permission", outcome));
         let by = &self.handlers.sender;
         match handle.send(Input::Answer { by: by.clone(), ask, answer }).await {

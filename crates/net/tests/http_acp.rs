@@ -292,6 +292,34 @@ async fn an_answer_that_was_lost_on_the_way_comes_again() {
     .await;
 }
 
+/// The turn ends while nobody reads the stream, and the client resumes before it reads again: the end of the turn is
+/// history by then, and the prompt is still to be answered, once.
+#[tokio::test]
+async fn a_prompt_whose_turn_ended_before_a_resume_is_answered_all_the_same() {
+    run(Setup::script(&Script::new([vec![say("one")], vec![say("two")]])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        let first = remote.prompt(&session, "hello").await;
+        events.reply(first).await;
+        let last = events.last.clone().unwrap();
+        drop(events);
+        let second = remote.prompt(&session, "again").await;
+        server.idle(&session).await;
+        let place = json!({
+            "sessionId": session, "cwd": server.workspace(), "mcpServers": [], "_meta": { "acp/cursor": "0" },
+        });
+        let resumed = remote.call("session/resume", place).await;
+        assert!(resumed["result"].is_object(), "{resumed}");
+        let mut events = remote.stream(&session, Some(&last)).await;
+        let (reply, _) = events.reply(second).await;
+        assert_eq!(reply["result"]["stopReason"], "end_turn", "{reply}");
+        drop((events, remote));
+        door.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_load_tells_the_history_on_the_stream_of_its_session() {
     run(Setup::script(&Script::new([vec![say("one")]])), async |server| {

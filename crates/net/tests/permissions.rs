@@ -173,7 +173,7 @@ async fn a_request_that_was_withdrawn_is_cancelled_without_effect() {
 
 /// G3: an error is no leave either.
 #[tokio::test]
-async fn a_question_that_the_client_cannot_answer_is_a_no() {
+async fn a_permission_request_without_a_usable_answer_lets_nothing_run() {
     check(
         |setup| setup,
         async |server, Asking { mut client, turn, ask, .. }| {

@@ -70,9 +70,13 @@ pub fn one_line(text: &str) -> String {
     harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Harmless text on one line, character by character: what tells one rule or command from another stays.
+/// Harmless text on one line that can be told from any other: in quotes where it has line ends, tabs or outer blanks.
 pub fn exact_line(text: &str) -> String {
-    harmless(text).replace("\r\n", "\\r\\n").replace('\n', "\\n").replace('\t', "\\t")
+    let shown = harmless(text);
+    match shown.contains(['\n', '\t', '\r']) || shown.trim() != shown {
+        true => format!("{shown:?}"),
+        false => shown.into_owned(),
+    }
 }
 
 /// At most so many characters of it.
@@ -132,7 +136,8 @@ mod tests {
         assert_eq!(harmless("\x1b]0;x\x07 \u{9b}1m \u{202e}"), "\u{fffd}]0;x\u{fffd} \u{fffd}1m \u{fffd}");
         assert_eq!(harmless("a\r\nb\rc\r"), "a\r\nb\u{fffd}c\u{fffd}");
         assert_eq!(one_line(" a\n b\x1b "), "a b\u{fffd}");
-        assert_eq!(exact_line("echo 'a  b'\tc\nd\x1b "), "echo 'a  b'\\tc\\nd\u{fffd} ");
+        assert_eq!(exact_line("echo 'a  b' \\n"), "echo 'a  b' \\n");
+        assert_eq!(exact_line("a\tb\n\\n "), r#""a\tb\n\\n ""#);
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");
     }

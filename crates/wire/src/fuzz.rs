@@ -64,7 +64,7 @@ pub fn acp(data: &[u8]) {
         drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
     }
     if let Some(params) = params {
-        for expected in [acp::ExpectedAnswer::Permission, acp::ExpectedAnswer::ForeignOption] {
+        for expected in [acp::ExpectedAnswer::Permission, acp::ExpectedAnswer::ForeignOption(Vec::new())] {
             acp::ask_answer(&expected, false, Ok(params));
         }
     }

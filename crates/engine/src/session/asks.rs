@@ -15,9 +15,6 @@ const DENIALS_MAX: u32 = 3;
 /// Different refused wishes that are counted.
 const DENIED_WISHES_MAX: usize = 256;
 
-const NOT_UNDERSTOOD: &str =
-    "the client's answer to the permission request could not be understood, so it was not done";
-
 /// Tool, subject and what is consented to: what counts as the same wish.
 pub(super) type Wish = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
@@ -59,11 +56,7 @@ impl Session {
             Answer::DenyBecause(why) => (Settled::denied(why), None),
             Answer::DenyAlways | Answer::DenyExactly => (Resolution::DeniedAlways.into(), Some(false)),
             // Nobody refused anything: it is not done, it is not counted as a refusal, and the turn goes on.
-            Answer::Withdraw => {
-                let settled = Settled::denied(NOT_UNDERSTOOD.into());
-                self.resolve(ask, &open, settled, Resolver::Engine, effects);
-                return Ok(());
-            }
+            Answer::Withdraw => (Resolution::Cancelled.into(), None),
             // Words must not be taken for a yes, nor for a no.
             Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => {
                 return Err(Refusal::NotAQuestion(ask));
@@ -98,17 +91,21 @@ impl Session {
     ) {
         let asked = if open.request.question.is_some() { Asked::Question } else { Asked::Permission };
         let reason = match (&said, asked) {
-            (Some(why), Asked::Permission) if by == Resolver::Engine => Arc::clone(why),
             (Some(why), Asked::Permission) => format!("the user refused it: {why}").into(),
             (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
         };
         let (call, reply) = (open.request.call.clone(), said.clone());
+        // An agent that hears "cancelled" ends its turn. A client that gave no usable answer did not want that.
+        let heard = match (resolution, &by, asked) {
+            (Resolution::Cancelled, Resolver::Surface { .. }, Asked::Permission) => Resolution::DeniedOnce,
+            (resolution, _, _) => resolution,
+        };
         let body = Body::Resolved { ask, call, resolution, by, reply, exactly };
         self.record(Origin::Engine, open.turn, body, effects);
         // Why something is refused is part of the reason; it answers nothing.
         let said = chosen.or_else(|| said.filter(|_| resolution.allows()));
-        effects.push(Effect::Wake { ask, resolution, reason, said });
+        effects.push(Effect::Wake { ask, resolution: heard, reason, said });
     }
 
     pub(super) fn ask(
@@ -408,6 +405,9 @@ fn reason_of(asked: Asked, resolution: Resolution, by: &Resolver) -> Arc<str> {
         Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),
         Resolution::DeniedOnce => "the user refused it".into(),
         Resolution::DeniedAlways => "the user refused it and never wants to be asked again".into(),
+        Resolution::Cancelled if matches!(by, Resolver::Surface { .. }) => {
+            "the client gave no usable answer to the permission request, so the tool was not run".into()
+        }
         Resolution::Cancelled => "the turn was cancelled".into(),
         Resolution::TimedOut => "nobody answered in time".into(),
         Resolution::EndedByRestart => "the server stopped".into(),

@@ -235,7 +235,7 @@ impl Attached {
 
 /// The client's prompts that the log remembers. Those that end before its place in the log were
 /// answered; they cannot end once more.
-fn prompts_of(handle: &SessionHandle, surface: SurfaceId) -> BTreeMap<TurnId, RpcId> {
+pub(super) fn prompts_of(handle: &SessionHandle, surface: SurfaceId) -> BTreeMap<TurnId, RpcId> {
     let snapshot = handle.snapshot();
     let own = snapshot.prompts.iter().filter(|prompted| prompted.surface == surface);
     own.filter_map(|prompted| Some((prompted.turn, RpcId::from_json(&prompted.request)?))).collect()

@@ -7,7 +7,7 @@ use engine::{
 };
 use wire::{Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
 
-use super::shown::{Asking, HostRequest};
+use super::shown::{Asking, HostRequest, prompts_of};
 use super::{Attached, Out};
 use crate::batch::{At, Mark};
 use crate::debts::{Debts, Owed};
@@ -106,12 +106,24 @@ impl Writing<'_> {
                 Some(Piece::Resolved { ask, call, resolution, by, was_asked }) => {
                     self.resolved(attached, &Settled { ask, call, resolution, by, was_asked }, replay);
                 }
-                Some(Piece::TurnEnded { turn, stop, error, usage, words }) if !replay => {
+                Some(Piece::TurnEnded { turn, stop, error, usage, words })
+                    if !replay || self.is_unanswered(attached, turn) =>
+                {
                     self.turn_ended(attached, &TurnResult { turn, stop, error, usage, words });
                 }
                 Some(Piece::TurnEnded { .. }) | None => {}
             }
         }
+    }
+
+    /// Whether the turn of a history is one that this client waits for: it ended before it could be told.
+    fn is_unanswered(&self, attached: &mut Attached, turn: TurnId) -> bool {
+        let Some(request) = prompts_of(&attached.handle, self.surface).remove(&turn) else { return false };
+        let waits = self.debts.prompt(&request).is_some_and(|(_, owed)| owed == turn);
+        if waits {
+            attached.owed.insert(turn, request);
+        }
+        waits
     }
 
     /// A prompt of this client is to be answered when its turn ends.

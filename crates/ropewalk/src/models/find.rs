@@ -224,9 +224,9 @@ impl Found {
             return;
         }
         for FoundProvider { config, .. } in &mut self.providers {
-            config.models.retain(|model| is_listed(available, model));
+            config.models.retain(|model| place_in(available, model).is_some());
             // In the order of the list: its first is the default.
-            config.models.sort_by_key(|model| available.iter().position(|id| *id == *model.id));
+            config.models.sort_by_key(|model| place_in(available, model));
         }
         let any_left = self.providers.iter().any(|provider| !provider.config.models.is_empty());
         let any_offline = self.narrow_offline(available);
@@ -235,17 +235,17 @@ impl Found {
         }
         if !any_left && !any_offline {
             self.warnings.push(
-                "none of available_models is offered by anybody: only the offline model is left".into(),
+                "none of available_models is offered by anybody: only the offline models are left".into(),
             );
         }
     }
 
     /// Leaves the offline models that are listed, or all of them if none is. Says whether any is listed.
     fn narrow_offline(&mut self, available: &[String]) -> bool {
-        let any = self.offline.iter().any(|model| is_listed(available, model));
+        let any = self.offline.iter().any(|model| place_in(available, model).is_some());
         if any {
-            self.offline.retain(|model| is_listed(available, model));
-            self.offline.sort_by_key(|model| available.iter().position(|id| *id == *model.id));
+            self.offline.retain(|model| place_in(available, model).is_some());
+            self.offline.sort_by_key(|model| place_in(available, model));
         }
         any
     }
@@ -260,8 +260,8 @@ impl Found {
         if let Some(model) = self.find(wish) {
             return Ok(Arc::clone(&model.id));
         }
-        if self.offline.iter().any(|model| *model.id == *wish) {
-            return Ok(wish.into());
+        if let Some(model) = self.offline.iter().find(|model| *model.id == *wish || bare(model) == wish) {
+            return Ok(Arc::clone(&model.id));
         }
         let trouble = Trouble::usage(format!("there is no model {wish:?} here"));
         let name = wish.split(':').next().unwrap_or(wish);
@@ -304,9 +304,9 @@ fn same_place(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// By its whole id or, for any provider, by its bare name.
-fn is_listed(available: &[String], model: &ModelInfo) -> bool {
-    available.iter().any(|listed| **listed == *model.id || listed == bare(model))
+/// Where it stands in `available_models`, by its whole id or, for any provider, by its bare name.
+fn place_in(available: &[String], model: &ModelInfo) -> Option<usize> {
+    available.iter().position(|listed| **listed == *model.id || listed == bare(model))
 }
 
 #[cfg(test)]

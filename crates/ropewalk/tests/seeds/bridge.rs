@@ -436,9 +436,9 @@ async fn one_ctrl_c_on_the_full_screen_ends_the_bridge_and_the_warning_stands_th
     bridge.says("[ferret] bridge connected: ");
     terminal.shows("INSECURE");
     terminal.shows("Ready");
-    // Also with something on the line that was not sent.
-    terminal.presses("Z");
-    terminal.shows("Z");
+    // Also with unsent text on the line, which no folder's name can hold.
+    terminal.presses("§");
+    terminal.shows("§");
     terminal.presses("\x03");
     receiver.seen("DELETE ", 1).await;
     let (code, said) = bridge.ends();

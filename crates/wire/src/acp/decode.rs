@@ -162,8 +162,8 @@ fn cursor(meta: Option<schema::Meta>) -> Result<Option<String>, Fault> {
     match meta.and_then(|mut meta| meta.remove(CURSOR_KEY)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(cursor)) => Ok(Some(cursor)),
-        Some(other) => Err(Fault::InvalidParams(format!(
-            "_meta[\"{CURSOR_KEY}\"] must be the text of an earlier cursor, not {other}"
+        Some(_) => Err(Fault::InvalidParams(format!(
+            "_meta[\"{CURSOR_KEY}\"] must be a string: the cursor of an earlier update"
         ))),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Answer, AskId, AskRequest, CallId, Question};
+use engine::{Answer, AskId, AskOption, AskRequest, CallId, Question};
 use serde_json::value::RawValue;
 
 use super::tools;
@@ -71,16 +71,26 @@ pub enum ExpectedAnswer {
     /// One of our own options.
     Permission,
     /// One of the options of an external agent. Their ids are its own: one that it calls `allow_once` may be a no.
-    ForeignOption,
+    ForeignOption(Vec<AskOption>),
     Reply(Question),
 }
 
 impl ExpectedAnswer {
     pub fn to(request: &AskRequest) -> Self {
-        match &request.question {
-            Some(question) => Self::Reply(question.clone()),
-            None if request.foreign.is_some() => Self::ForeignOption,
-            None => Self::Permission,
+        match (&request.question, &request.foreign) {
+            (Some(question), _) => Self::Reply(question.clone()),
+            (None, Some(foreign)) => Self::ForeignOption(foreign.options.clone()),
+            (None, None) => Self::Permission,
+        }
+    }
+
+    /// Whether an option of an external agent was chosen that does not allow anything.
+    pub fn refuses(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (Self::ForeignOption(options), Answer::Choose(id)) => {
+                !options.iter().any(|option| option.id == *id && option.means.allows())
+            }
+            (_, _) => false,
         }
     }
 }
@@ -89,10 +99,7 @@ impl ExpectedAnswer {
 pub fn ask_answer(expected: &ExpectedAnswer, form: bool, result: Result<&RawValue, &RawValue>) -> Answer {
     let answer = match expected {
         ExpectedAnswer::Permission => permission_answer(result),
-        ExpectedAnswer::ForeignOption => selected(result).map(|option| match option {
-            Some(option) => Answer::Choose(option),
-            None => Answer::CancelTurn,
-        }),
+        ExpectedAnswer::ForeignOption(options) => foreign_answer(options, result),
         // A client that cannot show the question must not settle it: it is asked in the conversation.
         ExpectedAnswer::Reply(question) if form => form_answer(question, result),
         ExpectedAnswer::Reply(question) => chosen(question, result),
@@ -109,6 +116,11 @@ fn permission_answer(result: Result<&RawValue, &RawValue>) -> Option<Answer> {
         tools::REJECT_ALWAYS => Some(Answer::DenyAlways),
         _ => None,
     }
+}
+
+fn foreign_answer(options: &[AskOption], result: Result<&RawValue, &RawValue>) -> Option<Answer> {
+    let Some(id) = selected(result)? else { return Some(Answer::CancelTurn) };
+    options.iter().any(|option| option.id == id).then_some(Answer::Choose(id))
 }
 
 /// The id of the option that was selected, or `Some(None)` where the turn is cancelled.
@@ -151,6 +163,8 @@ fn chosen(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<A
 
 #[cfg(test)]
 mod tests {
+    use engine::Resolution;
+
     use super::*;
 
     fn question(choices: &[&str], free_text: bool) -> Question {
@@ -186,12 +200,20 @@ mod tests {
     #[test]
     fn an_external_agents_options_have_ids_of_their_own() {
         let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
-        for id in ["allow_once", "reject_always", "proceed"] {
-            check_answer(&ExpectedAnswer::ForeignOption, false, &selected(id), &Answer::Choose(id.into()));
+        let option = |id: &str, means| AskOption { id: id.into(), name: id.into(), means };
+        let wanted = ExpectedAnswer::ForeignOption(vec![
+            option("allow_once", Resolution::DeniedOnce),
+            option("proceed", Resolution::AllowedOnce),
+        ]);
+        for (id, refuses) in [("allow_once", true), ("proceed", false)] {
+            let answer = Answer::Choose(id.into());
+            check_answer(&wanted, false, &selected(id), &answer);
+            assert_eq!(wanted.refuses(&answer), refuses, "{id}");
         }
-        let cancelled = r#"{"outcome":{"outcome":"cancelled"}}"#;
-        check_answer(&ExpectedAnswer::ForeignOption, false, cancelled, &Answer::CancelTurn);
-        check_answer(&ExpectedAnswer::ForeignOption, false, "{}", &Answer::Withdraw);
+        for odd in [selected("reject_once"), selected("zzz"), "{}".to_owned()] {
+            check_answer(&wanted, false, &odd, &Answer::Withdraw);
+        }
+        check_answer(&wanted, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::CancelTurn);
     }
 
     #[test]

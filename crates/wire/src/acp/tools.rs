@@ -247,9 +247,8 @@ pub(super) enum Keeps {
 fn for_good(request: &AskRequest, keeps: Keeps) -> String {
     let this = match request.kind {
         ToolKind::Execute => "exactly this command",
-        // What is kept is about the file, whatever is read from it or written to it.
-        ToolKind::Read if request.path.is_some() => "reading this file",
-        ToolKind::Edit if request.path.is_some() => "changes to this file",
+        // What is kept is about the file, whatever is written to it.
+        ToolKind::Edit if request.path.is_some() && request.preview.len() <= 1 => "changes to this file",
         ToolKind::Read
         | ToolKind::Edit
         | ToolKind::Delete

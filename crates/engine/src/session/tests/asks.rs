@@ -579,16 +579,16 @@ fn an_answer_that_is_not_understood_does_nothing_and_is_no_refusal() {
             > start 1
             1 ask 1: git push?
             > wait for 1
-            1 ask 1: DeniedOnce by engine
-            > wake 1 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 1: Cancelled by editor
+            > wake 1 DeniedOnce: the client gave no usable answer to the permission request, so the tool was not run
             1 ask 2: git push?
             > wait for 2
-            1 ask 2: DeniedOnce by engine
-            > wake 2 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 2: Cancelled by editor
+            > wake 2 DeniedOnce: the client gave no usable answer to the permission request, so the tool was not run
             1 ask 3: git push?
             > wait for 3
-            1 ask 3: DeniedOnce by engine
-            > wake 3 DeniedOnce: the client's answer to the permission request could not be understood, so it was not done
+            1 ask 3: Cancelled by editor
+            > wake 3 DeniedOnce: the client gave no usable answer to the permission request, so the tool was not run
             1 ask 4: git push?
             > wait for 4
             1 ask 4: AllowedOnce by editor

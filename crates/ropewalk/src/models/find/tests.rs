@@ -157,8 +157,10 @@ fn the_settings_narrow_the_offline_models_too() {
         assert_eq!(offline(&found), ["offline:terse"]);
         assert!(found.warnings.is_empty(), "{:?}", found.warnings);
         assert!(found.resolve("offline:plain").is_err());
+        assert!(found.resolve("plain").is_err());
+        assert_eq!(found.resolve("terse").unwrap().as_ref(), "offline:terse");
         assert_eq!(found.resolve("offline:terse").unwrap().as_ref(), "offline:terse");
-        let found = find(&settings(&["offline:terse", "offline:plain"]), &none, &[], None, offline_only);
+        let found = find(&settings(&["terse", "offline:plain"]), &none, &[], None, offline_only);
         assert_eq!(offline(&found), ["offline:terse", "offline:plain"], "in the order of the list");
     }
 }
