@@ -226,7 +226,7 @@ diffs: Array<Diff>,
  */
 text: string, 
 /**
- * The rule that an answer for good would write; without one it is kept for exactly this.
+ * The rule that an answer for good would write; without one it is kept for the same file, command or arguments.
  */
 rule: string | null, 
 /**

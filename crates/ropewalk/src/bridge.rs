@@ -29,7 +29,7 @@ use wire::Identity;
 
 use self::machine::Claimed;
 use self::said::Said;
-use crate::chat::Around;
+use crate::chat::ClientContext;
 use crate::chat::here::Here;
 use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
@@ -112,7 +112,7 @@ impl Wanted {
                 .because("it is empty, too long, or has characters that no header can carry")
                 .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
         })?;
-        let warning = insecurity(&address, said.insecure);
+        let warning = insecure_warning(&address, said.insecure);
         warning.iter().for_each(|text| warn(text));
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
         let codex = config.codex.replay_window.as_ref().map(|window| window.value);
@@ -123,7 +123,7 @@ impl Wanted {
     }
 }
 
-fn insecurity(address: &Address, insecure: bool) -> Option<String> {
+fn insecure_warning(address: &Address, insecure: bool) -> Option<String> {
     let what = match (address.is_plain(), insecure) {
         (true, _) => format!("everybody on the way to {address} can read the token and the session"),
         (false, true) => {
@@ -339,15 +339,15 @@ async fn drive(
         House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
     // Before anybody is told that the bridge stands: whoever ends it then is to find it listening.
     let signals = Signals::new()?;
-    let around = Around {
+    let context = ClientContext {
         warnings: wanted.warning.iter().cloned().collect(),
         interrupt_ends: true,
-        ..Around::default()
+        ..ClientContext::default()
     };
     let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
     let beside = async {
         if watched {
-            client(options, here, (folder, session), signals, &said, around).await
+            client(options, here, (folder, session), signals, &said, context).await
         } else {
             signals.any().await
         }
@@ -410,7 +410,7 @@ async fn client(
     (folder, session): (&Path, SessionId),
     mut signals: Signals,
     said: &Said,
-    around: Around,
+    context: ClientContext,
 ) -> Result<ExitCode, Trouble> {
     // Before the screen is drawn, there is a line to read.
     tokio::select! {
@@ -435,6 +435,6 @@ async fn client(
     };
     tokio::select! {
         () = ended => Ok(ExitCode::SUCCESS),
-        outcome = chat::show(&options, wish, here, around) => outcome,
+        outcome = chat::show(&options, wish, here, context) => outcome,
     }
 }

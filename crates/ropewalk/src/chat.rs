@@ -68,14 +68,15 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
     match server(options, &wish.start, &folder)? {
         Some(found) => {
             let socket = Socket::new(found.port);
-            let around = Around { address: Some(found.address().to_owned()), ..Around::default() };
-            let outcome = show(options, wish, &socket, around).await;
+            let context =
+                ClientContext { address: Some(found.address().to_owned()), ..ClientContext::default() };
+            let outcome = show(options, wish, &socket, context).await;
             socket.finish().await;
             outcome
         }
         None => {
             let here = Here::start(options, &folder, &wish.start).await?;
-            let outcome = show(options, wish, &here, Around::default()).await;
+            let outcome = show(options, wish, &here, ClientContext::default()).await;
             here.finish().await;
             outcome
         }
@@ -127,7 +128,7 @@ fn has_own_budget(options: &ChatOptions) -> bool {
 
 /// What the client stands in.
 #[derive(Default)]
-pub struct Around {
+pub struct ClientContext {
     /// Where a browser finds the server, if that is another process.
     pub address: Option<String>,
     /// What a full screen shows for as long as it is there. Without one, it was said before.
@@ -140,7 +141,7 @@ pub async fn show(
     options: &ChatOptions,
     wish: Wish,
     dial: &dyn Dial,
-    around: Around,
+    context: ClientContext,
 ) -> Result<ExitCode, Trouble> {
     let (reads, writes) = (io::stdin().is_terminal(), io::stdout().is_terminal());
     let colour = terminal::wants_colour();
@@ -157,7 +158,7 @@ pub async fn show(
         };
         return line_by_line(wish, manner, dial).await;
     }
-    let Around { address, warnings, interrupt_ends } = around;
+    let ClientContext { address, warnings, interrupt_ends } = context;
     let shared = address.is_some();
     let home = hidden::homes()
         .ok()
@@ -180,7 +181,7 @@ pub async fn show(
 }
 
 async fn line_by_line(wish: Wish, manner: LineManner, dial: &dyn Dial) -> Result<ExitCode, Trouble> {
-    let unusable = |error: io::Error| Trouble::failed("signals cannot be heard").because(error);
+    let unusable = |error: io::Error| Trouble::failed("could not install signal handlers").because(error);
     match lines(wish, manner, dial).await.map_err(unusable)? {
         LineEnd::Code(code) => Ok(ExitCode::from(code)),
         LineEnd::Failed(failure) => Err(trouble(failure)),

@@ -203,6 +203,7 @@ impl<'a> Lines<'a> {
             Some(text) => {
                 let key = format!("{:016x}-{}", self.manner.seed, self.next_key);
                 self.next_key += 1;
+                self.printer.sends(&text);
                 self.turn = Some(Turn::new(key, text));
                 self.send_prompt().await;
                 None

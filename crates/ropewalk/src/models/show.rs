@@ -56,7 +56,7 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
         out.push_str(&models(&config.models, &default));
     }
     if !offline.is_empty() {
-        out.push_str("offline (always there)\n");
+        out.push_str("offline (no network, no key)\n");
         out.push_str(&models(offline, &default));
     }
     if !found.missing.is_empty() {

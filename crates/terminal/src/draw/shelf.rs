@@ -166,7 +166,7 @@ fn foot_line(app: &App, ask: &AskView, width: usize) -> Line<'static> {
     Line::from(vec![Span::styled("│ ", look.warn()), Span::styled(text, style)])
 }
 
-/// How long an answer for good holds, and what it is about: its rule, or exactly this.
+/// How long an answer for good holds, and what it is about: its rule, or the same file, command or arguments.
 fn always(ask: &AskView, makes_rules: bool) -> String {
     let exactly = || format!("exactly {} {}", ask.tool, ask.subject);
     let what = ask.rule.clone().filter(|_| makes_rules).unwrap_or_else(exactly);

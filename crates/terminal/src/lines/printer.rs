@@ -48,6 +48,8 @@ pub struct Printer {
     states: HashMap<u64, ToolState>,
     speaking: Option<u64>,
     mid_line: bool,
+    /// Prompts of this terminal that are not in the session yet: another terminal has the same name.
+    sent: Vec<String>,
     /// Messages of which the server has more than it showed.
     pub shortened: Vec<u64>,
     /// Turns that ended and were not looked at yet, and how.
@@ -66,10 +68,21 @@ impl Printer {
             states: HashMap::new(),
             speaking: None,
             mid_line: false,
+            sent: Vec::new(),
             shortened: Vec::new(),
             ended: Vec::new(),
             noted: Vec::new(),
         }
+    }
+
+    /// This is about to be prompted from here, where it can be read already.
+    pub fn sends(&mut self, text: &str) {
+        self.sent.push(text.to_owned());
+    }
+
+    fn is_own(&mut self, from: &str, text: &str) -> bool {
+        let sent = self.sent.iter().position(|sent| from == NAME && sent.starts_with(text));
+        sent.map(|at| self.sent.remove(at)).is_some()
     }
 
     /// These were there before.
@@ -113,7 +126,7 @@ impl Printer {
                 self.told.insert(row.id, text.len().max(told));
                 self.say(row.id, &more)
             }
-            What::Prompt { from, text, more, attached } if is_new && from != NAME => {
+            What::Prompt { from, text, more, attached } if is_new && !self.is_own(&from, &text) => {
                 prompt(&from, &text, more, &attached)
             }
             What::Tool(tool) => self.tool(row.id, row.under.is_some(), &tool),
@@ -369,7 +382,11 @@ mod tests {
         let expected = ["alice␛ (bridge) › mend␛[2J it", "  and test", "  + a.png, 2 KB"];
         assert_eq!(texts(printer.view(vec![theirs()], &[])), expected);
         // Once, and ours is on the screen because it was typed there.
-        assert_eq!(printer.view(vec![theirs(), prompt(2, NAME, "also")], &[]), []);
+        printer.sends("also that");
+        let shortened = prompt(2, NAME, "also");
+        assert_eq!(printer.view(vec![theirs(), shortened], &[]), []);
+        let other_terminal = prompt(3, NAME, "also that");
+        assert_eq!(texts(printer.view(vec![other_terminal], &[]))[0], "terminal › also that");
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub struct AskView {
     pub diffs: Vec<Diff>,
     /// Anything else that it shows.
     pub text: String,
-    /// The rule that an answer for good would write; without one it is kept for exactly this.
+    /// The rule that an answer for good would write; without one it is kept for the same file, command or arguments.
     pub rule: Option<String>,
     /// Bytes of all this that are not shown. Who decides must know.
     pub more: u64,
