@@ -16,6 +16,9 @@ export default defineConfig({
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
     target: 'es2022',
+    // Inside the crate that embeds it.
+    outDir: '../crates/access/web',
+    emptyOutDir: true,
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rolldownOptions: {

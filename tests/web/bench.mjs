@@ -28,7 +28,7 @@ try {
 console.log(JSON.stringify(report));
 
 function sizes() {
-  const dist = fileURLToPath(new URL("../../web/dist", import.meta.url));
+  const dist = fileURLToPath(new URL("../../crates/access/web", import.meta.url));
   const script = fileURLToPath(new URL("sizes.mjs", import.meta.url));
   const { firstScriptsGzip, firstGzip } = JSON.parse(execFileSync("node", [script, dist], { encoding: "utf8" }));
   return { first_scripts_kb: firstScriptsGzip / 1024, first_kb: firstGzip / 1024 };

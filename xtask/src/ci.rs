@@ -1,138 +1,190 @@
-//! `cargo xtask ci`: all that CI runs, in the order in which a failure is cheapest to find.
+//! `cargo xtask ci`: all that CI runs.
 //!
 //! A failed check does not stop the others, so that one run tells everything. Only when there is
 //! nothing to test (no tools, no binary) the rest is left out. The summary comes last.
+//!
+//! Each step is a process of its own (`cargo xtask ci STEP`), so that its output can be kept together and shown
+//! when it ends, whoever else is at work. What compiles or fills all cores goes one after the other; what mostly
+//! waits (for a browser, for a process that is killed, for a package that is fetched) goes beside it.
+//!
+//! **Invariant:** two steps share nothing but the built binary: no port, no folder, no process.
 
-use std::path::PathBuf;
+mod plan;
+mod slowest;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{self, cargo};
-use crate::{agents, bridge_contract, chaos, children, crash, escape, faults, rigs, setup, tidy, web};
+use anyhow::{Context, bail};
 
-/// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
-const CRASH_ROUNDS: &str = "200";
-/// Kills of commands in the short form; `cargo xtask faults --long` is the long one.
-const FAULT_KILLS: &str = "20";
-/// Cuts in the short form; `cargo xtask chaos` is the long one.
-const CHAOS_CUTS: &str = "150";
-/// Turns in the short form, in each mode; `cargo xtask children --turns N` is the long one.
-const CHILDREN_TURNS: &str = "60";
-pub fn run() -> anyhow::Result<()> {
-    let mut report = Report::default();
-    let ready = report.step("setup", setup::run);
-    report.step("tidy", tidy::run);
-    if ready {
-        report.step("web app", || web::run(&["--check"]));
+use self::plan::{Load, STEPS, Step};
+use xtask::command;
+
+/// So many steps that mostly wait go beside one that fills the cores, and so many when there is none.
+const WAITING_MAX: usize = 2;
+const WAITING_ALONE_MAX: usize = 3;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    match arguments {
+        [] => Run::new()?.finish(),
+        [name] => plan::find(name)?.work(),
+        _ => bail!("ci takes the name of one step, or nothing"),
     }
-    report.step("fmt", || {
-        command::run(cargo().args(["fmt", "--all", "--check"]))?;
-        command::run(cargo().args(["fmt", "--manifest-path", "tests/clients/rust/Cargo.toml", "--check"]))
-    });
-    report.step("clippy", || {
-        let strict =
-            ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-        command::run(cargo().args(strict))
-    });
-    if command::succeeds(cargo().args(["deny", "--version"])) {
-        report.step("deny", deny);
-    }
-    let built = report.step("build", || command::run(cargo().args(["build", "--workspace", "--locked"])));
-    if built {
-        report.step("test", test);
-        report.step("doctest", || {
-            command::run(cargo().args(["test", "--quiet", "--workspace", "--locked", "--doc"]))
-        });
-    }
-    if built {
-        report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
-        report.step("faults", || faults::run(&["--kills".into(), FAULT_KILLS.into()]));
-        report.step("chaos", || chaos::run(&["--cuts".into(), CHAOS_CUTS.into()]));
-        report.step("bridge contract", || bridge_contract::run(&[]));
-        report.step("escape", || escape::run(&["--short".into()]));
-        report.step("children", || children::run(&["--turns".into(), CHILDREN_TURNS.into()]));
-    }
-    if built && ready {
-        for rig in rigs::RIGS {
-            report.step(rig.name, || rig.run());
+}
+
+struct Run {
+    started: Instant,
+    /// Where the output of steps is until they end.
+    folder: PathBuf,
+    waiting: VecDeque<&'static Step>,
+    running: Vec<Running>,
+    ended: Vec<Ended>,
+}
+
+struct Running {
+    step: &'static Step,
+    child: Child,
+    output: PathBuf,
+    started: Instant,
+}
+
+struct Ended {
+    step: &'static Step,
+    /// After the beginning of the whole.
+    from: Duration,
+    time: Duration,
+    failure: Option<String>,
+}
+
+impl Run {
+    fn new() -> anyhow::Result<Self> {
+        let folder = command::target_folder()?.join("ci");
+        if folder.exists() {
+            fs::remove_dir_all(&folder).context("removing the last run's output")?;
         }
-        report.step("agents", || agents::run(&["--short"]));
-    }
-    report.finish()
-}
-
-/// Licences, crates and sources; known vulnerabilities too where there is a copy of the advisory database.
-/// It is not fetched here: a check must not fail because of the network.
-fn deny() -> anyhow::Result<()> {
-    let check = ["deny", "--log-level", "error", "check"];
-    command::run(cargo().args(check).args(["bans", "licenses", "sources"]))?;
-    let home = command::variable("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
-    if home.is_some_and(|home| home.join("advisory-dbs").is_dir()) {
-        command::run(cargo().args(check).args(["--disable-fetch", "advisories"]))?;
-    } else {
-        println!("deny: advisories were not checked: `cargo deny fetch` gets the advisory database");
-    }
-    Ok(())
-}
-
-/// All tests, the slow ones too.
-fn test() -> anyhow::Result<()> {
-    let mut command = cargo();
-    if command::succeeds(cargo().args(["nextest", "--version"])) {
-        command.args([
-            "nextest",
-            "run",
-            "--workspace",
-            "--locked",
-            "--no-fail-fast",
-            "--status-level",
-            "slow",
-        ]);
-    } else {
-        command.args([
-            "test",
-            "--quiet",
-            "--workspace",
-            "--locked",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
-        ]);
-    }
-    command::run(command.env("SLOW", "1"))
-}
-
-#[derive(Default)]
-struct Report {
-    steps: Vec<(&'static str, Duration, Option<String>)>,
-}
-
-impl Report {
-    fn step(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
-        println!("==> {name}");
-        let start = Instant::now();
-        let failure = work().err().map(|error| format!("{error:#}"));
-        if let Some(failure) = &failure {
-            println!("==> {name} failed: {failure}");
+        fs::create_dir_all(&folder).context("making a folder for the steps' output")?;
+        let waiting = STEPS.iter().filter(|step| step.is_possible()).collect();
+        let mut run =
+            Self { started: Instant::now(), folder, waiting, running: Vec::new(), ended: Vec::new() };
+        while run.start_what_can()? || !run.running.is_empty() {
+            run.take_ended()?;
+            std::thread::sleep(LOOK_EVERY);
         }
-        let passed = failure.is_none();
-        self.steps.push((name, start.elapsed(), failure));
-        passed
+        Ok(run)
+    }
+
+    /// Starts what has all that it needs and a place; in the plan's order. Returns whether there was any.
+    fn start_what_can(&mut self) -> anyhow::Result<bool> {
+        let mut started = false;
+        for step in std::mem::take(&mut self.waiting) {
+            match self.fate(step) {
+                Fate::Never => {}
+                Fate::Later => self.waiting.push_back(step),
+                Fate::Now => {
+                    self.start(step)?;
+                    started = true;
+                }
+            }
+        }
+        Ok(started)
+    }
+
+    fn fate(&self, step: &Step) -> Fate {
+        let over = |name: &str| self.ended.iter().find(|ended| ended.step.name == name);
+        if step.needs.iter().any(|name| over(name).is_some_and(|ended| ended.failure.is_some())) {
+            return Fate::Never;
+        }
+        let coming = |name: &str| {
+            self.waiting.iter().any(|step| step.name == name)
+                || self.running.iter().any(|running| running.step.name == name)
+        };
+        let missing = |name: &&str| over(name).is_none();
+        if step.needs.iter().any(|name| missing(name) && !coming(name)) {
+            // What it needs was itself left out.
+            return Fate::Never;
+        }
+        let awaited = step.after.iter().any(|name| missing(name) && coming(name));
+        if awaited || step.needs.iter().any(missing) || !self.has_place(step.load) {
+            return Fate::Later;
+        }
+        Fate::Now
+    }
+
+    fn has_place(&self, load: Load) -> bool {
+        let count = |load| self.running.iter().filter(|running| running.step.load == load).count();
+        let calm = count(Load::AllCores) == 0;
+        match load {
+            _ if count(Load::Alone) > 0 => false,
+            Load::Alone => self.running.is_empty(),
+            Load::AllCores => calm,
+            Load::Waits => count(Load::Waits) < if calm { WAITING_ALONE_MAX } else { WAITING_MAX },
+        }
+    }
+
+    fn start(&mut self, step: &'static Step) -> anyhow::Result<()> {
+        let output = self.folder.join(step.name.replace(' ', "-"));
+        let file = fs::File::create(&output).with_context(|| format!("creating {}", output.display()))?;
+        let mut command = command::itself()?;
+        command.args(["ci", step.name]).stdin(Stdio::null());
+        command.stdout(file.try_clone().context("one file for both")?).stderr(file);
+        let child = command.spawn().with_context(|| format!("starting {}", step.name))?;
+        println!("==> {} began at {:.0} s", step.name, self.started.elapsed().as_secs_f64());
+        self.running.push(Running { step, child, output, started: Instant::now() });
+        Ok(())
+    }
+
+    fn take_ended(&mut self) -> anyhow::Result<()> {
+        let mut at = 0;
+        while at < self.running.len() {
+            let status = self.running[at].child.try_wait().context("waiting for a step")?;
+            let Some(status) = status else {
+                at += 1;
+                continue;
+            };
+            let Running { step, output, started, .. } = self.running.remove(at);
+            let time = started.elapsed();
+            println!("\n==> {} ({:.1} s)", step.name, time.as_secs_f64());
+            show(&output)?;
+            let failure = (!status.success()).then(|| status.to_string());
+            if let Some(failure) = &failure {
+                println!("==> {} failed: {failure}", step.name);
+            }
+            self.ended.push(Ended { step, from: started - self.started, time, failure });
+        }
+        Ok(())
     }
 
     fn finish(self) -> anyhow::Result<()> {
-        println!("\n==> summary");
-        for (name, time, failure) in &self.steps {
+        println!("\n==> the slowest tests");
+        slowest::print();
+        println!("\n==> summary (seconds that it took, and when it began)");
+        for Ended { step, from, time, failure } in &self.ended {
             let outcome = failure.as_ref().map_or("ok", |_| "FAILED");
-            println!("{:>7.1} s  {outcome:6}  {name}", time.as_secs_f64());
+            let (time, from) = (time.as_secs_f64(), from.as_secs_f64());
+            println!("{time:>7.1} s  {outcome:6}  {:20} from {from:>6.0}", step.name);
         }
-        let total: Duration = self.steps.iter().map(|(_, time, _)| *time).sum();
-        println!("{:>7.1} s  in all", total.as_secs_f64());
-        let failed: Vec<&str> =
-            self.steps.iter().filter(|(_, _, failure)| failure.is_some()).map(|(name, _, _)| *name).collect();
-        println!("steps: {} passed, {} failed", self.steps.len() - failed.len(), failed.len());
-        if failed.is_empty() { Ok(()) } else { anyhow::bail!("failed: {}", failed.join(", ")) }
+        println!("{:>7.1} s  in all", self.started.elapsed().as_secs_f64());
+        let failed = self.ended.iter().filter(|ended| ended.failure.is_some());
+        let failed: Vec<&str> = failed.map(|ended| ended.step.name).collect();
+        println!("steps: {} passed, {} failed", self.ended.len() - failed.len(), failed.len());
+        if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
     }
+}
+
+enum Fate {
+    Now,
+    Later,
+    /// What it needs failed, so there is nothing to try.
+    Never,
+}
+
+fn show(output: &Path) -> anyhow::Result<()> {
+    let bytes = fs::read(output).with_context(|| format!("reading {}", output.display()))?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes).and_then(|()| out.flush()).context("showing a step's output")
 }

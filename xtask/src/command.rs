@@ -46,9 +46,45 @@ pub fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that started us, so that a chosen toolchain stays chosen.
+/// This very program, to be started again. By way of the kernel where that is possible: a build of the workspace may
+/// have put another file in its place meanwhile.
+pub fn itself() -> anyhow::Result<Command> {
+    let running = Path::new("/proc/self/exe");
+    if running.exists() {
+        return Ok(program(running));
+    }
+    Ok(program(std::env::current_exe().context("finding this program")?))
+}
+
+/// The cargo that started us, so that a chosen toolchain stays chosen. Not with what it told us of our own package:
+/// build scripts look at that (ring's does), and would compile anew what a cargo started by hand has compiled.
 pub fn cargo() -> Command {
-    program(variable("CARGO").unwrap_or_else(|| "cargo".to_owned()))
+    let mut command = program(variable("CARGO").unwrap_or_else(|| "cargo".to_owned()));
+    let ours =
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| ours.iter().any(|ours| name.starts_with(ours))) {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// That cargo's `subcommand`, with clippy in the compiler's place for our own crates: what is compiled is linted in the
+/// same pass, so the lints cost no second look at anything. A warning is an error. By settings and not by variables,
+/// because the tests that it starts would inherit those.
+pub fn linting_cargo(subcommand: &[&str]) -> anyhow::Result<Command> {
+    let sysroot = output(program("rustc").args(["--print", "sysroot"]))?;
+    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    if !driver.exists() {
+        bail!("{} is missing; run `rustup component add clippy`", driver.display());
+    }
+    let mut command = cargo();
+    command.args(subcommand);
+    command.args(["--config", &format!("build.rustc-workspace-wrapper={:?}", driver)]);
+    // The way in which `cargo clippy` tells its driver.
+    command.args(["--config", "env.CLIPPY_ARGS='-Dwarnings__CLIPPY_HACKERY__'"]);
+    Ok(command)
 }
 
 /// Runs to the end with its output shown; fails unless the program succeeds.

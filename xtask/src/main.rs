@@ -1,38 +1,47 @@
 //! `cargo xtask <task>`: everything a developer or CI does besides plain cargo.
 //!
-//! One file per task. A new task is a module and a line in [`run`].
+//! One file per task. A new task is a module and a line in [`run`]. What is done to the built binary, and takes long, is in
+//! `drills`.
 
-mod agents;
-mod bench;
-mod bridge_contract;
-mod chaos;
-mod children;
+mod check;
 mod ci;
-mod command;
-mod crash;
-mod escape;
-mod faults;
-mod peer;
-mod prices;
-mod random;
-mod real_model;
 mod rigs;
 mod sdk_versions;
-mod setup;
 mod tidy;
 mod web;
 
 use std::process::ExitCode;
 
+use xtask::command::{self, cargo};
+use xtask::setup;
+
+/// What `drills` does; `cargo xtask` leads there.
+const DRILLS: [&str; 10] = [
+    "agents",
+    "bench",
+    "bridge-contract",
+    "real-model",
+    "crash",
+    "chaos",
+    "faults",
+    "escape",
+    "children",
+    "prices",
+];
+
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
   setup          install what the tests need (idempotent)
-  ci             everything that CI runs
-  tidy           check the rules that no compiler checks
-  web [..]       check, test and build the web app; --check: is web/dist current, --pictures: docs/images
+  ci [STEP]      everything that CI runs, or one step of it
+  check          format, lints, and the quick tests of the crates that changed: the loop while working
+  tidy           check the rules that no compiler checks; --write: make the drawing of the crates anew
+  web [..]       check, test and build the web app; --check: is what is committed current, --pictures: docs/images
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
   rigs --every-version  the same with the official SDKs in all versions that are listed
+
+what `cargo drills` does (a program of its own):
+
   agents [..]    have real agents, offline, do the same alone and behind the server, and compare
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
@@ -65,28 +74,14 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> anyhow::Result<()> {
     match arguments {
         ["setup"] => setup::run(),
-        ["ci"] => ci::run(),
-        ["tidy"] => tidy::run(),
+        ["ci", rest @ ..] => ci::run(rest),
+        ["check"] => check::run(),
+        ["tidy", rest @ ..] => tidy::run(rest),
         ["web", rest @ ..] => web::run(rest),
         ["rigs", names @ ..] => rigs::run(names),
-        ["agents", rest @ ..] => agents::run(rest),
-        ["bench", "agents", rest @ ..] => bench::agents::run(rest),
-        ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
-        ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
-        ["bench", "hub", rest @ ..] => bench::hub::run(&owned(rest)),
-        ["bench", rest @ ..] => bench::run(&owned(rest)),
-        ["bridge-contract", rest @ ..] => bridge_contract::run(rest),
-        ["real-model"] => real_model::run(),
-        ["crash", rest @ ..] => crash::run(&owned(rest)),
-        ["chaos", rest @ ..] => chaos::run(&owned(rest)),
-        ["faults", rest @ ..] => faults::run(&owned(rest)),
-        ["escape", rest @ ..] => escape::run(&owned(rest)),
-        ["children", rest @ ..] => children::run(&owned(rest)),
-        ["prices", rest @ ..] => prices::run(&owned(rest)),
+        [drill, ..] if DRILLS.contains(drill) => {
+            command::run(cargo().args(["run", "--quiet", "--package", "drills", "--"]).args(arguments))
+        }
         _ => anyhow::bail!("{USAGE}"),
     }
-}
-
-fn owned(arguments: &[&str]) -> Vec<String> {
-    arguments.iter().map(|argument| (*argument).to_owned()).collect()
 }

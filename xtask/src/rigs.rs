@@ -10,9 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::command::{self, cargo, program};
 use crate::sdk_versions::{self, Versions};
-use crate::setup;
+use xtask::command::{self, cargo, program};
+use xtask::setup;
 
 const EVERY_VERSION: &str = "--every-version";
 
@@ -133,16 +133,16 @@ fn python_versions() -> anyhow::Result<Command> {
 fn rust() -> anyhow::Result<Command> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--locked", "--manifest-path", "tests/clients/rust/Cargo.toml"]);
-    // Its own folder: its profile and features differ from the workspace's.
-    command.env("CARGO_TARGET_DIR", command::target_folder()?.join("client-rust"));
+    // The workspace's folder: two of three packages below it are the same ones with the same features.
+    command.env("CARGO_TARGET_DIR", command::target_folder()?);
     Ok(command)
 }
 
 /// Servers that nobody here wrote, used by the agent in process.
 fn mcp() -> anyhow::Result<Command> {
-    let mut command = cargo();
+    // As `cargo xtask ci` has compiled it.
+    let mut command = command::linting_cargo(&["test"])?;
     command.args([
-        "test",
         "--quiet",
         "--locked",
         // Not the package alone: with other features, everything below it would be compiled once more.

@@ -11,8 +11,8 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::command::{self, cargo, program};
-use crate::setup;
+use xtask::command::{self, cargo, program};
+use xtask::setup;
 
 const FOLDER: &str = "tests/clients/versions";
 /// How clients are built with the Rust crate: since which version (major, minor), the feature of `Cargo.toml.in` for it,

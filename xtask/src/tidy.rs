@@ -4,16 +4,32 @@
 //! to do about it. The rules see the files that git knows or would add, not what happens to lie around.
 
 mod edges;
+mod graph;
 mod papers;
 mod sources;
+mod walls;
 
 use std::fs;
 
 use anyhow::{Context, bail};
 
-use crate::command::{self, program};
+use xtask::command::{self, program};
 
-pub fn run() -> anyhow::Result<()> {
+/// The page whose drawing of the rooms is made here.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+/// With `--write` the drawing is made anew first.
+pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    match arguments {
+        [] => {}
+        ["--write"] => {
+            let page = document(&files()?, ARCHITECTURE)?;
+            let drawn = graph::redrawn(&page, &edges::crates()?).map_err(anyhow::Error::msg)?;
+            fs::write(command::root().join(ARCHITECTURE), drawn)
+                .context("writing the drawing of the rooms")?;
+        }
+        [other, ..] => bail!("tidy knows --write, not {other}"),
+    }
     let problems = check()?;
     if problems.is_empty() {
         return Ok(());
@@ -41,7 +57,16 @@ impl File {
 fn check() -> anyhow::Result<Vec<String>> {
     let files = files()?;
     let mut problems = Vec::new();
-    problems.extend(edges::check(&document(&files, "ARCHITECTURE.md")?, &edges::crates()?));
+    let (architecture, crates) = (document(&files, ARCHITECTURE)?, edges::crates()?);
+    problems.extend(edges::check(&architecture, &crates));
+    problems.extend(match graph::redrawn(&architecture, &crates) {
+        Ok(drawn) if drawn == architecture => None,
+        Ok(_) => {
+            Some("ARCHITECTURE.md: the drawing of the rooms is old; run `cargo xtask tidy --write`".into())
+        }
+        Err(problem) => Some(problem),
+    });
+    problems.extend(walls::check(&files));
     problems.extend(sources::check(&files));
     problems.extend(papers::dependencies(
         &document(&files, "docs/dependencies.md")?,

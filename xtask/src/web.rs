@@ -1,10 +1,10 @@
 //! `cargo xtask web [--check|--pictures]`: the web app, from its sources to what the binary carries.
 //!
-//! `web/dist` is committed, so that nobody needs Node to build the binary. What is committed can be stale:
+//! `crates/access/web` is committed, so that nobody needs Node to build the binary. What is committed can be stale:
 //! `--check`, which CI runs, builds the app anew beside it and compares every byte. It also keeps the first
 //! load small, because a phone on a bad line waits for all of it.
 //!
-//! **Invariant:** only building writes to `web/dist`, and to the list of its files that the binary has.
+//! **Invariant:** only building writes to `crates/access/web`, and to the list of its files that the binary has.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,17 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use crate::command::{self, program};
-use crate::setup;
+use xtask::command::{self, program};
+use xtask::setup;
 
 const FOLDER: &str = "web";
+/// What is made of it, inside the crate that embeds it: a published crate has its files.
+const DIST: &str = "crates/access/web";
 /// JavaScript of the first load, compressed.
 const FIRST_LOAD_BYTES_MAX: u64 = 60 * 1024;
 
 /// Where the binary's list of the app's files is, and how it begins.
-const TABLE: &str = "crates/net/src/http/web/table.rs";
+const TABLE: &str = "crates/access/src/web/table.rs";
 const TABLE_HEAD: &str =
     "//! The files of the app. Made by `cargo xtask web`.\n\nuse super::File;\n\n#[rustfmt::skip]\n";
 
@@ -34,13 +36,13 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
     }
 }
 
-/// Types, unit tests, and a new `web/dist`.
+/// Types, unit tests, and a new `crates/access/web`.
 fn make() -> anyhow::Result<()> {
     install()?;
     npm(&["run", "check"])?;
     npm(&["test"])?;
     npm(&["run", "build"])?;
-    let dist = command::root().join(FOLDER).join("dist");
+    let dist = command::root().join(DIST);
     write_table(&dist)?;
     say_sizes(&dist)
 }
@@ -51,15 +53,13 @@ fn write_table(dist: &Path) -> anyhow::Result<()> {
     let names: Vec<String> = files(dist)?.into_keys().collect();
     let mut text = format!("{TABLE_HEAD}pub(super) static FILES: [File; {}] = [\n", names.len());
     for name in names {
-        text.push_str(&format!(
-            "    File::new({name:?}, include_bytes!(\"../../../../../web/dist/{name}\")),\n"
-        ));
+        text.push_str(&format!("    File::new({name:?}, include_bytes!(\"../../web/{name}\")),\n"));
     }
     text.push_str("];\n");
     fs::write(command::root().join(TABLE), text).with_context(|| format!("writing {TABLE}"))
 }
 
-/// Types, unit tests, and whether `web/dist` is what the sources make.
+/// Types, unit tests, and whether `crates/access/web` is what the sources make.
 fn check() -> anyhow::Result<()> {
     install()?;
     npm(&["run", "check"])?;
@@ -67,10 +67,10 @@ fn check() -> anyhow::Result<()> {
     let fresh = command::target_folder()?.join("web-check");
     let place = fresh.to_str().context("the build's folder has a name that is no UTF-8")?;
     npm(&["run", "build", "--", "--outDir", place, "--emptyOutDir", "--logLevel", "warn"])?;
-    let differing = differences(&command::root().join(FOLDER).join("dist"), &fresh)?;
+    let differing = differences(&command::root().join(DIST), &fresh)?;
     ensure!(
         differing.is_empty(),
-        "web/dist is not what the sources make; run `cargo xtask web` and commit web/dist ({})",
+        "{DIST} is not what the sources make; run `cargo xtask web` and commit {DIST} ({})",
         differing.join(", ")
     );
     say_sizes(&fresh)

@@ -406,6 +406,17 @@ mod tests {
         assert_eq!(parsed("help"), None);
     }
 
+    /// Callers who may not set the approval are refused by what the engine knows of the commands.
+    #[test]
+    fn the_engine_knows_every_command_that_sets_the_approval() {
+        for (word, _, _) in COMMANDS {
+            for text in [format!("/{word}"), format!(" /{word}  full ")] {
+                let sets = matches!(parsed(&text), Some(Slash::Approval(Some(_))));
+                assert_eq!(engine::sets_approval(&text), sets, "{text}");
+            }
+        }
+    }
+
     #[test]
     fn a_review_path_is_short_and_plain() {
         assert_eq!(parsed("/review src/a.rs"), Some(Slash::Review(Ok(Some("src/a.rs".into())))));

@@ -13,8 +13,8 @@ use ::guard::{
     Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings, with_steered_programs,
 };
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
-    ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, MODE, NoSuchTool, NoticeLevel, Opaque, Risk,
+    SessionGone, SurfaceId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
 use sandbox::{Mode, ProtectedEntries, Spot, Want};
 
@@ -71,7 +71,10 @@ impl Guard {
         let began = Instant::now();
         let tool = self.tools.find(&wanted.tool).map(Arc::as_ref);
         let intent = match tool {
-            None => Err(format!("there is no tool {:?}; the tools are {}", wanted.tool, self.tools.names())),
+            None => {
+                let tools = self.tools.iter().map(|tool| tool.name.to_string()).collect();
+                Err(NoSuchTool { name: wanted.tool.to_string(), tools }.to_string())
+            }
             Some(tool) => (tool.intend)(&wanted.arguments),
         };
         let start = self.start(&wanted, tool, intent.as_ref().ok());
@@ -135,7 +138,20 @@ impl Guard {
             kind: tool.map_or(ToolKind::Other, |tool| tool.kind),
             locations: intent.map(locations).unwrap_or_default(),
             input: Opaque(input.into()),
+            client_terminal: intent.and_then(|intent| self.client_terminal(intent)),
         }
+    }
+
+    /// Where the command will run, if that is a terminal of the client's: whoever shows it needs no other.
+    fn client_terminal(&self, intent: &Intent) -> Option<SurfaceId> {
+        let editor = self.editor_terminal(intent.work.as_ref(), false)?;
+        Some(editor.surface())
+    }
+
+    fn editor_terminal(&self, work: &dyn Work, only_looks: bool) -> Option<EditorTerminal> {
+        let (line, typing) = work.editor_line()?;
+        let reach = &self.session.shared.config.reach;
+        EditorTerminal::offered(line, typing, only_looks, &self.place, reach, &self.context)
     }
 
     async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
@@ -155,10 +171,7 @@ impl Guard {
         let subject = intent.subject.as_deref();
         let assessed = self.assess_all(tool.class, usual, subject, path.as_deref(), &further).await?;
         let only_looks = assessed.risk == Risk::Low;
-        let reach = &self.session.shared.config.reach;
-        let editor = intent.work.editor_line().and_then(|(line, typing)| {
-            EditorTerminal::offered(line, typing, only_looks, &self.place, reach, &self.context)
-        });
+        let editor = self.editor_terminal(intent.work.as_ref(), only_looks);
         let consent = editor.as_ref().and_then(EditorTerminal::consent);
         let Assessment { risk, reason } = if consent.is_some() { assess_outside(assessed) } else { assessed };
         let job = Arc::new(Job {

@@ -114,12 +114,13 @@ async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), Brok
 
 fn start(uri: &str) -> ToolStart {
     ToolStart {
-        call: CallId::random(),
-        tool: LINK.into(),
-        title: cut(&format!("Read {}", one_line(uri)), TITLE_CHARS_MAX).into(),
         kind: ToolKind::Fetch,
-        locations: Vec::new(),
         input: Opaque(serde_json::json!({ "url": uri }).to_string().into()),
+        ..ToolStart::new(
+            CallId::random(),
+            LINK.into(),
+            cut(&format!("Read {}", one_line(uri)), TITLE_CHARS_MAX).into(),
+        )
     }
 }
 
@@ -127,14 +128,10 @@ fn end(call: CallId, outcome: Result<String, String>, elapsed_ms: u64) -> ToolEn
     let failed = outcome.is_err();
     let text = outcome.unwrap_or_else(|reason| reason);
     ToolEnd {
-        plain_text: false,
-        call,
         failed,
         content: vec![ToolContent::Block(Content::text(text))],
-        locations: Vec::new(),
-        raw: None,
-        exit: None,
         elapsed_ms,
+        ..ToolEnd::of(call)
     }
 }
 

@@ -295,14 +295,7 @@ mod tests {
     use super::*;
 
     fn link(uri: String) -> Content {
-        Content::Link(Link {
-            uri: uri.into(),
-            name: "n".into(),
-            mime: None,
-            title: None,
-            description: None,
-            size_bytes: None,
-        })
+        Content::Link(Link::new(uri, "n"))
     }
 
     /// Renders blocks in a folder with a few files; the folder is shown as `DIR`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::guard::{Rulebook, Want, assess_path};
-use engine::{AskRequest, Opaque, Risk, RuleEffect, Rules as _, ToolClass, ToolKind};
+use engine::{AskRequest, Risk, RuleEffect, Rules as _, ToolClass, ToolKind};
 
 use crate::tools::Job;
 
@@ -58,20 +58,8 @@ pub(crate) fn denied_by(
 /// Somebody wants to look at something.
 pub(crate) fn look(tool: &str, subject: &str) -> AskRequest {
     AskRequest {
-        call: None,
-        tool: tool.into(),
-        title: tool.into(),
         kind: ToolKind::Search,
-        class: ToolClass::Read,
-        path: None,
         subject: subject.into(),
-        input: Opaque("{}".into()),
-        risk: Risk::Low,
-        reason: "".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
+        ..AskRequest::new(tool, tool, ToolClass::Read)
     }
 }

@@ -131,7 +131,10 @@ impl Toolbox {
     }
 }
 
-/// Our names of tools, whatever program's name was given and in whatever case. The error lists ours.
+/// What the tools are called elsewhere, as people know them from other programs.
+const NAMES_ELSEWHERE: &str = "Read, Edit, Write, Bash, Grep, Glob, LS, WebFetch, Task, Skill";
+
+/// Our names of tools, whatever program's name was given and in whatever case. The error lists both.
 pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
     let known = Toolbox::built_in().with_skills().with_tasks(&role::built_in());
     let mut ours = Vec::new();
@@ -139,7 +142,10 @@ pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
         let meant = role::our_tools(name);
         let named = |tool: &Arc<str>| known.find(tool).is_some() || tool.starts_with("mcp__");
         if !meant.iter().all(named) {
-            return Err(format!("there is no tool {name:?}; the tools are {}", known.names()));
+            let ours = known.names();
+            return Err(format!(
+                "there is no tool {name:?}; the tools are {NAMES_ELSEWHERE}, or in our names {ours}"
+            ));
         }
         ours.extend(meant);
     }
@@ -388,6 +394,19 @@ fn as_text(bytes: Vec<u8>) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_that_the_error_lists_are_taken() {
+        let names: Vec<String> = NAMES_ELSEWHERE.split(", ").map(str::to_owned).collect();
+        let known = Toolbox::built_in().with_skills().with_tasks(&role::built_in());
+        let ours: Vec<String> = known.names().split(", ").map(str::to_owned).collect();
+        assert!(tools_named(&names).is_ok() && tools_named(&ours).is_ok());
+        let wrong = tools_named(&["Fly".into()]).unwrap_err();
+        assert!(
+            wrong.contains("the tools are Read, Edit, Write, Bash") && wrong.contains("shell"),
+            "{wrong}"
+        );
+    }
 
     #[test]
     fn each_tool_is_described_and_its_risk_class_is_fixed() {

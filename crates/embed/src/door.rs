@@ -7,12 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use access::devices::Devices;
+use access::{Digest, Gate, GateParts, Keys, Names, random};
+use app::{DeskSlot, Extras};
 use axum::Router;
 use engine::Registry;
-use net::Rules;
-use net::hall::Hall;
-use net::http::{Digest, Doors, Gate, GateParts, Keys, Names, Transports, Visits, random, router, sockets};
-use net::native::{DeskSlot, Extras};
+use server::http::{Doors, Transports, Visits, router, sockets};
+use service::Rules;
 use tokio_util::task::TaskTracker;
 
 use crate::server::Server;
@@ -61,7 +62,7 @@ impl Door {
     }
 
     pub(crate) fn new(server: &Server, http: Http) -> io::Result<(Arc<Doors>, Self)> {
-        let hall = Arc::new(Hall::open(None, Arc::clone(server.registry.clock())));
+        let hall = Arc::new(Devices::open(None, Arc::clone(server.registry.clock())));
         hall.opens_by(http.keys.clone());
         let parts = GateParts {
             keys: http.keys,

@@ -12,6 +12,7 @@ pub use door::{Door, Http};
 pub use models::Models;
 pub use server::{Parts, ServeError, Server};
 
+pub use access::{Client, Digest, HostName, Keys, Listening, Names, Origin};
 pub use engine::{
     Abilities, AskRequest, Backend, BackendSession, Body, BoxFuture, Content, Host, HostAbilities, HostError,
     HostLink, Limits, MemoryRules, MemoryStore, OpenError, Registry, RegistryParts, Resolution, Risk,
@@ -19,8 +20,7 @@ pub use engine::{
     Stop, Store, StoreError, SystemClock, ToolClass, ToolServer, TurnContext, TurnError, TurnInput, Turns,
     Verdict, approval_spec,
 };
-pub use net::Rules;
-pub use net::http::{Client, Digest, HostName, Keys, Listening, Names, Origin};
+pub use service::Rules;
 pub use store::SqliteStore;
 pub use wire::Dialect;
 

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Backend, MemoryStore, Principal, Registry, RegistryParts, Standing, SystemClock, Timestamp};
-use net::http::Doors;
-use net::{ConnectionParts, Link, Metrics, Rules, Served, metrics};
+use engine::{Backend, CallerKind, MemoryStore, Principal, Registry, RegistryParts, SystemClock, Timestamp};
+use metrics::Metrics;
+use server::http::Doors;
+use server::{ConnectionParts, Link, Served};
+use service::Rules;
 use store::SqliteStore;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -116,7 +118,7 @@ impl Server {
     /// Serves the client on standard input and output until it hangs up, or somebody cancels [`Server::stopping`];
     /// then ends everything, and what the client still waits for is answered first.
     pub async fn serve_stdio(self) -> Result<(), ServeError> {
-        let mut served = self.connect(net::stdio::open().map_err(ServeError::Stdio)?);
+        let mut served = self.connect(server::stdio::open().map_err(ServeError::Stdio)?);
         self.until_hung_up(&mut served).await;
         served.stop_reading();
         self.registry.shutdown().await;
@@ -132,7 +134,7 @@ impl Server {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) {
-        let mut served = self.connect(net::stream::over(input, output, &self.tasks));
+        let mut served = self.connect(server::stream::over(input, output, &self.tasks));
         self.until_hung_up(&mut served).await;
         served.finish().await;
     }
@@ -172,7 +174,8 @@ impl Server {
         let parts = ConnectionParts {
             registry: Arc::clone(&self.registry),
             principal: Principal::local(),
-            standing: Standing::OwnerAtMachine,
+            kind: CallerKind::Owner,
+            local_answers: false,
             rules: self.rules.clone(),
             identity: self.identity.clone(),
             dialect: self.dialect.into(),

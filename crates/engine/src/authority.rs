@@ -1,13 +1,12 @@
-//! Who may do what: the one table of callers and acts that reach past a session or out of the fence.
+//! Who may do what: the one table of callers and acts, for every door and for what happens inside a turn.
 //!
-//! Where a connection is made it is decided who sends on it, from who they are alone: the owner at the
-//! machine (a terminal, a client on standard input, the server's own token or an owner's device over
-//! loopback), or anybody else (a named client, a session's token, a device of another role, an owner's
-//! phone, whoever comes over a bridge). That standing travels with every input and with the turn that a
-//! prompt starts. Everything that decides by it asks [`may`], so the table can be read, tested and moved as
-//! one.
+//! Where a connection is made it is decided who sends on it ([`CallerKind`]), from who they are alone. Whether that is
+//! the owner at the machine ([`Standing`]) travels with every input and with the turn that a prompt starts. Everything
+//! that decides by it asks [`CallerKind::may`] or, inside a turn, [`may`]; both read the same table.
 //!
 //! **Invariant:** no preset, no pattern rule and no stored answer raises anybody's standing.
+
+use std::borrow::Cow;
 
 use crate::servers::SERVER_CONSENT;
 
@@ -84,16 +83,60 @@ fn quoted(word: &str) -> String {
 /// Something that somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Let a program start that a project names, or a command run outside the fence.
-    Consent(ConsentKind),
+    /// List sessions.
+    List,
+    /// Read a session: its row, its events, a transcript, an export; follow it.
+    Read,
+    /// Ask what the agent offers in a folder, before there is a session.
+    ReadOffer,
+    /// See what the agent changed, by file and hunk.
+    ReviewChanges,
+    /// Look for files by name below a session's folder.
+    FindFiles,
+    /// Read the machine's rules.
+    ReadRules,
+    /// Begin a session.
+    Create,
+    /// Begin a session that is a copy of another.
+    Fork,
+    /// Begin a session with a history from elsewhere.
+    Import,
+    /// Load or resume a session: it is brought back to memory and shown.
+    Open,
+    Prompt,
+    Cancel,
+    /// Change a setting of a session other than its approval.
+    ChangeSetting,
+    Rename,
+    /// Let a session work in another folder.
+    Move,
+    /// Take a session out of memory.
+    Close,
+    Delete,
+    /// Keep what the agent changed, or take it back.
+    ChangeFiles,
+    /// Ask the agent something in words of its own.
+    Extension,
+    /// List the tool servers of a session, or take one out.
+    ManageServers,
+    /// Make a new token for a session; the old one stops working.
+    RotateToken,
+    /// List devices.
+    ListDevices,
+    /// Sign a device out.
+    RevokeDevice,
+    /// Say how one's own device is told of things.
+    OwnDevice,
+    /// Let another device in, or give one a role.
+    AdmitDevice,
     /// Write a rule or take one out; answer always or never, so that it holds in other sessions.
     ChangeRules,
     /// Give a session a tool server, which runs outside the fence.
     NameServer,
-    /// Let another device in, or give one a role.
-    AdmitDevice,
     /// Read the record of who did what on this machine.
     ReadAudit,
+    /// Let a program start that a project names, or a command run outside the fence.
+    Consent(ConsentKind),
     /// Choose the approval preset, for the session.
     SetApproval,
     /// Allow what the agent asks, once or for the session.
@@ -102,43 +145,272 @@ pub enum Act {
     Deny,
 }
 
-impl Act {
+/// Who somebody is, as far as that decides what they may do. It is known when a connection is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallerKind {
+    /// The owner at the machine: a terminal, a client on standard input, the server's own token or an owner's device
+    /// over loopback, a program that embeds the server.
+    Owner,
+    /// The owner elsewhere: the server's own token or an owner's device over a network.
+    OwnerElsewhere,
+    /// A client with a token of its own, for its own sessions in the folders that are open to it.
+    NamedClient,
+    /// Whoever holds the token of one session.
+    SessionToken,
+    /// A device or an operator at a hub, by the role that they were given.
+    Driver,
+    Approver,
+    Viewer,
+    /// The people behind a receiver that a bridge shows one session to, where they may drive it.
+    BridgeDriver,
+    /// The same where they look and answer only.
+    BridgeApprover,
+}
+
+/// How far an act may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Every session of the caller's principal.
+    All,
+    /// The one session that the caller was let into.
+    One,
+    No,
+}
+
+/// The table. A row is an act; its columns are the kinds of callers, in the order of [`CallerKind::ALL`].
+#[rustfmt::skip]
+const fn row(act: Act) -> [Reach; 9] {
+    use Reach::{All as A, No as N, One as O};
+    match act {
+        //                     Owner Elsewhere Client Token Driver Approver Viewer BridgeDriver BridgeApprover
+        Act::List =>            [A,    A,       A,     N,    A,     A,       A,     O,           O],
+        Act::Read =>            [A,    A,       A,     O,    A,     A,       A,     O,           O],
+        Act::ReadOffer =>       [A,    A,       A,     N,    A,     A,       A,     N,           N],
+        Act::ReviewChanges =>   [A,    A,       A,     N,    A,     A,       A,     N,           N],
+        Act::FindFiles =>       [A,    A,       A,     N,    A,     A,       A,     N,           N],
+        Act::ReadRules =>       [A,    A,       N,     N,    A,     A,       A,     N,           N],
+        Act::Create =>          [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Fork =>            [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Import =>          [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Open =>            [A,    A,       A,     O,    A,     A,       A,     O,           O],
+        Act::Prompt =>          [A,    A,       A,     O,    A,     N,       N,     O,           N],
+        Act::Cancel =>          [A,    A,       A,     O,    A,     N,       N,     O,           N],
+        Act::ChangeSetting =>   [A,    A,       A,     O,    A,     N,       N,     O,           N],
+        Act::Rename =>          [A,    A,       A,     O,    A,     N,       N,     N,           N],
+        Act::Move =>            [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Close =>           [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Delete =>          [A,    A,       A,     O,    A,     N,       N,     N,           N],
+        Act::ChangeFiles =>     [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::Extension =>       [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::ManageServers =>   [A,    A,       A,     N,    A,     N,       N,     N,           N],
+        Act::RotateToken =>     [A,    A,       A,     N,    N,     N,       N,     N,           N],
+        Act::ListDevices =>     [A,    A,       A,     N,    N,     N,       N,     N,           N],
+        Act::RevokeDevice =>    [A,    A,       A,     N,    N,     N,       N,     N,           N],
+        Act::OwnDevice =>       [A,    A,       A,     N,    A,     A,       A,     N,           N],
+        Act::SetApproval =>     [A,    A,       A,     N,    A,     N,       N,     O,           N],
+        Act::Allow | Act::Deny =>
+                                [A,    A,       A,     N,    A,     A,       N,     O,           O],
+        // What outlives a session, or leaves the fence.
+        Act::AdmitDevice | Act::ChangeRules | Act::NameServer | Act::ReadAudit | Act::Consent(_) =>
+                                [A,    N,       N,     N,    N,     N,       N,     N,           N],
+    }
+}
+
+impl CallerKind {
     pub const ALL: [Self; 9] = [
-        Self::Consent(ConsentKind::ProjectProgram),
-        Self::Consent(ConsentKind::LeaveFence),
+        Self::Owner,
+        Self::OwnerElsewhere,
+        Self::NamedClient,
+        Self::SessionToken,
+        Self::Driver,
+        Self::Approver,
+        Self::Viewer,
+        Self::BridgeDriver,
+        Self::BridgeApprover,
+    ];
+
+    pub fn standing(self) -> Standing {
+        Standing::owner_if(self == Self::Owner)
+    }
+
+    /// Whether somebody of this kind may do this, in one session at least.
+    pub fn may(self, act: Act) -> Result<(), Forbidden> {
+        match self.reach(act) {
+            Reach::All | Reach::One => Ok(()),
+            Reach::No => Err(Forbidden(self.refusal(act))),
+        }
+    }
+
+    /// Whether that is for one session only.
+    pub fn is_for_one_session(self, act: Act) -> bool {
+        self.reach(act) == Reach::One
+    }
+
+    fn reach(self, act: Act) -> Reach {
+        let [owner, elsewhere, client, token, driver, approver, viewer, bridge_driver, bridge_approver] =
+            row(act);
+        match self {
+            Self::Owner => owner,
+            Self::OwnerElsewhere => elsewhere,
+            Self::NamedClient => client,
+            Self::SessionToken => token,
+            Self::Driver => driver,
+            Self::Approver => approver,
+            Self::Viewer => viewer,
+            Self::BridgeDriver => bridge_driver,
+            Self::BridgeApprover => bridge_approver,
+        }
+    }
+
+    fn refusal(self, act: Act) -> Cow<'static, str> {
+        match self {
+            Self::Driver | Self::Approver | Self::Viewer => format!(
+                "this takes {}, and this device is {}; the owner can give it another role",
+                least_role(act),
+                self.role_name()
+            )
+            .into(),
+            _ if let Some(why) = owner_alone(act) => why.into(),
+            Self::BridgeDriver | Self::BridgeApprover if makes_session(act) => BRIDGE_BEGINS_NONE.into(),
+            Self::BridgeDriver | Self::BridgeApprover if Self::BridgeDriver.reach(act) != Reach::No => {
+                BRIDGE_ONLY_ANSWERS.into()
+            }
+            Self::BridgeDriver | Self::BridgeApprover => BRIDGE_ONE_SESSION.into(),
+            Self::SessionToken if makes_session(act) => TOKEN_MAKES_NONE.into(),
+            Self::SessionToken if act == Act::RotateToken => TOKEN_ROTATES_NONE.into(),
+            Self::SessionToken => TOKEN_ONE_SESSION.into(),
+            Self::Owner | Self::OwnerElsewhere | Self::NamedClient => SERVER_OWNER.into(),
+        }
+    }
+
+    fn role_name(self) -> &'static str {
+        match self {
+            Self::Viewer => "a viewer",
+            Self::Approver => "an approver",
+            Self::Driver => "a driver",
+            Self::Owner
+            | Self::OwnerElsewhere
+            | Self::NamedClient
+            | Self::SessionToken
+            | Self::BridgeDriver
+            | Self::BridgeApprover => "the owner",
+        }
+    }
+}
+
+fn makes_session(act: Act) -> bool {
+    matches!(act, Act::Create | Act::Fork | Act::Import)
+}
+
+/// Said to whoever has too small a role.
+fn least_role(act: Act) -> &'static str {
+    let roles = [CallerKind::Viewer, CallerKind::Approver, CallerKind::Driver];
+    let least = roles.into_iter().find(|role| role.reach(act) != Reach::No);
+    least.unwrap_or(CallerKind::Owner).role_name()
+}
+
+/// What this takes, said to whoever may not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Forbidden(pub Cow<'static, str>);
+
+/// The same inside a turn, where only the standing is known: what the owner alone does, by the same table. A role may
+/// forbid more; nothing else allows more.
+pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
+    match owner_alone(act) {
+        Some(why) if !standing.is_owner() => Err(Forbidden(why.into())),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Why the owner at the machine does this and nobody else, where that is so.
+fn owner_alone(act: Act) -> Option<&'static str> {
+    match act {
+        Act::Consent(ConsentKind::ProjectProgram) => Some(PROJECT_PROGRAM),
+        Act::Consent(ConsentKind::LeaveFence) => Some(LEAVE_FENCE),
+        Act::ChangeRules => Some(CHANGE_RULES),
+        Act::NameServer => Some(NAME_SERVER),
+        Act::AdmitDevice => Some(ADMIT_DEVICE),
+        Act::ReadAudit => Some(READ_AUDIT),
+        Act::List
+        | Act::Read
+        | Act::ReadOffer
+        | Act::ReviewChanges
+        | Act::FindFiles
+        | Act::ReadRules
+        | Act::Create
+        | Act::Fork
+        | Act::Import
+        | Act::Open
+        | Act::Prompt
+        | Act::Cancel
+        | Act::ChangeSetting
+        | Act::Rename
+        | Act::Move
+        | Act::Close
+        | Act::Delete
+        | Act::ChangeFiles
+        | Act::Extension
+        | Act::ManageServers
+        | Act::RotateToken
+        | Act::ListDevices
+        | Act::RevokeDevice
+        | Act::OwnDevice
+        | Act::SetApproval
+        | Act::Allow
+        | Act::Deny => None,
+    }
+}
+
+impl Act {
+    pub const ALL: [Self; 33] = [
+        Self::List,
+        Self::Read,
+        Self::ReadOffer,
+        Self::ReviewChanges,
+        Self::FindFiles,
+        Self::ReadRules,
+        Self::Create,
+        Self::Fork,
+        Self::Import,
+        Self::Open,
+        Self::Prompt,
+        Self::Cancel,
+        Self::ChangeSetting,
+        Self::Rename,
+        Self::Move,
+        Self::Close,
+        Self::Delete,
+        Self::ChangeFiles,
+        Self::Extension,
+        Self::ManageServers,
+        Self::RotateToken,
+        Self::ListDevices,
+        Self::RevokeDevice,
+        Self::OwnDevice,
+        Self::AdmitDevice,
         Self::ChangeRules,
         Self::NameServer,
-        Self::AdmitDevice,
         Self::ReadAudit,
+        Self::Consent(ConsentKind::ProjectProgram),
+        Self::Consent(ConsentKind::LeaveFence),
         Self::SetApproval,
         Self::Allow,
         Self::Deny,
     ];
 }
 
-/// What this takes, said to whoever may not do it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Forbidden(pub &'static str);
-
-/// Whether somebody of this standing may do this. A role may forbid more; nothing else allows more.
-pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
-    match (act, standing) {
-        (_, Standing::OwnerAtMachine) => Ok(()),
-        (Act::SetApproval | Act::Allow | Act::Deny, Standing::Other | Standing::Unknown) => Ok(()),
-        (Act::Consent(ConsentKind::ProjectProgram), Standing::Other | Standing::Unknown) => {
-            Err(Forbidden(PROJECT_PROGRAM))
-        }
-        (Act::Consent(ConsentKind::LeaveFence), Standing::Other | Standing::Unknown) => {
-            Err(Forbidden(LEAVE_FENCE))
-        }
-        (Act::ChangeRules, Standing::Other | Standing::Unknown) => Err(Forbidden(CHANGE_RULES)),
-        (Act::NameServer, Standing::Other | Standing::Unknown) => Err(Forbidden(NAME_SERVER)),
-        (Act::AdmitDevice, Standing::Other | Standing::Unknown) => Err(Forbidden(ADMIT_DEVICE)),
-        (Act::ReadAudit, Standing::Other | Standing::Unknown) => Err(Forbidden(READ_AUDIT)),
-    }
-}
-
+const BRIDGE_BEGINS_NONE: &str = "a bridge carries one session and begins no other; start another with `ropewalk bridge` at the agent's machine";
+const BRIDGE_ONE_SESSION: &str =
+    "a bridge carries one session, and this reaches past it; do it at the agent's own machine";
+const BRIDGE_ONLY_ANSWERS: &str =
+    "people elsewhere look and answer here, and do not drive (--answers approver there)";
+const TOKEN_ONE_SESSION: &str =
+    "a session's token opens that session alone; this takes the token of a client or the server's own";
+const TOKEN_MAKES_NONE: &str = "a session's token opens that session alone; it cannot make another";
+/// A token that has got into the wrong hands must not be able to make itself a successor.
+const TOKEN_ROTATES_NONE: &str = "only the server's own token can rotate a session's";
+const SERVER_OWNER: &str = "the rules belong to the server's owner";
 const PROJECT_PROGRAM: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there";
 const LEAVE_FENCE: &str = "a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = \"editor\"` out of the settings there, so that it runs inside the sandbox";
 const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; take `terminal = \"editor\"` out of the settings of this machine, so that it runs inside the sandbox";
@@ -166,16 +438,48 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_what() {
-        let allowed = |standing: Standing| Act::ALL.map(|act| may(standing, act).is_ok());
-        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 9]);
-        for other in [Standing::Other, Standing::Unknown] {
-            assert_eq!(
-                allowed(other),
-                [false, false, false, false, false, false, true, true, true],
-                "{other:?}"
-            );
+    fn what_the_owner_alone_does_is_the_same_inside_a_turn() {
+        for act in Act::ALL {
+            let others = CallerKind::ALL.into_iter().filter(|kind| *kind != CallerKind::Owner);
+            let nobody_else = others.into_iter().all(|kind| kind.may(act).is_err());
+            assert_eq!(owner_alone(act).is_some(), nobody_else, "{act:?}");
+            assert_eq!(CallerKind::Owner.may(act), Ok(()), "{act:?}");
+            assert_eq!(may(Standing::OwnerAtMachine, act), Ok(()), "{act:?}");
+            for other in [Standing::Other, Standing::Unknown] {
+                assert_eq!(may(other, act).is_err(), nobody_else, "{act:?} {other:?}");
+            }
         }
+    }
+
+    /// Each may do what those before it may.
+    #[test]
+    fn a_higher_role_may_do_more() {
+        let roles = [
+            CallerKind::Viewer,
+            CallerKind::Approver,
+            CallerKind::Driver,
+            CallerKind::OwnerElsewhere,
+            CallerKind::Owner,
+        ];
+        for act in Act::ALL {
+            for pair in roles.windows(2) {
+                assert!(pair[0].may(act).is_err() || pair[1].may(act).is_ok(), "{act:?} {pair:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_has_too_small_a_role_is_told_which_it_takes() {
+        let said = CallerKind::Viewer.may(Act::Prompt).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "this takes a driver, and this device is a viewer; the owner can give it another role"
+        );
+        let said = CallerKind::Driver.may(Act::ListDevices).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "this takes the owner, and this device is a driver; the owner can give it another role"
+        );
     }
 
     #[test]

@@ -50,6 +50,14 @@ pub struct Link {
     pub size_bytes: Option<u64>,
 }
 
+impl Link {
+    /// A link of which no more is known.
+    pub fn new(uri: impl Into<Arc<str>>, name: &str) -> Self {
+        let (uri, name) = (uri.into(), name.into());
+        Self { uri, name, mime: None, title: None, description: None, size_bytes: None }
+    }
+}
+
 impl Content {
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self::Text(text.into())

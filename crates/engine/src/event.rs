@@ -1,7 +1,10 @@
 //! What can stand in a session's log.
 //!
 //! An event says what happened, never what somebody should do about it. Every dialect gives each
-//! kind a shape, or visibly none: matches on [`Body`] have no wildcard.
+//! kind a shape, or visibly none: matches on [`Body`] have no wildcard. Whoever only follows some of it
+//! looks at a kind's [`Family`].
+
+mod family;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -14,6 +17,10 @@ use crate::content::{
 use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SessionId, SurfaceId, Timestamp, TurnId};
 use crate::settings::SettingSpec;
+
+pub use self::family::{
+    ContextEvent, Family, PermissionEvent, SetupEvent, SpeechEvent, ToolEvent, TurnEvent,
+};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -141,7 +148,10 @@ pub enum Body {
         /// their subject.
         exactly: bool,
     },
-    CancelRequested,
+    CancelRequested {
+        /// Why, in the words of the client, if it gave any.
+        reason: Option<Arc<str>>,
+    },
     PolicyBlocked {
         call: Option<CallId>,
         tool: Arc<str>,
@@ -190,6 +200,8 @@ pub enum Body {
     /// The tools of later calls run here.
     Moved {
         cwd: PathBuf,
+        /// Where the session worked before, if that is known.
+        from: Option<PathBuf>,
     },
     /// What an external agent sent and we do not understand, kept whole for clients that might.
     Foreign {
@@ -209,6 +221,23 @@ pub struct ToolStart {
     pub kind: ToolKind,
     pub locations: Vec<Location>,
     pub input: Opaque,
+    /// The client in whose own terminal the command is about to run, as far as that is known before it is asked.
+    pub client_terminal: Option<SurfaceId>,
+}
+
+impl ToolStart {
+    /// A call of which no more is known.
+    pub fn new(call: CallId, tool: Arc<str>, title: Arc<str>) -> Self {
+        Self {
+            call,
+            tool,
+            title,
+            kind: ToolKind::Other,
+            locations: Vec::new(),
+            input: Opaque("{}".into()),
+            client_terminal: None,
+        }
+    }
 }
 
 /// What is new about a call that runs. What is not said stays as it was.
@@ -249,6 +278,22 @@ pub struct ToolEnd {
     /// Its text is no Markdown: names of files, what a command wrote.
     pub plain_text: bool,
     pub elapsed_ms: u64,
+}
+
+impl ToolEnd {
+    /// It went well, at once, and shows no more than it did.
+    pub fn of(call: CallId) -> Self {
+        Self {
+            call,
+            failed: false,
+            content: Vec::new(),
+            locations: Vec::new(),
+            raw: None,
+            exit: None,
+            plain_text: false,
+            elapsed_ms: 0,
+        }
+    }
 }
 
 /// A tool's wish to do something, as it stands before the policy and, if need be, a person.
@@ -546,103 +591,4 @@ pub enum Stop {
     Failed,
     /// The server stopped in the middle of the turn.
     Interrupted,
-}
-
-impl Body {
-    /// Whether it belongs to how a session is set up, which is no use of it.
-    pub fn is_setup(&self) -> bool {
-        matches!(
-            self,
-            Self::SettingChanged { .. }
-                | Self::Moved { .. }
-                | Self::Commands { .. }
-                | Self::Joined { .. }
-                | Self::Offered { .. }
-                | Self::Usage(_)
-        )
-    }
-
-    /// Whether a power cut after this was answered must not lose it.
-    pub fn must_sync(&self) -> bool {
-        match self {
-            Self::Resolved { by, .. } => !matches!(by, Resolver::Policy { .. }),
-            // A prompt's number and a question's are given to clients with these: an event that was
-            // lost would leave its number to another one.
-            Self::TurnQueued { .. }
-            | Self::TurnStarted
-            | Self::UserMessage { .. }
-            | Self::Asked { .. }
-            | Self::SettingChanged { .. }
-            | Self::Cleared
-            | Self::TurnEnded { .. } => true,
-            Self::Text { .. }
-            | Self::Thought { .. }
-            | Self::Plan { .. }
-            | Self::ToolStarted(_)
-            | Self::ToolOutput { .. }
-            | Self::ToolTerminal { .. }
-            | Self::ToolChanged(_)
-            | Self::Offered { .. }
-            | Self::Joined { .. }
-            | Self::ToolEnded(_)
-            | Self::FileEdited { .. }
-            | Self::FileShown { .. }
-            | Self::CancelRequested
-            | Self::PolicyBlocked { .. }
-            | Self::Usage(_)
-            | Self::Commands { .. }
-            | Self::Title { .. }
-            | Self::Notice { .. }
-            | Self::Compacting { .. }
-            | Self::Compacted { .. }
-            | Self::Moved { .. }
-            | Self::Foreign { .. } => false,
-        }
-    }
-
-    /// Whether this is a piece of a stream, which an outline of the log leaves out.
-    pub fn is_streamed(&self) -> bool {
-        matches!(self, Self::Text { .. } | Self::Thought { .. } | Self::ToolOutput { .. })
-    }
-
-    /// Roughly how many bytes of memory this event holds: what the ring is bounded by.
-    pub fn weight(&self) -> usize {
-        let big = match self {
-            Self::TurnQueued { content } | Self::UserMessage { content } => {
-                content.iter().map(Content::weight).sum()
-            }
-            Self::Text { text, .. } | Self::Thought { text, .. } | Self::ToolOutput { text, .. } => {
-                text.len()
-            }
-            Self::Plan { entries } => entries.iter().map(|e| e.content.len() + 32).sum(),
-            Self::ToolStarted(start) => start.input.0.len() + start.title.len() + 128,
-            Self::ToolChanged(change) => change.weight(),
-            Self::Offered { settings } => settings.iter().map(SettingSpec::weight).sum(),
-            Self::ToolEnded(end) => {
-                end.content.iter().map(ToolContent::weight).sum::<usize>()
-                    + end.raw.as_ref().map_or(0, |r| r.0.len())
-            }
-            Self::FileEdited { change, .. } => change.weight(),
-            Self::Asked { request, .. } => request.weight(),
-            Self::Resolved { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()) + 64,
-            Self::Notice { text, .. } => text.len(),
-            Self::Compacted { summary } => summary.len(),
-            Self::Foreign { payload } => payload.0.len(),
-            Self::Commands { commands } => commands.len() * 128,
-            Self::TurnStarted
-            | Self::FileShown { .. }
-            | Self::Joined { .. }
-            | Self::ToolTerminal { .. }
-            | Self::CancelRequested
-            | Self::PolicyBlocked { .. }
-            | Self::SettingChanged { .. }
-            | Self::Usage(_)
-            | Self::Title { .. }
-            | Self::Cleared
-            | Self::Compacting { .. }
-            | Self::Moved { .. }
-            | Self::TurnEnded { .. } => 64,
-        };
-        big + 120
-    }
 }

@@ -15,7 +15,7 @@ use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
 use crate::review::Review;
 use crate::servers::ToolServers;
-use crate::session::{Input, Prompted, Refusal, Totals};
+use crate::session::{Input, Prompted, Refusal, Sender, Totals};
 use crate::settings::{SettingSpec, Settings};
 
 /// The input was taken. It is durable once a reader has seen `seq`.
@@ -43,8 +43,12 @@ pub struct Snapshot {
     pub specs: Arc<[SettingSpec]>,
     pub title: Option<Arc<str>>,
     pub cwd: Arc<PathBuf>,
+    /// Where the session works and has worked.
+    pub folders: Arc<Vec<PathBuf>>,
     pub totals: Totals,
     pub busy: bool,
+    /// The running turn was cancelled and has not ended yet.
+    pub cancelling: bool,
     /// Prompts waiting behind the running turn.
     pub waiting: usize,
     /// History is shown from after this position: where it was last cleared.
@@ -56,6 +60,28 @@ pub struct Snapshot {
     /// What else an external agent said when it opened its session.
     pub extra: Option<Opaque>,
     pub updated_at: Timestamp,
+}
+
+impl Snapshot {
+    /// A session in which nothing has happened.
+    pub fn new(specs: Arc<[SettingSpec]>, cwd: PathBuf) -> Self {
+        Self {
+            settings: Arc::new(Settings::defaults(&specs)),
+            specs,
+            title: None,
+            cwd: Arc::new(cwd),
+            folders: Arc::default(),
+            totals: Totals::default(),
+            busy: false,
+            cancelling: false,
+            waiting: 0,
+            replay_from: Seq::START,
+            asks: Vec::new(),
+            prompts: Arc::default(),
+            extra: None,
+            updated_at: Timestamp(0),
+        }
+    }
 }
 
 /// Where a session comes from, and where its log stood when it was opened here.
@@ -112,6 +138,11 @@ impl SessionHandle {
         &self.inner.roots
     }
 
+    /// Where the session works and has worked.
+    pub fn folders(&self) -> Arc<Vec<PathBuf>> {
+        Arc::clone(&self.inner.snapshot.borrow().folders)
+    }
+
     pub fn birth(&self) -> &Birth {
         &self.inner.birth
     }
@@ -149,8 +180,13 @@ impl SessionHandle {
 
     /// Ends the session in good order and waits until its log is complete.
     pub async fn close(&self) {
+        self.close_by(None, None).await;
+    }
+
+    /// The same in the name of a client, and why, if it calls that a cancel.
+    pub async fn close_by(&self, by: Option<Sender>, reason: Option<Arc<str>>) {
         // Both errors mean that it is closed already.
-        drop(self.send(Input::Close).await);
+        drop(self.send(Input::Close { by, reason }).await);
         self.inner.mailbox.closed().await;
     }
 
@@ -162,6 +198,14 @@ impl SessionHandle {
             self.inner.mailbox.closed().await;
         }
         ended
+    }
+
+    /// Sends an input and waits until it is in the log. A log that ended without the input has not taken it.
+    pub async fn send_durably(&self, input: Input) -> Result<Accepted, SendError> {
+        let accepted = self.send(input).await?;
+        self.written(accepted.seq).await;
+        let taken = self.read(accepted.seq).head() >= accepted.seq;
+        if taken { Ok(accepted) } else { Err(SendError::Closed) }
     }
 
     /// Waits until readers can see the event, or until the log has ended without it.

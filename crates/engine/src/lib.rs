@@ -9,11 +9,13 @@ mod backend;
 mod content;
 pub mod diff;
 mod event;
+mod follow_log;
 mod handle;
 mod host;
 mod ids;
 mod log;
 mod memory;
+mod no_such_tool;
 mod policy;
 mod redaction;
 mod redactor;
@@ -29,8 +31,9 @@ mod task;
 mod testing;
 mod title;
 mod turns;
+mod words;
 
-pub use authority::{Act, ConsentKind, EDITOR_TERMINAL, Forbidden, Standing, may};
+pub use authority::{Act, CallerKind, ConsentKind, EDITOR_TERMINAL, Forbidden, Standing, may};
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
     Offer, Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext,
@@ -41,9 +44,11 @@ pub use content::{
     StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
-    AskOption, AskRequest, Body, Event, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver,
-    Risk, Stop, ToolChange, ToolClass, ToolEnd, ToolStart, Usage,
+    AskOption, AskRequest, Body, ContextEvent, Event, Family, ForeignAsk, NoticeLevel, Origin,
+    PermissionEvent, Question, Resolution, Resolver, Risk, SetupEvent, SpeechEvent, Stop, ToolChange,
+    ToolClass, ToolEnd, ToolEvent, ToolStart, TurnEvent, Usage,
 };
+pub use follow_log::follow_log;
 pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
 pub use host::{
     EDITOR_SILENT, Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId,
@@ -55,6 +60,7 @@ pub use ids::{
 };
 pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
+pub use no_such_tool::NoSuchTool;
 pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
 pub use registry::{
@@ -67,7 +73,7 @@ pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, FULL_APPROVAL, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING,
-    approval_spec, full_id, full_name,
+    approval_spec, full_id, full_name, sets_approval,
 };
 pub use store::{
     Batch, Claim, DAMAGE_NOTICE, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,

@@ -103,6 +103,11 @@ impl EventLog {
         !self.pending.is_empty()
     }
 
+    /// What waits to be handed to the store.
+    pub(crate) fn pending(&self) -> &[Arc<Event>] {
+        &self.pending
+    }
+
     /// As much waits for the store as may wait.
     pub(crate) fn is_full(&self) -> bool {
         self.pending.len() >= PENDING_EVENTS_MAX || self.pending_bytes >= PENDING_BYTES_MAX

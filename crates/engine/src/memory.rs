@@ -79,7 +79,7 @@ impl Inner {
 fn note_in_row(row: &mut SessionRow, body: &Body) {
     if let Body::Title { title } = body {
         row.title = Some(Arc::clone(title));
-    } else if let Body::Moved { cwd } = body {
+    } else if let Body::Moved { cwd, .. } = body {
         row.cwd.clone_from(cwd);
     } else if matches!(body, Body::TurnStarted) {
         row.busy = true;

@@ -21,8 +21,8 @@ use crate::content::{
     CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
 };
 use crate::event::{
-    AskOption, AskRequest, Body, Event, ForeignAsk, Origin, Question, Resolver, ToolChange, ToolEnd,
-    ToolStart,
+    AskOption, AskRequest, Body, Event, Family, ForeignAsk, Origin, Question, Resolver, SpeechEvent,
+    ToolChange, ToolEnd, ToolEvent, ToolStart, TurnEvent,
 };
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
 use crate::redactor::{Redactor, Released, StreamRedactor};
@@ -98,38 +98,21 @@ impl Redaction {
 
     /// The body as it goes into the log, if anything of it goes there already.
     pub(crate) fn clean(&mut self, origin: &Origin, turn: Option<TurnId>, body: Body) -> Option<Body> {
-        let (id, text) = match body {
-            Body::Text { message, text } => (StreamId::Text(message), text),
-            Body::Thought { message, text } => (StreamId::Thought(message), text),
-            Body::ToolOutput { call, stream, text } => (StreamId::Output(call, stream), text),
-            body @ (Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::UserMessage { .. }
-            | Body::Plan { .. }
-            | Body::ToolStarted(_)
-            | Body::ToolTerminal { .. }
-            | Body::ToolChanged(_)
-            | Body::ToolEnded(_)
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::Foreign { .. }
-            | Body::TurnEnded { .. }) => return Some(clean_body(self.redactor.as_ref(), body)),
+        let (id, text) = match body.family() {
+            Family::Speech(SpeechEvent::Text { message, text }) => (StreamId::Text(message), text),
+            Family::Speech(SpeechEvent::Thought { message, text }) => (StreamId::Thought(message), text),
+            Family::Speech(SpeechEvent::Output { call, stream, text }) => {
+                (StreamId::Output(call.clone(), stream), text)
+            }
+            Family::Turn(_)
+            | Family::Tool(_)
+            | Family::Permission(_)
+            | Family::Usage(_)
+            | Family::Setup(_)
+            | Family::Context(_)
+            | Family::Other => return Some(clean_body(self.redactor.as_ref(), body)),
         };
+        let text = Arc::clone(text);
         let index = self.streams.iter().position(|stream| stream.id == id).unwrap_or_else(|| {
             self.streams.push(Stream { id, origin: origin.clone(), turn, redactor: self.redactor.stream() });
             self.streams.len() - 1
@@ -253,7 +236,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::UserMessage { .. }
         | Body::ToolOutput { .. }
         | Body::ToolTerminal { .. }
-        | Body::CancelRequested
+        | Body::CancelRequested { .. }
         | Body::SettingChanged { .. }
         | Body::Offered { .. }
         | Body::Joined { .. }
@@ -265,37 +248,24 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
 
 /// Whether nothing more of a stream can come after this event, so that it can be forgotten.
 fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
-    match body {
-        Body::Text { message, .. } => matches!(stream.id, StreamId::Text(other) if other != *message),
-        Body::Thought { message, .. } => matches!(stream.id, StreamId::Thought(other) if other != *message),
-        Body::ToolEnded(end) => is_output_of(stream, &end.call) || is_of_sub_agent(stream, &end.call),
-        Body::TurnEnded { .. } => stream.turn == turn,
-        Body::TurnQueued { .. }
-        | Body::TurnStarted
-        | Body::UserMessage { .. }
-        | Body::Plan { .. }
-        | Body::ToolStarted(_)
-        | Body::ToolOutput { .. }
-        | Body::ToolTerminal { .. }
-        | Body::ToolChanged(_)
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Asked { .. }
-        | Body::Resolved { .. }
-        | Body::CancelRequested
-        | Body::PolicyBlocked { .. }
-        | Body::SettingChanged { .. }
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Usage(_)
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Notice { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::Moved { .. }
-        | Body::Foreign { .. } => false,
+    match body.family() {
+        Family::Speech(SpeechEvent::Text { message, .. }) => {
+            matches!(stream.id, StreamId::Text(other) if other != message)
+        }
+        Family::Speech(SpeechEvent::Thought { message, .. }) => {
+            matches!(stream.id, StreamId::Thought(other) if other != message)
+        }
+        Family::Tool(ToolEvent::Ended(end)) => {
+            is_output_of(stream, &end.call) || is_of_sub_agent(stream, &end.call)
+        }
+        Family::Turn(event) => matches!(event, TurnEvent::Ended { .. }) && stream.turn == turn,
+        Family::Speech(SpeechEvent::Output { .. })
+        | Family::Tool(ToolEvent::Started(_) | ToolEvent::Changed(_))
+        | Family::Permission(_)
+        | Family::Usage(_)
+        | Family::Setup(_)
+        | Family::Context(_)
+        | Family::Other => false,
     }
 }
 
@@ -366,12 +336,12 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
             let extra = extra.map(|extra| clean_opaque(redactor, extra));
             Body::Joined { agent, session, of, extra }
         }
+        Body::CancelRequested { reason } => Body::CancelRequested { reason: optional(reason) },
         Body::TurnEnded { stop, error } => Body::TurnEnded { stop, error: optional(error) },
         // One of a fixed list of words, numbers, names that clients give, what can be chosen, or the
         // session's folder.
         body @ (Body::TurnStarted
         | Body::ToolTerminal { .. }
-        | Body::CancelRequested
         | Body::SettingChanged { .. }
         | Body::Usage(_)
         | Body::Cleared

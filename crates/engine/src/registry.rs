@@ -202,6 +202,13 @@ pub struct Wish {
     pub source: Arc<str>,
 }
 
+impl Wish {
+    /// One folder, with nothing beside it.
+    pub fn new(owner: Principal, cwd: PathBuf, source: &str) -> Self {
+        Self { owner, cwd, roots: Vec::new(), within: None, servers: Vec::new(), source: source.into() }
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
     #[error("session not found: {0}")]
@@ -223,6 +230,8 @@ pub struct Listed {
     pub row: SessionRow,
     /// It is in memory, here.
     pub live: bool,
+    /// Its turn was cancelled and has not ended yet; known of those in memory.
+    pub cancelling: bool,
 }
 
 impl Registry {
@@ -257,13 +266,9 @@ impl Registry {
         &self.backend
     }
 
-    /// What a session in this folder offers. Touches the disk.
-    pub fn offer(&self, cwd: &Path) -> Offer {
-        self.with_usual_approval(self.backend.offer(cwd))
-    }
-
-    /// The same, off the async threads: a project may lie on a slow disk.
-    async fn offer_read(&self, cwd: PathBuf) -> Offer {
+    /// What a session in this folder offers. It is read off the async threads, because a project may lie on a slow
+    /// disk, and the thread that reads holds the backend alone: it may outlive the registry.
+    pub async fn offer(&self, cwd: PathBuf) -> Offer {
         let backend = Arc::clone(&self.backend);
         let read = tokio::task::spawn_blocking(move || backend.offer(&cwd)).await;
         self.with_usual_approval(read.unwrap_or_default())
@@ -323,13 +328,24 @@ impl Registry {
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
     pub async fn close(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
+        self.close_by(owner, id, None, None).await
+    }
+
+    /// The same in the name of a client, and why, if it calls that a cancel.
+    pub async fn close_by(
+        &self,
+        owner: &Principal,
+        id: &SessionId,
+        by: Option<Sender>,
+        reason: Option<Arc<str>>,
+    ) -> Result<bool, OpenError> {
         let gate = self.gate(id);
         let _held = gate.lock().await;
         let live = self.find_live(owner, id)?.is_some();
         if !live {
             self.find(owner, id).await?;
         }
-        self.end(id).await;
+        self.end_by(id, by, reason).await;
         Ok(live)
     }
 
@@ -365,7 +381,7 @@ impl Registry {
         title: &str,
     ) -> Result<(), OpenError> {
         if let Some(handle) = self.find_live(owner, id)?
-            && handle.send(Input::Rename { by, title: title.into() }).await.is_ok()
+            && handle.send_durably(Input::Rename { by, title: title.into() }).await.is_ok()
         {
             return Ok(());
         }
@@ -400,8 +416,13 @@ impl Registry {
     pub async fn list(&self, query: ListQuery) -> Result<Vec<Listed>, OpenError> {
         let rows = self.store.list(query).await.map_err(OpenError::Store)?;
         let rooms = self.lock_rooms();
-        let live = |id: &SessionId| rooms.live.get(id).is_some_and(|live| !live.handle.is_closed());
-        Ok(rows.into_iter().map(|row| Listed { live: live(&row.id), row }).collect())
+        let live = |id: &SessionId| rooms.live.get(id).filter(|live| !live.handle.is_closed());
+        let listed = |row: SessionRow| {
+            let live = live(&row.id);
+            let cancelling = live.is_some_and(|live| live.handle.snapshot().cancelling);
+            Listed { live: live.is_some(), cancelling, row }
+        };
+        Ok(rows.into_iter().map(listed).collect())
     }
 
     /// Nothing is saved, as whoever started the process wants it.
@@ -523,7 +544,7 @@ impl Registry {
             opened_after: Seq(claim.next_seq.0.saturating_sub(1)),
         };
         let unattended = !self.limits.attended;
-        let Offer { settings, commands, free_modes } = self.offer_read(row.cwd.clone()).await;
+        let Offer { settings, commands, free_modes } = self.offer(row.cwd.clone()).await;
         let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
         session.free_modes(free_modes);
         if row.owner != Principal::local() {
@@ -658,8 +679,12 @@ impl Registry {
     /// Ends a session's task, whatever it does. The caller holds its gate. What an earlier caller
     /// began and dropped is finished here, so there are never two tasks for one id.
     async fn end(&self, id: &SessionId) {
+        self.end_by(id, None, None).await;
+    }
+
+    async fn end_by(&self, id: &SessionId, by: Option<Sender>, reason: Option<Arc<str>>) {
         if let Some(handle) = self.leave(id) {
-            handle.close().await;
+            handle.close_by(by, reason).await;
             self.lock_rooms().live.remove(id);
         }
     }

@@ -10,6 +10,7 @@
 
 mod asks;
 mod damage;
+mod folders;
 mod grants;
 #[cfg(test)]
 mod orders;
@@ -28,7 +29,10 @@ use self::grants::Grants;
 use crate::authority::{Forbidden, Standing};
 use crate::backend::Said;
 use crate::content::{Content, Opaque};
-use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
+use crate::event::{
+    AskRequest, Body, Family, NoticeLevel, Origin, PermissionEvent, Resolution, Resolver, SetupEvent, Stop,
+    ToolEvent, TurnEvent, Usage,
+};
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleHit, RuleScope};
 use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name, of_switch};
@@ -67,7 +71,7 @@ impl Sender {
         Self { standing: Standing::OwnerAtMachine, ..Self::new(surface, name) }
     }
 
-    fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         Origin::Surface {
             id: self.surface,
             name: Arc::clone(&self.name),
@@ -122,7 +126,12 @@ pub enum Input {
         cwd: PathBuf,
     },
     /// Ends the session in good order: the running turn is cancelled first.
-    Close,
+    Close {
+        /// The client that closes it, if one does.
+        by: Option<Sender>,
+        /// Why, if the client calls it a cancel.
+        reason: Option<Arc<str>>,
+    },
     /// Ends the session unless it has work: how it leaves memory for another one.
     Retire,
     /// The external agent says something while no turn runs.
@@ -356,6 +365,7 @@ pub struct Session {
     extra: Option<Opaque>,
     title: Option<Arc<str>>,
     cwd: PathBuf,
+    folders: Arc<Vec<PathBuf>>,
     totals: Totals,
     /// Nobody can answer: what would be asked is refused.
     unattended: bool,
@@ -410,6 +420,7 @@ impl Session {
             joined: false,
             extra: None,
             title,
+            folders: Arc::new(vec![cwd.clone()]),
             cwd,
             totals: Totals::default(),
             unattended,
@@ -440,10 +451,13 @@ impl Session {
             Input::Rename { by, title } => {
                 self.record(by.origin(), None, Body::Title { title }, &mut effects)
             }
-            Input::Move { by, cwd } => self.record(by.origin(), None, Body::Moved { cwd }, &mut effects),
-            Input::Close => self.close(&mut effects),
+            Input::Move { by, cwd } => {
+                let from = Some(self.cwd.clone());
+                self.record(by.origin(), None, Body::Moved { cwd, from }, &mut effects);
+            }
+            Input::Close { by, reason } => self.close(by.as_ref(), reason, &mut effects),
             Input::Retire if self.busy() => return Err(Refusal::Busy),
-            Input::Retire => self.close(&mut effects),
+            Input::Retire => self.close(None, None, &mut effects),
             Input::FromTurn { turn, within, report } => self.reported(turn, within, report, &mut effects)?,
             Input::FromAgent { said } => self.told(said, &mut effects)?,
             Input::AskExpired { ask } => {
@@ -470,66 +484,68 @@ impl Session {
     }
 
     pub fn observe(&mut self, origin: &Origin, turn: Option<TurnId>, body: &Body) {
-        match body {
-            Body::TurnQueued { .. } | Body::TurnStarted => {
-                if let Some(turn) = turn {
-                    self.remember_prompt(origin, turn);
-                    self.open_turns.insert(turn);
-                    self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
-                }
+        match body.family() {
+            Family::Turn(event) => self.observe_turn(origin, turn, event),
+            Family::Tool(ToolEvent::Started(start)) => {
+                self.open_calls.extend(turn.map(|turn| (start.call.clone(), turn)));
             }
-            Body::ToolStarted(start) => self.open_calls.extend(turn.map(|turn| (start.call.clone(), turn))),
-            Body::ToolEnded(end) => drop(self.open_calls.remove(&end.call)),
-            Body::Asked { ask, request } => {
-                self.open_asks.insert(*ask, OpenAsk::of(turn, request));
+            Family::Tool(ToolEvent::Ended(end)) => drop(self.open_calls.remove(&end.call)),
+            Family::Permission(PermissionEvent::Asked { ask, request }) => {
+                self.open_asks.insert(ask, OpenAsk::of(turn, request));
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::Resolved { ask, resolution, by, exactly, .. } => {
-                if let Some(open) = self.open_asks.remove(ask) {
-                    self.count_denial(&open, *resolution, by);
-                    self.grant(&open, *resolution, by, *exactly);
+            Family::Permission(PermissionEvent::Resolved { ask, resolution, by, exactly, .. }) => {
+                if let Some(open) = self.open_asks.remove(&ask) {
+                    self.count_denial(&open, resolution, by);
+                    self.grant(&open, resolution, by, exactly);
                 }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::SettingChanged { id, value } => {
-                self.narrowed.chosen(id);
-                self.settings.set(Arc::clone(id), Arc::clone(value));
-            }
-            Body::Notice { level: NoticeLevel::Damage, .. } => {
-                self.leave_out(turn);
-                self.narrow();
-            }
-            Body::Offered { settings } => self.offered(settings),
-            Body::Joined { extra, .. } => (self.joined, self.extra) = (true, extra.clone()),
-            Body::Usage(usage) => {
+            Family::Usage(usage) => {
                 self.totals.add_from(origin, usage);
                 self.with_prompt(turn, |prompted| prompted.usage.add(usage));
             }
-            Body::Title { title } => self.title = Some(Arc::clone(title)),
-            Body::Moved { cwd } => self.cwd.clone_from(cwd),
-            Body::TurnEnded { .. } => {
-                if let Some(turn) = turn {
-                    self.open_turns.remove(&turn);
-                    self.with_prompt(Some(turn), |prompted| prompted.ended = true);
+            Family::Setup(event) => self.observe_setup(event),
+            Family::Other => {
+                if let Body::Notice { level: NoticeLevel::Damage, .. } = body {
+                    self.leave_out(turn);
+                    self.narrow();
                 }
             }
-            Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::ToolChanged(_)
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::Commands { .. }
-            | Body::Notice { level: NoticeLevel::Info | NoticeLevel::Warning | NoticeLevel::Error, .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Foreign { .. } => {}
+            Family::Tool(ToolEvent::Changed(_)) | Family::Speech(_) | Family::Context(_) => {}
+        }
+    }
+
+    fn observe_turn(&mut self, origin: &Origin, turn: Option<TurnId>, event: TurnEvent<'_>) {
+        let Some(turn) = turn else { return };
+        match event {
+            TurnEvent::Queued { .. } | TurnEvent::Started => {
+                self.remember_prompt(origin, turn);
+                self.open_turns.insert(turn);
+                self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
+            }
+            TurnEvent::Ended { .. } => {
+                self.open_turns.remove(&turn);
+                self.with_prompt(Some(turn), |prompted| prompted.ended = true);
+            }
+            TurnEvent::UserMessage { .. } | TurnEvent::CancelRequested { .. } => {}
+        }
+    }
+
+    fn observe_setup(&mut self, event: SetupEvent<'_>) {
+        match event {
+            SetupEvent::Setting { id, value } => {
+                self.narrowed.chosen(id);
+                self.settings.set(Arc::clone(id), Arc::clone(value));
+            }
+            SetupEvent::Offered { settings } => self.offered(settings),
+            SetupEvent::Joined { extra, .. } => (self.joined, self.extra) = (true, extra.cloned()),
+            SetupEvent::Title { title } => self.title = Some(Arc::clone(title)),
+            SetupEvent::Moved { cwd, from } => {
+                self.remember_folders(from, cwd);
+                cwd.clone_into(&mut self.cwd);
+            }
+            SetupEvent::Commands { .. } => {}
         }
     }
 
@@ -570,7 +586,7 @@ impl Session {
     pub fn align(&mut self, cwd: &Path, title: Option<&Arc<str>>) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.cwd != cwd {
-            self.record(Origin::Engine, None, Body::Moved { cwd: cwd.to_owned() }, &mut effects);
+            self.record(Origin::Engine, None, Body::Moved { cwd: cwd.to_owned(), from: None }, &mut effects);
         }
         if let Some(title) = title
             && self.title.as_ref() != Some(title)

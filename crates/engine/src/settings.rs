@@ -185,3 +185,15 @@ pub fn approval_spec() -> SettingSpec {
         words: None,
     }
 }
+
+/// Whether a prompt is a slash command that sets the approval: `/approval PRESET` or `/yolo`. Whoever may not set it may
+/// not type these either.
+pub fn sets_approval(prompt: &str) -> bool {
+    let Some(line) = prompt.trim().strip_prefix('/') else { return false };
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    match word {
+        "approval" => !rest.trim().is_empty(),
+        "yolo" => true,
+        _ => false,
+    }
+}

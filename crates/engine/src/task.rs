@@ -568,7 +568,8 @@ impl Task {
             event.origin == Origin::Agent
                 || matches!(event.body, Body::TurnEnded { .. } | Body::Resolved { .. })
         };
-        self.turn.is_some() || self.writing.iter().flat_map(|writing| &writing.events).any(happened)
+        let writing = self.writing.iter().flat_map(|writing| &writing.events);
+        self.turn.is_some() || writing.chain(self.log.pending()).any(happened)
     }
 
     /// The store's lock is somebody else's: the same events are tried again, for as long as it takes.
@@ -754,8 +755,10 @@ fn snapshot_of(
         specs: Arc::clone(session.specs()),
         title: session.title().cloned(),
         cwd: Arc::clone(place),
+        folders: Arc::clone(session.folders()),
         totals: session.totals(),
         busy: session.busy(),
+        cancelling: session.cancelling(),
         waiting: session.waiting(),
         replay_from,
         asks: Vec::new(),

@@ -12,8 +12,11 @@ use crate::backend::{
     Abilities, Backend, BackendSession, BoxFuture, SessionContext, SessionSpec, TurnContext, TurnError,
     TurnInput, Verdict,
 };
-use crate::content::{Content, Opaque, ToolKind};
-use crate::event::{AskRequest, Body, Event, Risk, Stop, ToolClass, ToolEnd, ToolStart};
+use crate::content::Content;
+use crate::event::{
+    AskRequest, Body, Event, Family, PermissionEvent, Risk, SetupEvent, SpeechEvent, Stop, ToolClass,
+    ToolEnd, ToolEvent, ToolStart, TurnEvent,
+};
 use crate::handle::SessionHandle;
 use crate::ids::{CallId, Clock, Epoch, Seq, SessionId, SurfaceId, Timestamp};
 use crate::memory::MemoryStore;
@@ -246,47 +249,15 @@ async fn obey(command: &str, context: &TurnContext) -> Result<Option<Stop>, Turn
 }
 
 fn started(call: &str) -> Body {
-    Body::ToolStarted(Box::new(ToolStart {
-        call: CallId(call.into()),
-        tool: call.into(),
-        title: call.into(),
-        kind: ToolKind::Other,
-        locations: Vec::new(),
-        input: Opaque("{}".into()),
-    }))
+    Body::ToolStarted(Box::new(ToolStart::new(CallId(call.into()), call.into(), call.into())))
 }
 
 fn ended(call: &str) -> Body {
-    Body::ToolEnded(Box::new(ToolEnd {
-        plain_text: false,
-        call: CallId(call.into()),
-        failed: false,
-        content: Vec::new(),
-        locations: Vec::new(),
-        raw: None,
-        exit: None,
-        elapsed_ms: 1,
-    }))
+    Body::ToolEnded(Box::new(ToolEnd { elapsed_ms: 1, ..ToolEnd::of(CallId(call.into())) }))
 }
 
 fn wish(subject: &str) -> AskRequest {
-    AskRequest {
-        call: None,
-        tool: "shell".into(),
-        title: subject.into(),
-        kind: ToolKind::Execute,
-        class: ToolClass::Execute,
-        path: None,
-        subject: subject.into(),
-        input: Opaque("{}".into()),
-        risk: Risk::High,
-        reason: "".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
-    }
+    AskRequest { risk: Risk::High, ..AskRequest::new("shell", subject, ToolClass::Execute) }
 }
 
 pub(crate) fn sender() -> Sender {
@@ -321,39 +292,35 @@ pub(crate) async fn until(handle: &SessionHandle, wanted: impl Fn(&Event) -> boo
 pub(crate) fn brief(events: &[Arc<Event>]) -> String {
     let mut shown = String::new();
     for event in events {
-        let body = match &event.body {
-            Body::TurnQueued { .. } => "queued".into(),
-            Body::TurnStarted => "started".into(),
-            Body::UserMessage { .. } => "user".into(),
-            Body::Text { text, .. } => format!("text {text}"),
-            Body::ToolStarted(start) => format!("tool {}", start.call.0),
-            Body::ToolEnded(end) => {
+        let body = match event.body.family() {
+            Family::Turn(TurnEvent::Queued { .. }) => "queued".into(),
+            Family::Turn(TurnEvent::Started) => "started".into(),
+            Family::Turn(TurnEvent::UserMessage { .. }) => "user".into(),
+            Family::Speech(SpeechEvent::Text { text, .. }) => format!("text {text}"),
+            Family::Tool(ToolEvent::Started(start)) => format!("tool {}", start.call.0),
+            Family::Tool(ToolEvent::Ended(end)) => {
                 format!("tool {} {}", end.call.0, if end.failed { "failed" } else { "done" })
             }
-            Body::Asked { ask, .. } => format!("ask {}", ask.0),
-            Body::Resolved { ask, resolution, .. } => format!("ask {} {resolution:?}", ask.0),
-            Body::CancelRequested => "cancel".into(),
-            Body::Title { title } => format!("title {title}"),
-            Body::Moved { cwd } => format!("moved {}", cwd.display()),
-            Body::Notice { level, text } => format!("{level:?}: {text}"),
-            Body::TurnEnded { stop, .. } => format!("ended {stop:?}"),
-            Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::ToolChanged(_)
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => format!("{:?}", event.body),
+            Family::Permission(PermissionEvent::Asked { ask, .. }) => format!("ask {}", ask.0),
+            Family::Permission(PermissionEvent::Resolved { ask, resolution, .. }) => {
+                format!("ask {} {resolution:?}", ask.0)
+            }
+            Family::Turn(TurnEvent::CancelRequested { .. }) => "cancel".into(),
+            Family::Setup(SetupEvent::Title { title }) => format!("title {title}"),
+            Family::Setup(SetupEvent::Moved { cwd, .. }) => format!("moved {}", cwd.display()),
+            Family::Turn(TurnEvent::Ended { stop, .. }) => format!("ended {stop:?}"),
+            Family::Speech(_)
+            | Family::Tool(_)
+            | Family::Usage(_)
+            | Family::Setup(_)
+            | Family::Context(_)
+            | Family::Other => {
+                if let Body::Notice { level, text } = &event.body {
+                    format!("{level:?}: {text}")
+                } else {
+                    format!("{:?}", event.body)
+                }
+            }
         };
         let turn = event.turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
         shown.push_str(&format!("{turn} {body}\n"));

@@ -9,6 +9,7 @@ mod polling;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access::{Content, Peer, Refusal};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, Request, State};
@@ -18,7 +19,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use engine::SessionId;
-use net::http::{Content, Peer, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::sql::{DbError, Statement, Value};

@@ -13,6 +13,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access::devices::Seat;
+use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
+use access::{Peer, Refusal, UI_PROTOCOL};
 use axum::Extension;
 use axum::Router;
 use axum::extract::State;
@@ -22,8 +25,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::SessionId;
-use net::hall::Seat;
-use net::http::{Peer, Refusal, UI_PROTOCOL};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +37,7 @@ use crate::guest::{Guest, Who};
 use crate::hub::Hub;
 use crate::metrics::Counted;
 use crate::shelf::Shelf;
-use crate::socket::{self, COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
+use crate::socket::{self, Go, Pipe};
 use table::Table;
 use watching::Watch;
 

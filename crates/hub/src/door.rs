@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access::{Digest, Names, Page, Refusal, request_checks, web};
 use axum::Json;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -12,7 +13,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::SessionId;
-use net::http::{Digest, Names, Page, Refusal, threshold, web};
 use serde_json::json;
 use wire::tunnel::FRAME_BYTES_MAX;
 
@@ -96,7 +96,7 @@ async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -
             refusal.into_response()
         }
     };
-    let mut response = threshold::dressed(response);
+    let mut response = request_checks::dressed(response);
     if secure {
         response.headers_mut().insert(HSTS.0, HeaderValue::from_static(HSTS.1));
     }
@@ -104,8 +104,8 @@ async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -
 }
 
 fn admit(gate: &Gate, request: &mut Request) -> Result<(), Refusal> {
-    let page = threshold::page(&gate.front.names, request).map_err(in_our_words)?;
-    threshold::no_token_in_url(request)?;
+    let page = request_checks::page(&gate.front.names, request).map_err(in_our_words)?;
+    request_checks::no_token_in_url(request)?;
     let headers = request.headers();
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD) || headers.contains_key(UPGRADE);
     // Browsers add a cookie to whatever asks, so it must be seen that one of our own pages does.
@@ -115,9 +115,9 @@ fn admit(gate: &Gate, request: &mut Request) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
     }
     let base = base(gate, headers);
-    let address = threshold::address(gate.front.behind_proxy, request);
+    let address = request_checks::address(gate.front.behind_proxy, request);
     let tunnel = request.uri().path().starts_with("/api/tunnel/");
-    threshold::fit(request, if tunnel { FRAME_BYTES_MAX } else { BODY_BYTES_MAX })?;
+    request_checks::fit(request, if tunnel { FRAME_BYTES_MAX } else { BODY_BYTES_MAX })?;
     let extensions = request.extensions_mut();
     extensions.insert(base);
     extensions.insert(From(Some(address)));

@@ -6,12 +6,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use engine::SessionId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use store::sql::{DbError, Statement, Value, log};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use wire::methods::ANSWERS;
 use wire::native::Role;
 
 use crate::guest::PersonId;
@@ -19,7 +21,7 @@ use crate::hub::Hub;
 use crate::ids::NodeId;
 use crate::metrics::Counted;
 use crate::schema::frames_log;
-use crate::socket::{COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
+use crate::socket::{Go, Pipe};
 use crate::topics;
 
 /// Frames that are kept together, when they wait.
@@ -29,8 +31,6 @@ const REPLAY: u64 = 50;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 const PAGE: usize = 128;
-/// What an approver may say.
-const ANSWERS: [&str; 1] = ["permission/respond"];
 
 /// The bridges of this node that send frames.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use access::Refusal;
 use axum::http::HeaderMap;
 use engine::{BoxFuture, Timestamp};
-use net::http::Refusal;
 use tokio_util::sync::CancellationToken;
 use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::{Role, Wrong};

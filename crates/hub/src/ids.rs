@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use net::http::random;
+use access::random;
 
 const CHARS_MAX: usize = 64;
 

@@ -17,6 +17,7 @@ mod bridge;
 mod browser;
 mod calls;
 mod door;
+pub mod export;
 mod feed;
 mod frames;
 pub mod guest;

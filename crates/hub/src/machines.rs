@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use serde_json::value::RawValue;
 use store::sql::{DbError, Statement, Value};
 use tokio::sync::{mpsc, oneshot};
@@ -19,7 +20,7 @@ use crate::guest::PersonId;
 use crate::hub::Hub;
 use crate::ids::MachineId;
 use crate::metrics::Counted;
-use crate::socket::{COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
+use crate::socket::{Go, Pipe};
 use crate::topics;
 
 /// Calls of one machine that wait for their answers.

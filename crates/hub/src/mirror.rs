@@ -13,6 +13,7 @@ pub mod taking;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use engine::SessionId;
 use store::sql::{DbError, Found};
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use crate::feed::Feed;
 use crate::guest::PersonId;
 use crate::hub::Hub;
 use crate::metrics::Counted;
-use crate::socket::{COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
+use crate::socket::{Go, Pipe};
 use crate::topics::{self, Ear};
 use keeping::{Copied, Owner};
 use taking::{DELTA_BYTES_MAX, LINE_BYTES_MAX, Place, Refused, Taking};

@@ -27,11 +27,11 @@ mod tokens;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use access::devices::Presence;
+use access::devices::push::{KeyError, Office, Push, Reach};
+use access::{BadName, Refusal, WrongTokens, random, url_safe};
 use axum::http::HeaderMap;
 use engine::{BoxFuture, Clock, Timestamp};
-use net::hall::Eyes;
-use net::hall::push::{KeyError, Office, Push, Reach};
-use net::http::{BadName, Refusal, WrongTokens, random, url_safe};
 use store::sql::{Db, DbError, Found, Statement, migrate};
 use tokio_util::sync::CancellationToken;
 use wire::native::Wrong;
@@ -90,7 +90,7 @@ pub struct People {
     behind_proxy: bool,
     forgets: Forgets,
     ends: Ends,
-    eyes: Eyes,
+    presence: Presence,
     wrong: Mutex<WrongTokens>,
     challenges: Challenges,
     push: Option<Arc<Push>>,
@@ -122,7 +122,7 @@ impl People {
             behind_proxy: options.behind_proxy,
             forgets: options.forgets,
             ends: Ends::default(),
-            eyes: Eyes::default(),
+            presence: Presence::default(),
             wrong: Mutex::default(),
             challenges: Challenges::new(key.as_bytes()),
             push,

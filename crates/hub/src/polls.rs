@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use access::{Refusal, random, url_safe};
 use axum::extract::ws::Utf8Bytes;
 use axum::http::StatusCode;
-use net::http::{Refusal, random, url_safe};
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::Instant;

@@ -99,7 +99,7 @@ impl Topics {
 
 /// About this long: who waits for the same does not come at the same moment.
 pub fn about(time: Duration) -> Duration {
-    let random = net::http::random().map_or(128, |bytes| bytes[0]);
+    let random = access::random().map_or(128, |bytes| bytes[0]);
     time.mul_f64(0.75 + f64::from(random) / 512.0)
 }
 

@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use access::devices::Seat;
 use engine::{SessionId, Timestamp};
-use net::hall::Seat;
 use wire::native::hub::PersonView;
 use wire::native::{Answered, CardState, Request, Wrong};
 use wire::tunnel::CardEntry;

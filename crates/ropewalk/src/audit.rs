@@ -7,14 +7,15 @@ mod verify;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use access::devices::Happened;
 use engine::{Clock, RuleEffect, SystemClock, Timestamp};
 use guard::RuleChange;
-use net::hall::Happened;
 use serde_json::{Map, Value, json};
 use store::audit::{Audit, Entry, KeyError};
 use wire::Hello;
 
 use crate::cli::{AuditArchiveOptions, AuditCommand};
+use crate::session_store::SessionStore;
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
@@ -75,10 +76,14 @@ pub fn behind() -> Result<Vec<String>, String> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
+    let SessionStore::File(sessions) = SessionStore::chosen().map_err(text)? else {
+        // The marks of a database that was put back are looked at when a session is opened.
+        return Ok(Vec::new());
+    };
     // First: what is audited meanwhile is in the store already.
     let audited =
         store::audit::last_positions(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let stored = store::last_positions(&paths::sessions().map_err(text)?)?;
+    let stored = store::last_positions(&sessions)?;
     let behind = stored.into_iter().filter_map(|(id, last)| {
         let seen = audited.get(&id).copied().filter(|seen| *seen > last)?;
         Some(format!(
@@ -107,11 +112,7 @@ pub fn initialized(at: Timestamp, hello: &Hello) -> Entry {
 /// A rule that somebody wrote or took out.
 pub fn rule_changed(at: Timestamp, change: &RuleChange) -> Entry {
     let mut details = Map::new();
-    let effect = change.effect.map(|effect| match effect {
-        RuleEffect::Allow => "allow",
-        RuleEffect::Ask => "ask",
-        RuleEffect::Deny => "deny",
-    });
+    let effect = change.effect.map(RuleEffect::as_str);
     details.insert("effect".into(), effect.into());
     details.insert("folder".into(), change.folder.as_ref().map(|folder| folder.to_string_lossy()).into());
     details.insert("file".into(), change.file.to_string_lossy().into());

@@ -11,6 +11,7 @@ use store::{BackupFile, BackupReport};
 use wire::timestamp;
 
 use crate::cli::BackupOptions;
+use crate::session_store::SessionStore;
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
@@ -132,6 +133,10 @@ pub fn run(options: &BackupOptions) -> ExitCode {
 
 fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
     let places = Places::usual()?;
+    let elsewhere = match SessionStore::chosen()? {
+        SessionStore::File(_) => None,
+        SessionStore::Postgres(address) => Some(address.shown),
+    };
     let failed = |reason: String| Trouble::failed("the backup was not made").because(reason);
     let files = places.files()?;
     if places.has(&options.file) {
@@ -142,9 +147,18 @@ fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
     let report =
         store::back_up(&places.database(), &files, &options.file, &made_at, options.force).map_err(failed)?;
     if options.json {
-        terminal::put_json(&json!({ "file": options.file, "backup": as_json(&report) }))?;
+        let backup = as_json(&report);
+        terminal::put_json(&json!({ "file": options.file, "backup": backup, "sessions_at": elsewhere }))?;
     } else {
         tell_damage(&report);
+        if let Some(place) = &elsewhere {
+            let paint = terminal::stderr_paint();
+            let text = "the sessions there are not in this backup, which has everything else; back the database up too";
+            terminal::say(&format!(
+                "{} sessions are kept on {place}: {text} (pg_dump)",
+                paint.warn("warning:")
+            ));
+        }
         terminal::put(&format!("{}: {}\n", options.file.display(), in_words(&report)))?;
     }
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -3,25 +3,23 @@
 mod machine;
 mod said;
 
-use std::fs::File;
 use std::io::IsTerminal;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::terminal::{Start, Wish};
-use agent::{BridgeView, ReadBridge};
-use engine::{ListQuery, Principal, Registry, SessionId};
-use net::bridge::{
-    Address, Answers, BadAddress, Bridge, BridgeParts, Bridges, Pace, REPLAY_WINDOW, Teller, Token,
-    Trouble as Broken,
+use ::bridge::{
+    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
 };
-use net::hall::Hall;
-use net::native::{Desk, DeskParts, Extras};
-use net::{Metrics, Rules};
+use ::terminal::{Start, Wish};
+use access::devices::Devices;
+use agent::{BridgeView, ReadBridge};
+use app::{Desk, DeskParts, Extras};
+use engine::{ListQuery, Principal, Registry, SessionId};
+use metrics::Metrics;
+use service::{Bridges, Rules};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -102,8 +100,14 @@ impl Wanted {
             }
         };
         let token = token.ok_or_else(|| {
+            let because = match config.codex.token_file.as_deref() {
+                Some(path) => {
+                    format!("the token in {} is not used: files are copied and shared", path.display())
+                }
+                None => "without one, everybody could pass for this machine".to_owned(),
+            };
             Trouble::usage("a bridge needs a token")
-                .because("without one, everybody could pass for this machine")
+                .because(because)
                 .fix("set ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN) to one that the hub made, or to what `openssl rand -hex 32` prints, on both sides")
         })?;
         secrets::also(token.trim());
@@ -194,7 +198,7 @@ impl Bridging {
             registry: Arc::clone(house.registry),
             rules: rules.clone(),
             identity: house.identity.clone(),
-            hall: Arc::new(Hall::default()),
+            hall: Arc::new(Devices::default()),
             // The rules of this machine are shown to nobody elsewhere.
             extras: Extras { host, shelf: None },
             tasks: tasks.clone(),
@@ -309,14 +313,7 @@ async fn session(
     let handle = match known {
         Some(id) => registry.open(&owner, &id).await,
         None => {
-            let wish = engine::Wish {
-                owner,
-                cwd: folder.to_owned(),
-                roots: Vec::new(),
-                within: None,
-                servers: Vec::new(),
-                source: SOURCE.into(),
-            };
+            let wish = engine::Wish::new(owner, folder.to_owned(), SOURCE);
             registry.create_with_id(wish, options.dialect.make_id()).await
         }
     };
@@ -334,7 +331,7 @@ async fn drive(
     if let Some(why) = unread_input() {
         terminal::say(&format!("[ferret] bridge: {why}, so input is not read here; Ctrl-C ends the bridge"));
     }
-    let said = Arc::new(Said::default());
+    let said = Arc::new(Said::new(session.clone(), here.rules().bridges.clone()));
     let house =
         House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
     // Before anybody is told that the bridge stands: whoever ends it then is to find it listening.
@@ -342,6 +339,7 @@ async fn drive(
     let context = ClientContext {
         warnings: wanted.warning.iter().cloned().collect(),
         interrupt_ends: true,
+        status: Some(said.status()),
         ..ClientContext::default()
     };
     let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
@@ -369,7 +367,7 @@ fn unread_input() -> Option<&'static str> {
         return (!std::io::stdout().is_terminal()).then_some("standard output is not a terminal");
     }
     // Services get /dev/null, which is no file, pipe or socket.
-    let kind = File::from(input.as_fd().try_clone_to_owned().ok()?).metadata().ok()?.file_type();
+    let kind = terminal::input_kind()?;
     (kind.is_fifo() || kind.is_socket() || kind.is_file()).then_some("standard input is not a terminal")
 }
 
@@ -435,6 +433,7 @@ async fn client(
     };
     tokio::select! {
         () = ended => Ok(ExitCode::SUCCESS),
-        outcome = chat::show(&options, wish, here, context) => outcome,
+        // However the client was left, and whatever became of its last turn: the bridge was ended, not broken.
+        outcome = chat::show(&options, wish, here, context) => outcome.map(|_| ExitCode::SUCCESS),
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use net::http::{random, url_safe};
+use access::{random, url_safe};
 use sandbox::{Command, Limits, Program, Service};
 
 use crate::paths;

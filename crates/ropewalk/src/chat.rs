@@ -13,12 +13,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ::terminal::{Dial, Ended, Failure, LineEnd, LineManner, Look, Manner, Start, Wish, full_screen, lines};
+use access::random;
 use engine::{APPROVAL, MODE, MODEL, SessionId, full_name};
-use net::http::random;
+use tokio::sync::watch;
 
 use self::here::Here;
 use self::socket::Socket;
-use crate::cli::{ChatOptions, GuardOptions, OsSandbox};
+use crate::cli::{ChatOptions, GuardOptions, OsSandbox, StoreOptions};
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
 use crate::{eventlog, hidden, run, terminal};
@@ -116,6 +117,7 @@ fn has_own_guards(guard: &GuardOptions) -> bool {
         || guard.no_rules
         || guard.ephemeral
         || guard.eventlog.is_some()
+        || guard.store != StoreOptions::default()
         || guard.os_sandbox != OsSandbox::Auto
         || guard.permission_mode.is_some()
         || guard.full_auto
@@ -135,6 +137,8 @@ pub struct ClientContext {
     pub warnings: Vec<String>,
     /// See [`Manner::interrupt_ends`].
     pub interrupt_ends: bool,
+    /// What a full screen shows of the state of the program, as it changes.
+    pub status: Option<watch::Receiver<Vec<String>>>,
 }
 
 pub async fn show(
@@ -158,7 +162,7 @@ pub async fn show(
         };
         return line_by_line(wish, manner, dial).await;
     }
-    let ClientContext { address, warnings, interrupt_ends } = context;
+    let ClientContext { address, warnings, interrupt_ends, status } = context;
     let shared = address.is_some();
     let home = hidden::homes()
         .ok()
@@ -168,7 +172,7 @@ pub async fn show(
     let unusable = |error: io::Error| {
         Trouble::failed("the terminal cannot be used").because(error).fix("the same with --plain")
     };
-    match full_screen(wish, manner, dial).await.map_err(unusable)? {
+    match full_screen(wish, manner, dial, status).await.map_err(unusable)? {
         Ended::Left { words } => {
             if let Some(words) = words {
                 let agent = options.agent.agent.as_ref().map(|agent| format!(" --agent {agent}"));

@@ -15,6 +15,7 @@ mod run;
 mod share;
 mod store;
 mod up;
+mod variables;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,8 +45,8 @@ pub use chat::{AttachOptions, ChatOptions};
 pub use config::{ConfigCommand, ConfigShowOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use hub::{
-    HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
-    HubTokenOptions,
+    HubArguments, HubAuditOptions, HubCommand, HubExportOptions, HubLinkOptions, HubOptions,
+    HubSessionsOptions, HubStatusOptions, HubStoreOptions, HubTokenOptions,
 };
 pub use mcp::{
     McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions, McpServeOptions,
@@ -58,7 +59,9 @@ pub use permissions::{
 };
 pub use run::{RunFormat, RunOptions};
 pub use share::ShareOptions;
-pub use store::{BackupOptions, DoctorOptions, RestoreOptions, SalvageOptions};
+pub use store::{
+    BackupOptions, DoctorOptions, GlobalStoreOptions, RestoreOptions, SalvageOptions, StoreOptions,
+};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
     UpOptions,
@@ -75,6 +78,8 @@ Environment:
   XDG_STATE_HOME  Without it, ~/.local/state
   ROPEWALK_PERMISSIONS  The file of your rules; without it, permissions.toml in $ROPEWALK_HOME,
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
+  ROPEWALK_STORE_URL  The PostgreSQL that keeps sessions, as postgres://USER:PASSWORD@HOST/NAME;
+                  without it, sessions.db in that folder
   ROPEWALK_BRIDGE_TOKEN  The token of `bridge` and --bridge; FERRET_BRIDGE_TOKEN is looked for too
   ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
@@ -141,8 +146,8 @@ pub enum Command {
     /// Give the agent one prompt and wait for its answer
     Run(Box<RunOptions>),
     /// List, read, copy and remove sessions
-    #[command(subcommand, alias = "session")]
-    Sessions(SessionsCommand),
+    #[command(alias = "session")]
+    Sessions(SessionsArguments),
     /// Show which models were found, and what is missing for others
     #[command(subcommand, alias = "model")]
     Models(ModelsCommand),
@@ -302,6 +307,9 @@ pub struct GuardOptions {
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub eventlog: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub store: StoreOptions,
+
     #[arg(long, value_name = "PRESET", hide = true)]
     pub permission_mode: Option<String>,
     #[arg(long, hide = true)]
@@ -376,6 +384,15 @@ pub struct SandboxRunOptions {
     pub command: Vec<OsString>,
 }
 
+#[derive(Debug, Clone, Args)]
+pub struct SessionsArguments {
+    #[command(subcommand)]
+    pub command: SessionsCommand,
+
+    #[command(flatten)]
+    pub store: GlobalStoreOptions,
+}
+
 #[derive(Debug, Clone, Subcommand)]
 pub enum SessionsCommand {
     /// Show which sessions there are, the latest first
@@ -427,6 +444,10 @@ pub struct ListOptions {
     /// Also the sessions of chimera's ferret and otter, as they lie in ~/.chimera/eventlog
     #[arg(long)]
     pub all_clis: bool,
+
+    /// Those among them whose ids begin so: of the program whose command was typed.
+    #[arg(skip)]
+    pub folders_of: Option<&'static str>,
 
     /// As JSON
     #[arg(long)]
@@ -484,6 +505,10 @@ pub struct ImportOptions {
     /// The folder that the session works in here; without it, the one it had
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
+
+    /// For what a hub exported sealed: the sealed.json of the machine that sealed it; without it, this machine's own
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
 
     /// As JSON
     #[arg(long)]
@@ -550,9 +575,11 @@ impl Cli {
     }
 
     fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let mut command = <Self as CommandFactory>::command();
-        let matches =
-            command.try_get_matches_from_mut(words).map_err(|error| mistyped(&mut command, error))?;
+        let mut command = variables::without_empty(<Self as CommandFactory>::command());
+        let matches = command.try_get_matches_from_mut(words).map_err(|error| {
+            let error = variables::named(&command, error);
+            mistyped(&mut command, error)
+        })?;
         Self::of(&matches)
     }
 
@@ -564,7 +591,8 @@ impl Cli {
         let known = |id: &clap::Id| {
             command.get_arguments().find(|argument| argument.get_id() == id && !argument.is_global_set())
         };
-        let misplaced = matches.ids().filter(|id| given(id)).find_map(known);
+        // Options of a subcommand that stand anywhere in it are among the ids, and unknown here.
+        let misplaced = matches.ids().find_map(|id| known(id).filter(|_| given(id)));
         let Some(name) = matches.subcommand_name() else {
             return Ok(Self { bare: misplaced.is_none(), ..Self::from_arg_matches(matches)? });
         };
@@ -600,8 +628,23 @@ impl Command {
     /// Whether the command begins the state folder where there is none.
     pub fn makes_state(&self) -> bool {
         match self {
-            Self::Chat(_) | Self::Run(_) | Self::Sessions(SessionsCommand::Import(_)) => true,
+            Self::Chat(_) | Self::Run(_) => true,
+            Self::Sessions(arguments) => matches!(arguments.command, SessionsCommand::Import(_)),
             _ => self.serves(),
+        }
+    }
+
+    /// What it says about where sessions are kept.
+    pub fn store(&self) -> StoreOptions {
+        match self {
+            Self::Up(options) => options.guard.store.clone(),
+            Self::Chat(options) => options.guard.store.clone(),
+            Self::Bridge(options) => options.guard.store.clone(),
+            Self::Serve(arguments) => arguments.options.guard.store.clone(),
+            Self::Run(options) => options.guard.store.clone(),
+            Self::Mcp(McpCommand::Serve(options)) => options.guard.store.clone(),
+            Self::Sessions(arguments) => arguments.store.clone().into(),
+            _ => StoreOptions::default(),
         }
     }
 
@@ -616,11 +659,13 @@ impl Command {
 }
 
 /// Since a command may stand after `--`, clap takes a word it does not know for one of that command.
-fn mistyped(command: &mut clap::Command, error: clap::Error) -> clap::Error {
+fn mistyped(command: &mut clap::Command, mut error: clap::Error) -> clap::Error {
     // A wrong value names its placeholder, not the word.
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
+    // Clap's tip to write an unknown option after `--` would start a program of that name.
+    error.remove(ContextKind::Suggested);
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
         _ => return error,
@@ -727,6 +772,21 @@ mod tests {
             ("--hello", Some("opencode"), Some(9))
         );
         assert_eq!(run.cwd, Some("/tmp".into()));
+    }
+
+    #[test]
+    fn nobody_is_told_to_write_an_unknown_option_where_a_program_is_started() {
+        for line in [
+            "ropewalk serve --tls",
+            "ropewalk otter serve --acp --tls",
+            "ropewalk otter serve --pure",
+            "ropewalk --x",
+        ] {
+            let error = check(line).unwrap_err();
+            assert!(error.contains("unexpected argument") && !error.contains("-- --"), "{line}: {error}");
+        }
+        let error = check("ropewalk otter serve --htp").unwrap_err();
+        assert!(error.contains("'--http'"), "what was meant is still named: {error}");
     }
 
     #[test]

@@ -9,15 +9,16 @@ mod models;
 mod servers;
 mod show;
 mod source;
+mod wrong;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ::bridge::Answers;
 use agent::ProjectServer;
-use net::bridge::Answers;
 use sandbox::Mode;
-use toml_edit::{DocumentMut, Item, TableLike};
+use toml_edit::{Document, Item, Table, TableLike};
 
 use crate::trouble::Trouble;
 use crate::{paths, trust};
@@ -29,6 +30,7 @@ pub use models::{ModelEntry, ModelSettings, ProviderEntry};
 pub use servers::{McpSettings, ServerEntry};
 pub use show::{ServerSettings, run};
 pub use source::{Setting, Source, Sources};
+use wrong::{Wrong, each};
 
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
@@ -60,6 +62,8 @@ pub struct Config {
     pub mcp: McpSettings,
     /// Where people are who drive from elsewhere. Only the person's own file is asked.
     pub bridge: BridgeSettings,
+    /// Where sessions are kept. Only the person's own file is asked.
+    pub store: StoreSettings,
     /// The agent that works, if not our own. Only the person's own file is asked.
     pub agent: Option<String>,
     /// Agents that are other programs. Only the person's own file is asked.
@@ -112,6 +116,13 @@ pub struct BridgeSettings {
     pub e2e: bool,
     /// Somebody wrote one there.
     pub has_token: bool,
+}
+
+/// `[store]`. An address with a password stands in a file of its own, or in a variable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreSettings {
+    pub url: Option<String>,
+    pub file: Option<PathBuf>,
 }
 
 /// One of `[[clients]]`, as it stands there.
@@ -227,13 +238,15 @@ fn read_profile(path: &Path, profile: Option<&str>) -> Result<Config, Trouble> {
         return Err(Trouble::usage(format!("there is no file {}", path.display()))
             .fix("name the settings file after --config, or leave --config out"));
     }
-    let document = text.unwrap_or_default().parse::<DocumentMut>();
-    let mut document = document.map_err(|error| unusable(error.to_string()))?;
-    let mut sources = Sources::of_file(path, document.as_table());
+    let text = text.unwrap_or_default();
+    let document = Document::parse(text.as_str()).map_err(|error| unusable(error.to_string()))?;
+    // A copy, because a document that can be changed forgets where its values stood.
+    let mut table = document.as_table().clone();
+    let mut sources = Sources::of_file(path, &table);
     if let Some(name) = profile {
-        lay_over(&mut document, name, &mut sources).map_err(|known| no_profile(name, &known, path))?;
+        lay_over(&mut table, name, &mut sources).map_err(|known| no_profile(name, &known, path))?;
     }
-    settings_of(&document, sources).map_err(unusable)
+    settings_of(&table, sources).map_err(|wrong| unusable(wrong.told(&text)))
 }
 
 /// The text of a settings file, if it is there.
@@ -249,8 +262,8 @@ fn text(path: &Path) -> Result<Option<String>, String> {
 }
 
 /// Lays `[profiles.NAME]` over the file. If there is no such profile, names those that there are.
-fn lay_over(document: &mut DocumentMut, name: &str, sources: &mut Sources) -> Result<(), Vec<String>> {
-    let profiles = document.get("profiles").and_then(Item::as_table_like);
+fn lay_over(table: &mut Table, name: &str, sources: &mut Sources) -> Result<(), Vec<String>> {
+    let profiles = table.get("profiles").and_then(Item::as_table_like);
     let known = || profiles.map(|table| table.iter().map(|(name, _)| name.to_owned()).collect());
     let Some(profile) = profiles.and_then(|table| table.get(name)).and_then(Item::as_table_like) else {
         return Err(known().unwrap_or_default());
@@ -259,7 +272,7 @@ fn lay_over(document: &mut DocumentMut, name: &str, sources: &mut Sources) -> Re
     let laid: Vec<(String, Item)> =
         profile.iter().map(|(key, item)| (key.to_owned(), item.clone())).collect();
     for (key, item) in laid {
-        merge(document.as_table_mut(), &key, item);
+        merge(table, &key, item);
     }
     Ok(())
 }
@@ -286,13 +299,13 @@ fn no_profile(name: &str, known: &[String], path: &Path) -> Trouble {
 
 #[cfg(test)]
 fn parse(text: &str) -> Result<Config, String> {
-    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
-    settings_of(&document, Sources::default())
+    let document = Document::parse(text).map_err(|error| error.to_string())?;
+    settings_of(document.as_table(), Sources::default()).map_err(|wrong| wrong.told(text))
 }
 
-fn settings_of(document: &DocumentMut, sources: Sources) -> Result<Config, String> {
+fn settings_of(table: &Table, sources: Sources) -> Result<Config, Wrong> {
     let mut config = Config { sources, ..Config::default() };
-    for (key, item) in document.iter() {
+    each(table, |key, item| {
         match key {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
@@ -305,6 +318,7 @@ fn settings_of(document: &DocumentMut, sources: Sources) -> Result<Config, Strin
             "clients" => config.clients = clients_of(item)?,
             "mcp" => config.mcp = servers::parse(item)?,
             "bridge" => config.bridge = bridge_of(item, &mut config.unknown)?,
+            "store" => config.store = store_of(item)?,
             "agent" => config.agent = Some(text_of(key, item)?.to_owned()),
             "agents" => config.agents = agents::parse(item)?,
             "discovery_enabled" => config.discovery_enabled = Some(bool_of(key, item)?),
@@ -314,9 +328,10 @@ fn settings_of(document: &DocumentMut, sources: Sources) -> Result<Config, Strin
             _ if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
         }
-    }
-    if let Some(item) = document.get("acp") {
-        acp::parse(item, &mut config)?;
+        Ok(())
+    })?;
+    if let Some(item) = table.get("acp") {
+        acp::parse(item, &mut config).map_err(|wrong| wrong.within("acp", item))?;
     }
     Ok(config)
 }
@@ -366,10 +381,10 @@ fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, String> {
+fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, Wrong> {
     let table = item.as_table_like().ok_or("bridge is written as [bridge], with a remote_url")?;
     let mut bridge = BridgeSettings::default();
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "remote_url" => bridge.remote_url = Some(text_of(key, item)?.to_owned()),
             "replay_window" => {
@@ -384,26 +399,43 @@ fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, S
             "auth_token" | "bridge_token" | "token" => bridge.has_token = true,
             other => unknown.push(format!("bridge.{other}")),
         }
-    }
+        Ok(())
+    })?;
     Ok(bridge)
 }
 
-fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, String> {
+fn store_of(item: &Item) -> Result<StoreSettings, Wrong> {
+    let table = item.as_table_like().ok_or("store is written as [store], with a file or a url")?;
+    let mut store = StoreSettings::default();
+    each(table, |key, item| {
+        match key {
+            "url" => store.url = Some(text_of(key, item)?.to_owned()),
+            "file" => store.file = Some(paths::below_home(text_of(key, item)?)),
+            // A misspelt word would send sessions elsewhere.
+            _ => return Err(format!("a store has a file or a url, not {key}").into()),
+        }
+        Ok(())
+    })?;
+    Ok(store)
+}
+
+fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, Wrong> {
     let tables = item.as_array_of_tables().ok_or("clients are written as [[clients]], each with an id")?;
     tables.iter().map(client_of).collect()
 }
 
-fn client_of(table: &toml_edit::Table) -> Result<ClientEntry, String> {
+fn client_of(table: &Table) -> Result<ClientEntry, Wrong> {
     let mut client = ClientEntry::default();
-    for (key, item) in table {
+    each(table, |key, item| {
         match key {
             "id" => client.id = text_of(key, item)?.to_owned(),
             "token_sha256" => client.token_sha256 = Some(text_of(key, item)?.to_owned()),
             "token" => client.token = Some(text_of(key, item)?.to_owned()),
             // A misspelt word here may have been meant to keep somebody out.
-            _ => return Err(format!("a client has id and token_sha256, not {key}")),
+            _ => return Err(format!("a client has id and token_sha256, not {key}").into()),
         }
-    }
+        Ok(())
+    })?;
     Ok(client)
 }
 
@@ -517,10 +549,10 @@ mod tests {
         let text = "approval = \"auto\"\n[bridge]\nremote_url = \"https://a\"\ne2e = true\n\
                     [profiles.work]\napproval = \"strict\"\n[profiles.work.bridge]\nremote_url = \"https://b\"\n";
         let laid = |name: &str| {
-            let mut document: DocumentMut = text.parse().unwrap();
-            let mut sources = Sources::of_file(Path::new("/c"), document.as_table());
-            lay_over(&mut document, name, &mut sources)?;
-            Ok::<_, Vec<String>>(settings_of(&document, sources).unwrap())
+            let mut table = Document::parse(text).unwrap().as_table().clone();
+            let mut sources = Sources::of_file(Path::new("/c"), &table);
+            lay_over(&mut table, name, &mut sources)?;
+            Ok::<_, Vec<String>>(settings_of(&table, sources).unwrap())
         };
         let config = laid("work").unwrap();
         assert_eq!(config.approval.as_deref(), Some("strict"));
@@ -567,5 +599,35 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_place_and_its_key() {
+        let file = "# ü\nask_timeout = 9\n[budget]\nday_usd = 1\n[acp]\ntransport = \"both\"\n";
+        for (more, told) in [
+            (
+                "max_sessions = 0",
+                "line 7, column 16: acp.max_sessions: max_sessions must be a number from 1 on",
+            ),
+            ("timeouts = { mcp_secs = \"ü\", x = 1 }", "line 7, column 25: acp.timeouts.mcp_secs: "),
+            (
+                "[[providers]]\nname = \"a\"\nwire = \"x\"",
+                "line 9, column 8: providers.wire: wire is anthropic",
+            ),
+            ("[mcp.servers.git]\nargs = 1", "line 8, column 8: mcp.servers.git.args: args must be a list"),
+            ("[mcp.servers.git]\nargs = []", "line 7, column 1: mcp.servers.git: it needs command"),
+            ("[agents.me]\nsandbox = \"wide\"", "line 8, column 11: agents.me.sandbox: "),
+            ("[[models]]\nid = \"a:b\"\nprice = { input = -1 }", "line 9, column 19: models.price.input: "),
+            ("[store]\nfiel = \"x\"", "line 8, column 8: store.fiel: a store has a file or a url, not fiel"),
+        ] {
+            let error = parse(&format!("{file}{more}\n")).unwrap_err();
+            assert!(error.starts_with(told), "{more}: {error}");
+        }
+        // A profile stands in the same file.
+        let text = "[profiles.work]\nsandbox = \"wide\"\n";
+        let mut table = Document::parse(text).unwrap().as_table().clone();
+        lay_over(&mut table, "work", &mut Sources::default()).unwrap();
+        let error = settings_of(&table, Sources::default()).unwrap_err().told(text);
+        assert!(error.starts_with("line 2, column 11: sandbox: "), "{error}");
     }
 }

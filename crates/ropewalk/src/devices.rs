@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use access::sealed::SealedDevice;
 use engine::{Clock, SystemClock, Timestamp};
-use net::sealed::SealedDevice;
 use serde_json::json;
 use wire::native::{Answered, Device, Request, Role};
 

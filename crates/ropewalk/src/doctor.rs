@@ -13,6 +13,7 @@ use store::SqliteStore;
 
 use crate::cli::{DoctorOptions, GuardOptions};
 use crate::guards::{self, Guards};
+use crate::session_store::SessionStore;
 use crate::trouble::Trouble;
 use crate::{hidden, paths, run, terminal};
 
@@ -124,7 +125,14 @@ fn rules() -> Result<Vec<RuleDamage>, Trouble> {
 /// Whether sessions can be kept. A store that is not there yet is not made for this.
 async fn session_store() -> Finding {
     let look = async {
-        let path = paths::sessions().map_err(|trouble| trouble.text())?;
+        let path = match SessionStore::chosen().map_err(|trouble| trouble.text())? {
+            SessionStore::File(path) => path,
+            chosen @ SessionStore::Postgres(_) => {
+                let shown = chosen.shown();
+                let checked = chosen.open(false).check().await;
+                return checked.map(|()| shown.clone()).map_err(|fault| format!("{shown}: {fault}"));
+            }
+        };
         let there = store::is_there(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         if !there {
             return Ok(format!("{} is made with the first session", path.display()));

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::devices::{Devices, Places};
+use access::{Client, Digest, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, random};
+use app::{DeskSlot, Extras};
 use engine::{Follower, Registry, Timestamp};
-use net::hall::{Hall, Places};
-use net::http::{
-    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
-    Visits, random, router,
-};
-use net::native::{DeskSlot, Extras};
-use net::{Greeted, Metrics, Rules};
+use metrics::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::Greeted;
+use server::http::{Doors, Transports, Visits, router};
+use service::Rules;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -65,7 +65,7 @@ pub struct Shared {
     pub started: Timestamp,
     /// A connection that nobody uses for this long is given up.
     pub idle_timeout: Duration,
-    pub hall: Arc<Hall>,
+    pub hall: Arc<Devices>,
     pub extras: Extras,
 }
 
@@ -213,7 +213,12 @@ impl Door {
         Ok(Open { stop, serving, doors, outside, fingerprint, ready, pushes, _running: running })
     }
 
-    fn gate(&mut self, hall: &Hall, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
+    fn gate(
+        &mut self,
+        hall: &Devices,
+        listening: &Listening,
+        lan: Option<&Listening>,
+    ) -> Result<Gate, Trouble> {
         let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
         let names = |listening: &Listening| Names {
             bound: listening.local_addr(),
@@ -262,7 +267,7 @@ impl Door {
             secret: self.secret,
             visits: Visits::default(),
             transports: Transports::new(shared.idle_timeout),
-            sockets: net::http::sockets(),
+            sockets: server::http::sockets(),
             desk: DeskSlot::new(shared.extras.clone()),
             hall: Arc::clone(&shared.hall),
             metrics: Arc::clone(&shared.metrics),

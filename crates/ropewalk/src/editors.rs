@@ -6,17 +6,21 @@ use crate::cli::EditorOptions;
 
 pub const NAMES: [&str; 5] = ["zed", "jetbrains", "neovim", "emacs", "vscode"];
 
+/// What an editor starts where nothing else was typed.
+const SERVE: &str = "serve";
+
 pub fn run(options: &EditorOptions) -> anyhow::Result<ExitCode> {
     match &options.editor {
-        Some(name) => println!("{}", snippet(name, &program())),
-        None => println!("{}", all()),
+        Some(name) => println!("{}", snippet(name, &program(), &[SERVE.to_owned()])),
+        None => println!("{}", all(&[SERVE.to_owned()])),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn all() -> String {
+/// For each editor, to start this program with these words.
+pub fn all(words: &[String]) -> String {
     let program = program();
-    NAMES.iter().map(|name| snippet(name, &program)).collect::<Vec<_>>().join("\n")
+    NAMES.iter().map(|name| snippet(name, &program, words)).collect::<Vec<_>>().join("\n")
 }
 
 /// This program as an editor must call it.
@@ -25,23 +29,25 @@ fn program() -> String {
     path.unwrap_or_else(|| "ropewalk".into())
 }
 
-fn snippet(editor: &str, program: &str) -> String {
+fn snippet(editor: &str, program: &str, words: &[String]) -> String {
     let quoted = format!("{program:?}");
+    let words: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    let (listed, spaced) = (words.join(", "), words.join(" "));
     match editor {
         "zed" => format!(
-            "Zed, in settings.json:\n\n  \"agent_servers\": {{\n    \"Ropewalk\": {{ \"type\": \"custom\", \"command\": {quoted}, \"args\": [\"serve\"] }}\n  }}\n"
+            "Zed, in settings.json:\n\n  \"agent_servers\": {{\n    \"Ropewalk\": {{ \"type\": \"custom\", \"command\": {quoted}, \"args\": [{listed}] }}\n  }}\n"
         ),
         "jetbrains" => format!(
-            "JetBrains, in ~/.jetbrains/acp.json:\n\n  {{ \"agent_servers\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }} }}\n"
+            "JetBrains, in ~/.jetbrains/acp.json:\n\n  {{ \"agent_servers\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [{listed}] }} }} }}\n"
         ),
         "neovim" => format!(
-            "Neovim with CodeCompanion, in your setup:\n\n  adapters = {{ acp = {{ ropewalk = function()\n    return require(\"codecompanion.adapters\").extend(\"goose\", {{\n      name = \"ropewalk\", formatted_name = \"Ropewalk\",\n      commands = {{ default = {{ {quoted}, \"serve\" }} }},\n    }})\n  end }} }},\n  interactions = {{ chat = {{ adapter = \"ropewalk\" }} }},\n"
+            "Neovim with CodeCompanion, in your setup:\n\n  adapters = {{ acp = {{ ropewalk = function()\n    return require(\"codecompanion.adapters\").extend(\"goose\", {{\n      name = \"ropewalk\", formatted_name = \"Ropewalk\",\n      commands = {{ default = {{ {quoted}, {listed} }} }},\n    }})\n  end }} }},\n  interactions = {{ chat = {{ adapter = \"ropewalk\" }} }},\n"
         ),
         "emacs" => format!(
-            "Emacs with agent-shell, in your init file:\n\n  (with-eval-after-load 'agent-shell\n    (add-to-list 'agent-shell-agent-configs\n      (agent-shell-make-agent-config\n        :identifier 'ropewalk :mode-line-name \"Ropewalk\" :buffer-name \"Ropewalk\"\n        :shell-prompt \"Ropewalk> \" :shell-prompt-regexp \"Ropewalk> \"\n        :client-maker (lambda (buffer)\n          (acp-make-client :command {quoted} :command-params '(\"serve\") :context-buffer buffer)))))\n  ;; then: M-x agent-shell\n"
+            "Emacs with agent-shell, in your init file:\n\n  (with-eval-after-load 'agent-shell\n    (add-to-list 'agent-shell-agent-configs\n      (agent-shell-make-agent-config\n        :identifier 'ropewalk :mode-line-name \"Ropewalk\" :buffer-name \"Ropewalk\"\n        :shell-prompt \"Ropewalk> \" :shell-prompt-regexp \"Ropewalk> \"\n        :client-maker (lambda (buffer)\n          (acp-make-client :command {quoted} :command-params '({spaced}) :context-buffer buffer)))))\n  ;; then: M-x agent-shell\n"
         ),
         _ => format!(
-            "VS Code with the ACP Client extension, in settings.json:\n\n  \"acp.agents\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }}\n"
+            "VS Code with the ACP Client extension, in settings.json:\n\n  \"acp.agents\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [{listed}] }} }}\n"
         ),
     }
 }
@@ -53,13 +59,16 @@ mod tests {
     #[test]
     fn every_editor_is_given_an_agent_of_its_own() {
         for name in NAMES {
-            let text = snippet(name, "/opt/my tools/ropewalk");
-            assert!(text.contains(r#""/opt/my tools/ropewalk""#) && text.contains("serve"), "{text}");
+            let words = ["ferret", "serve"].map(str::to_owned);
+            let text = snippet(name, "/opt/my tools/ropewalk", &words);
+            assert!(text.contains(r#""/opt/my tools/ropewalk""#), "{text}");
+            let listed = if name == "emacs" { r#""ferret" "serve""# } else { r#""ferret", "serve""# };
+            assert!(text.contains(listed), "{text}");
             for (open, close) in [('(', ')'), ('{', '}')] {
                 assert_eq!(text.matches(open).count(), text.matches(close).count(), "{text}");
             }
         }
-        assert!(snippet("emacs", "r").contains(":identifier 'ropewalk"));
-        assert!(snippet("neovim", "r").contains(r#"chat = { adapter = "ropewalk" }"#));
+        assert!(snippet("emacs", "r", &[]).contains(":identifier 'ropewalk"));
+        assert!(snippet("neovim", "r", &[]).contains(r#"chat = { adapter = "ropewalk" }"#));
     }
 }

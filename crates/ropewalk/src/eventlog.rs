@@ -75,13 +75,6 @@ async fn take_in_found(
     cwd: &Path,
     found: FolderSession,
 ) -> Result<(), Trouble> {
-    let wish = Wish {
-        owner: Principal::local(),
-        cwd: found.cwd.clone().unwrap_or_else(|| cwd.to_owned()),
-        roots: Vec::new(),
-        within: None,
-        servers: Vec::new(),
-        source: "import".into(),
-    };
+    let wish = Wish::new(Principal::local(), found.cwd.clone().unwrap_or_else(|| cwd.to_owned()), "import");
     registry.take_in(id, wish, found).await.map_err(Trouble::open).map(drop)
 }

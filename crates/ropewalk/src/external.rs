@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use agent::Reach;
 use engine::Backend;
+use external::{External, ExternalConfig, Folders, Patience};
 use guard::is_secret_name;
-use net::upstream::{External, ExternalConfig, Folders, Patience};
 use sandbox::{Limits, Mode, Policy};
 use sha2::{Digest, Sha256};
 use tokio_util::task::TaskTracker;
@@ -289,7 +289,7 @@ pub fn choose(
 }
 
 /// How far a session reaches: what holds for our own agent holds for others.
-fn place(reach: Reach) -> net::upstream::Place {
+fn place(reach: Reach) -> external::Place {
     Arc::new(move |Folders { cwd, roots, within }| {
         let project = reach.project.and_then(|project| project(cwd));
         let further = roots.iter().chain(&reach.add_dirs).cloned();

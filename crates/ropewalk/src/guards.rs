@@ -9,15 +9,15 @@ use std::sync::Arc;
 use agent::Reach;
 use engine::{APPROVAL, FULL_APPROVAL, approval_spec, full_name};
 use guard::Rulebook;
-use net::bridge::Bridges;
 use sandbox::{Helper, Mode};
+use service::Bridges;
 
 use crate::cli::{GuardOptions, OsSandbox};
 use crate::config::{self, Config, Setting, Source};
 use crate::external::Outside;
 use crate::models::Models;
 use crate::trouble::Trouble;
-use crate::{doctor, hidden, paths, run, terminal};
+use crate::{doctor, hidden, paths, run, session_store, terminal};
 
 #[derive(Debug, Clone)]
 pub struct Guards {
@@ -56,13 +56,15 @@ impl Guards {
         }
         let mode = mode(options, &config)?.value;
         let homes = homes(mode)?;
+        let mut hidden = hidden::paths(&homes);
+        hidden.extend(session_store::address_file(&config).map(|file| file.canonicalize().unwrap_or(file)));
         let folders = options.add_dir.iter().chain(&config.add_dirs);
         let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
         let guards = Self {
             reach: Reach {
                 mode,
                 add_dirs,
-                hidden: hidden::paths(&homes),
+                hidden,
                 helper: Some(helper()?),
                 project: Some(config::project_mode),
                 homes,

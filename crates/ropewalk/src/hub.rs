@@ -1,19 +1,20 @@
 //! `ropewalk hub`: the remote side of bridges, until somebody ends it; and what is done to one on its own machine.
 
+mod export;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::devices::push::Reach;
+use access::{HostName, Listening, Names, Tls};
 use engine::{Clock, SystemClock, Timestamp};
 use hub::people::{Failure, People, PeopleOptions, PushOptions};
 use hub::{Front, Hub, HubParts, NodeId};
-use net::hall::push::Reach;
-use net::http::{HostName, Listening, Names, Tls};
 use serde_json::json;
 use store::sql::{Db, DbError, PostgresDb, SqliteDb};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,8 +27,6 @@ use crate::trouble::Trouble;
 use crate::{doors, paths, server, terminal};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
-/// The same as on the command line.
-const DAYS: RangeInclusive<u64> = 1..=3650;
 /// Every bridged session and every browser has a connection.
 const FILES_WANTED: u64 = 65_536;
 const STATUS_WAIT: Duration = Duration::from_secs(2);
@@ -38,72 +37,25 @@ pub fn run(arguments: &HubArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         match &arguments.command {
-            None => serve(&filled(&arguments.options)?).await,
+            None => serve(&arguments.options).await,
             Some(HubCommand::Audit(options)) => audit(options).await,
+            Some(HubCommand::Sessions(options)) => export::sessions(options).await,
+            Some(HubCommand::Export(options)) => export::export(options).await,
             Some(HubCommand::Link(options)) => link(options).await,
             Some(HubCommand::Token(options)) => token(options).await,
             Some(HubCommand::Status(options)) => status(options),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
+    let as_json = match &arguments.command {
+        Some(HubCommand::Sessions(options)) => options.json,
+        Some(HubCommand::Export(options)) => options.json,
+        _ => false,
+    };
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(false),
+        Err(trouble) => trouble.report(as_json),
     })
-}
-
-fn variable(name: &str) -> Option<String> {
-    paths::variable(&format!("ROPEWALK_HUB_{name}")).map(|value| value.to_string_lossy().into_owned())
-}
-
-/// What the command line leaves open, variables may say.
-fn filled(options: &HubOptions) -> Result<HubOptions, Trouble> {
-    let options = options.clone();
-    let is_on =
-        |name| variable(name).is_some_and(|word| !matches!(word.as_str(), "0" | "false" | "no" | "off"));
-    Ok(HubOptions {
-        listen: listen_on(options.listen)?,
-        store: filled_store(&options.store),
-        tls_cert: options.tls_cert.or_else(|| variable("TLS_CERT").map(PathBuf::from)),
-        tls_key: options.tls_key.or_else(|| variable("TLS_KEY").map(PathBuf::from)),
-        behind_proxy: options.behind_proxy || is_on("BEHIND_PROXY"),
-        metrics_token: options.metrics_token.or_else(|| variable("METRICS_TOKEN")),
-        prune_days: days(options.prune_days, "PRUNE_DAYS")?,
-        forget_days: days(options.forget_days, "FORGET_DAYS")?,
-        audit_days: days(options.audit_days, "AUDIT_DAYS")?,
-    })
-}
-
-/// A variable that is wrong is not taken for one that is not there.
-fn listen_on(given: Option<SocketAddr>) -> Result<Option<SocketAddr>, Trouble> {
-    let (None, Some(word)) = (given, variable("LISTEN")) else { return Ok(given) };
-    let wrong = |error| {
-        let what = format!("ROPEWALK_HUB_LISTEN is `{word}`, which is no address");
-        Trouble::usage(what).because(error).fix("give an address and a port, like 127.0.0.1:8090")
-    };
-    word.parse().map(Some).map_err(wrong)
-}
-
-fn days(given: Option<u64>, name: &str) -> Result<Option<u64>, Trouble> {
-    let (None, Some(word)) = (given, variable(name)) else { return Ok(given) };
-    match word.parse() {
-        Ok(days) if DAYS.contains(&days) => Ok(Some(days)),
-        Ok(_) | Err(_) => {
-            let (first, last) = (DAYS.start(), DAYS.end());
-            let what = format!("ROPEWALK_HUB_{name} is `{word}`, which is no number of days");
-            Err(Trouble::usage(what).fix(format!("give a number from {first} to {last}")))
-        }
-    }
-}
-
-fn filled_store(options: &HubStoreOptions) -> HubStoreOptions {
-    let options = options.clone();
-    HubStoreOptions {
-        store: options.store.or_else(|| variable("STORE")),
-        bus: options.bus.or_else(|| variable("BUS")),
-        public_url: options.public_url.or_else(|| variable("PUBLIC_URL")),
-        data: options.data.or_else(|| variable("DATA").map(PathBuf::from)),
-    }
 }
 
 /// Several hubs live on such a store, and one on any other.
@@ -111,14 +63,23 @@ fn is_postgres(store: &str) -> bool {
     store.starts_with("postgres://") || store.starts_with("postgresql://")
 }
 
-/// The database, made if it is not there yet.
-async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
+/// Where a hub's database is.
+enum DatabasePlace {
+    Postgres(String),
+    File(PathBuf),
+}
+
+async fn connect(url: &str, bus: Option<&str>) -> Result<Arc<dyn Db>, Trouble> {
+    let db = PostgresDb::connect(url, bus).await;
+    Ok(Arc::new(
+        db.map_err(|error| no_database(&error).fix("see whether PostgreSQL runs and lets this user in"))?,
+    ))
+}
+
+fn place(options: &HubStoreOptions) -> Result<DatabasePlace, Trouble> {
     let store = options.store.as_deref();
     if let Some(url) = store.filter(|store| is_postgres(store)) {
-        let db = PostgresDb::connect(url, options.bus.as_deref()).await;
-        return Ok(Arc::new(db.map_err(|error| {
-            no_database(&error).fix("see whether PostgreSQL runs and lets this user in")
-        })?));
+        return Ok(DatabasePlace::Postgres(url.to_owned()));
     }
     if store.is_some_and(|store| store.contains("://")) {
         return Err(
@@ -130,10 +91,18 @@ async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
             Trouble::usage("--bus is for several hubs on one PostgreSQL").fix("give --store postgres://...")
         );
     }
-    let file = match (store, &options.data) {
+    Ok(DatabasePlace::File(match (store, &options.data) {
         (Some(file), _) => PathBuf::from(file),
         (None, Some(data)) => data.join("hub.db"),
         (None, None) => paths::state()?.join("hub.db"),
+    }))
+}
+
+/// The database, made if it is not there yet.
+async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
+    let file = match place(options)? {
+        DatabasePlace::Postgres(url) => return connect(&url, options.bus.as_deref()).await,
+        DatabasePlace::File(file) => file,
     };
     let unusable = |error| Trouble::failed(format!("{} cannot be used", file.display())).because(error);
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -330,7 +299,7 @@ fn front(options: &HubOptions, listening: &Listening, public_url: &str) -> Resul
 }
 
 async fn audit(options: &HubAuditOptions) -> Result<(), Trouble> {
-    let db = database(&filled_store(&options.store)).await?;
+    let db = database(&options.store).await?;
     let lines = hub::audit::read(db.as_ref(), options.limit).await.map_err(|error| no_database(&error))?;
     let mut text = String::new();
     for line in lines {
@@ -347,9 +316,9 @@ async fn audit(options: &HubAuditOptions) -> Result<(), Trouble> {
 }
 
 async fn at_home(options: &HubStoreOptions) -> Result<Arc<People>, Trouble> {
-    let options = filled_store(options);
-    let db = database(&options).await?;
-    let public_url = options.public_url.unwrap_or_else(|| format!("http://localhost:{}", LISTEN.port()));
+    let db = database(options).await?;
+    let usual = || format!("http://localhost:{}", LISTEN.port());
+    let public_url = options.public_url.clone().unwrap_or_else(usual);
     people(&db, public_url.trim_end_matches('/'), &new_node()?, false).await
 }
 
@@ -368,7 +337,7 @@ async fn token(options: &HubTokenOptions) -> Result<(), Trouble> {
 
 /// Asks the hub of this machine whether it can serve.
 fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
-    let listen = listen_on(options.listen)?.unwrap_or(LISTEN);
+    let listen = options.listen.unwrap_or(LISTEN);
     let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let asked = ask(address);
@@ -376,7 +345,9 @@ fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
         asked.map_err(|error| Trouble::failed(format!("no hub answers at {address}")).because(error))?;
     let status = answer.lines().next().unwrap_or_default();
     // A hub with a certificate of its own does not speak plainly; that it listens must do.
-    if status.contains(" 200 ") || (variable("TLS_CERT").is_some() && !status.contains(" 503 ")) {
+    if status.contains(" 200 ")
+        || (paths::variable("ROPEWALK_HUB_TLS_CERT").is_some() && !status.contains(" 503 "))
+    {
         return terminal::put("ready\n");
     }
     Err(Trouble::failed("the hub cannot serve").because(status.to_owned()))

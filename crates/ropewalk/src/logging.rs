@@ -3,9 +3,14 @@
 
 use std::io::{self, Write};
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::{paths, secrets};
+
+/// Those that log what comes of a connection, which whoever asked for it is told.
+const LIBRARIES: [&str; 2] = ["async_nats", "rmcp"];
 
 /// Whether somebody wants every request logged, by the name that editors set for the older server.
 pub fn wants_requests() -> bool {
@@ -25,7 +30,19 @@ pub fn start(verbose: u8, serving: bool) {
         .with_writer(|| Clean(io::stderr()))
         .with_ansi(false)
         .without_time()
+        .finish()
+        .with(lines(level))
         .init();
+}
+
+/// Without being asked, only what we say ourselves: a library warns in words of its own of what we tell of in ours.
+fn lines(level: LevelFilter) -> Targets {
+    let all = Targets::new().with_default(level);
+    if level > LevelFilter::WARN {
+        all
+    } else {
+        all.with_targets(LIBRARIES.map(|name| (name, LevelFilter::OFF)))
+    }
 }
 
 /// Lets everything through but secrets. A line is written at once, so it can be judged as a whole.

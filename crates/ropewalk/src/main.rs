@@ -37,6 +37,7 @@ mod sealed;
 mod secrets;
 mod serve;
 mod server;
+mod session_store;
 mod sessions;
 mod shelf;
 mod state_lock;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return trouble::bad_usage(&error),
     };
+    session_store::choose(command.store());
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
@@ -124,7 +126,7 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),
-        Command::Sessions(command) => sessions::run(command),
+        Command::Sessions(arguments) => sessions::run(arguments.command),
         Command::Models(command) => models::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Backup(options) => Ok(backup::run(&options)),

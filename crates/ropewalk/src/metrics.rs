@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use engine::{Clock, Follower, SystemClock};
-use net::Metrics;
-use net::metrics::Counting;
+use metrics::{Counting, Metrics};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +27,9 @@ impl Meters {
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), SystemClock.now());
         let (traces, exporter) = match endpoint(otlp)? {
             Some(endpoint) => {
-                let (traces, exporter) = traces::open(Pace::USUAL, endpoint, &metrics);
+                let opened = traces::open(Pace::USUAL, endpoint, &metrics);
+                let (traces, exporter) = opened
+                    .map_err(|error| Trouble::failed("traces cannot be sent from here").because(error))?;
                 (Some(traces), Some(exporter))
             }
             None => (None, None),
@@ -71,7 +72,7 @@ fn endpoint(named: Option<&str>) -> Result<Option<Endpoint>, Trouble> {
     let endpoint = Endpoint::parse(&text).map_err(|error| {
         Trouble::usage(format!("{source} names no collector that traces can be sent to"))
             .because(error)
-            .fix("give the address of a collector on this machine: --otlp http://127.0.0.1:4318")
+            .fix("give the address of a collector: --otlp http://127.0.0.1:4318")
     })?;
     Ok(Some(endpoint))
 }

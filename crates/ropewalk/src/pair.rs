@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use net::hall::TICKET_LIFE;
+use access::devices::TICKET_LIFE;
 use serde_json::json;
 use tokio::time::Instant;
 use wire::native::{Answered, Device, Invitation, Knock, Request, Role};

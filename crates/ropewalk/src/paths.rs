@@ -1,19 +1,19 @@
 //! Where things are, and the only place that reads the environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use crate::trouble::Trouble;
 use crate::{config, environment};
 
 /// A variable that is set and not empty.
-pub fn variable(name: &str) -> Option<OsString> {
+pub fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
     variable_even_empty(name).filter(|value| !value.is_empty())
 }
 
 /// A variable that is set, for those where an empty one is a mistake to be told of.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
-pub fn variable_even_empty(name: &str) -> Option<OsString> {
+pub fn variable_even_empty(name: impl AsRef<OsStr>) -> Option<OsString> {
     std::env::var_os(name)
 }
 
@@ -182,7 +182,7 @@ pub fn for_browser() -> Vec<(OsString, OsString)> {
 
 /// The environment of an agent that is another program: what is plain, what is to be passed on, what is set.
 pub fn for_agent(pass: &[String], set: &[(String, String)]) -> Vec<(OsString, OsString)> {
-    net::upstream::environment(std::env::vars_os(), pass, set)
+    external::environment(std::env::vars_os(), pass, set)
 }
 
 /// The environment of the commands that the agent runs, with these names besides the usual ones.

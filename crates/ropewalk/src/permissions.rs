@@ -73,7 +73,7 @@ fn show_source(out: &mut String, source: &RuleSource) {
         let folder =
             rule.folder.as_deref().map(|folder| format!("  in {}", folder.display())).unwrap_or_default();
         let ignored = if rule.ignored { "  (ignored, see the warning)" } else { "" };
-        writeln!(out, "  {:5}  {}{folder}{ignored}", effect_name(rule.effect), exact_line(&rule.rule)).ok();
+        writeln!(out, "  {:5}  {}{folder}{ignored}", rule.effect.as_str(), exact_line(&rule.rule)).ok();
     }
 }
 
@@ -84,8 +84,9 @@ fn show_outside(out: &mut String, commands: &[OutsideCommand]) {
     }
     out.push_str("Commands in the editor's terminal, outside the sandbox\n");
     for OutsideCommand { folder, line, digest, allow } in commands {
-        let effect = effect_name(if *allow { RuleEffect::Allow } else { RuleEffect::Deny });
-        writeln!(out, "  {effect:5}  {}  in {}  {digest}", exact_line(line), folder.display()).ok();
+        let effect = if *allow { RuleEffect::Allow } else { RuleEffect::Deny };
+        let (effect, line, folder) = (effect.as_str(), exact_line(line), folder.display());
+        writeln!(out, "  {effect:5}  {line}  in {folder}  {digest}").ok();
     }
 }
 
@@ -97,7 +98,7 @@ fn outside_json(command: &OutsideCommand) -> Value {
 fn source_json(source: &RuleSource) -> Value {
     let rule = |rule: &ListedRule| {
         json!({
-            "effect": effect_name(rule.effect),
+            "effect": rule.effect.as_str(),
             "rule": rule.rule,
             "folder": rule.folder,
             "line": rule.line,
@@ -124,17 +125,17 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
     let Changed { file, already, before } = &changed;
     if options.json {
         return terminal::put_json(&json!({
-            "rule": options.rule, "effect": effect_name(effect), "file": file, "folder": folder_of(&place),
-            "changed": !already, "before": before.map(effect_name),
+            "rule": options.rule, "effect": effect.as_str(), "file": file, "folder": folder_of(&place),
+            "changed": !already, "before": before.map(RuleEffect::as_str),
         }));
     }
     let rule = exact_line(&options.rule);
     let said = match (already, before) {
-        (true, _) => format!("{rule} was there already, as {}.", effect_name(effect)),
+        (true, _) => format!("{rule} was there already, as {}.", effect.as_str()),
         (false, Some(before)) => {
-            format!("{rule} is now {}; it was {}.", effect_name(effect), effect_name(*before))
+            format!("{rule} is now {}; it was {}.", effect.as_str(), before.as_str())
         }
-        (false, None) => format!("{rule} is now {}{}.", effect_name(effect), in_folder(&place)),
+        (false, None) => format!("{rule} is now {}{}.", effect.as_str(), in_folder(&place)),
     };
     terminal::put(&format!("{said}\n{}\n", file.display()))
 }
@@ -162,14 +163,14 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
     if options.json {
         let one = |(place, changed): &(Where, Changed)| {
             json!({
-                "rule": options.rule, "effect": changed.before.map(effect_name), "file": changed.file,
+                "rule": options.rule, "effect": changed.before.map(RuleEffect::as_str), "file": changed.file,
                 "folder": folder_of(place),
             })
         };
         return terminal::put_json(&json!({ "removed": done.iter().map(one).collect::<Vec<_>>() }));
     }
     for (place, changed) in &done {
-        let was = changed.before.map_or("a rule", effect_name);
+        let was = changed.before.map_or("a rule", RuleEffect::as_str);
         terminal::put(&format!(
             "{} is gone; it was {was}{}.\n",
             exact_line(&options.rule),
@@ -296,18 +297,12 @@ impl Verdict<'_> {
         let request = self.request;
         writeln!(out, "{}: {}", request.tool, exact_line(&request.subject)).ok();
         writeln!(out, "  folder:  {}", self.folder.display()).ok();
-        writeln!(out, "  risk:    {}, {}", risk_name(request.risk), one_line(&request.reason)).ok();
+        writeln!(out, "  risk:    {}, {}", request.risk.as_str(), one_line(&request.reason)).ok();
         writeln!(out, "  preset:  {}: it {}", self.approval, outcome(&self.preset)).ok();
         for (nth, hit) in self.hits.iter().enumerate() {
             let label = if nth == 0 { "rules:" } else { "" };
-            writeln!(
-                out,
-                "  {label:8} {} {} ({})",
-                effect_name(hit.effect),
-                exact_line(&hit.rule),
-                hit.source
-            )
-            .ok();
+            writeln!(out, "  {label:8} {} {} ({})", hit.effect.as_str(), exact_line(&hit.rule), hit.source)
+                .ok();
         }
         if self.hits.is_empty() {
             writeln!(out, "  rules:   none is about this").ok();
@@ -332,14 +327,14 @@ impl Verdict<'_> {
     fn json(&self) -> Value {
         let hit = |hit: &RuleHit| {
             json!({
-                "effect": effect_name(hit.effect), "rule": hit.rule, "source": hit.source, "exact": hit.exact,
+                "effect": hit.effect.as_str(), "rule": hit.rule, "source": hit.source, "exact": hit.exact,
             })
         };
         json!({
             "tool": self.request.tool,
             "subject": self.request.subject,
             "folder": self.folder,
-            "risk": risk_name(self.request.risk),
+            "risk": self.request.risk.as_str(),
             "reason": self.request.reason,
             "approval": self.approval,
             "preset": ruling_name(&self.preset),
@@ -367,22 +362,5 @@ fn ruling_name(ruling: &Ruling) -> &'static str {
         Ruling::Allow { .. } | Ruling::Rule { allow: true, .. } => "allow",
         Ruling::Deny { .. } | Ruling::Rule { allow: false, .. } => "deny",
         Ruling::Ask => "ask",
-    }
-}
-
-pub fn effect_name(effect: RuleEffect) -> &'static str {
-    match effect {
-        RuleEffect::Allow => "allow",
-        RuleEffect::Ask => "ask",
-        RuleEffect::Deny => "deny",
-    }
-}
-
-fn risk_name(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "low",
-        Risk::Medium => "medium",
-        Risk::High => "high",
-        Risk::Critical => "critical",
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use access::devices::Devices;
+use access::devices::push::{self, Office, Push, PushParts, Reach, Vapid};
 use engine::{Follower, SystemClock};
-use net::hall::Hall;
-use net::hall::push::{self, Office, Push, PushParts, Reach, Vapid};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -49,7 +49,7 @@ impl Pushes {
     }
 
     /// From here on pushes are sent to the devices of this hall. Called on the runtime.
-    pub fn start(mut self, hall: &Arc<Hall>) -> Self {
+    pub fn start(mut self, hall: &Arc<Devices>) -> Self {
         hall.pushes_by(Arc::clone(&self.push));
         if let Some(office) = self.office.take() {
             drop(self.tasks.spawn(office.run(Arc::clone(hall), self.stop.clone())));

@@ -164,8 +164,12 @@ async fn one_turn(
     stops: &mut Stops,
 ) -> Result<ExitCode, Trouble> {
     let ours = guards.outside.is_none();
-    let offered = || Ok(registry.offer(&folder(options.cwd.as_deref())?).settings);
-    let early = if ours { Some(wishes(&offered()?, options, guards)?) } else { None };
+    let early = if ours {
+        let offer = registry.offer(folder(options.cwd.as_deref())?).await;
+        Some(wishes(&offer.settings, options, guards)?)
+    } else {
+        None
+    };
     let by = Sender::owner(SurfaceId::random(), "run");
     let limit = options.timeout.map(|seconds| (seconds, Instant::now() + Duration::from_secs(seconds)));
     let (handle, after) = tokio::select! {
@@ -347,8 +351,7 @@ async fn open(
     let owner = Principal::local();
     let cwd = folder(options.cwd.as_deref())?;
     let Some(again) = again(options) else {
-        let wish =
-            Wish { owner, cwd, roots: Vec::new(), within: None, servers: Vec::new(), source: "run".into() };
+        let wish = Wish::new(owner, cwd, "run");
         let handle = registry.create(wish).await.map_err(Trouble::open)?;
         return Ok((handle, Seq::START));
     };

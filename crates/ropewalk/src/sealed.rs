@@ -1,14 +1,16 @@
 //! Devices that hold keys of this machine: paired over a hub that cannot read along, listed and revoked by the file.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::sealed::{self, Opener, SealedDevice, Vault, VaultError};
 use engine::{Clock, SystemClock};
-use net::sealed::{self, SealedDevice, Vault, VaultError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use wire::archive::Head;
 use wire::native::Device;
 
 use crate::cli::PairOptions;
@@ -18,9 +20,37 @@ use crate::paths;
 use crate::terminal;
 use crate::trouble::Trouble;
 
+const WHICH_KEY: &str = "--key FILE, with the sealed.json of the machine that sealed it; a backup of that machine has it \
+    (ropewalk restore BACKUP --into DIR)";
+
 /// What seals for this hub, as long as it lives.
 pub fn vault(machine: &str, hub: &str) -> Result<Vault, Trouble> {
     Vault::open(&paths::sealed()?, machine, hub, Arc::new(SystemClock)).map_err(|error| trouble(&error))
+}
+
+/// What opens the events of an export that a hub made: with the keys in a file, or with this machine's own.
+pub fn opener(name: &str, head: &Head, key: Option<&Path>) -> Result<Opener, Trouble> {
+    let by = head.sealed.as_ref().ok_or_else(|| {
+        Trouble::failed(format!("{name} cannot be imported"))
+            .because("it does not say which machine sealed it")
+    })?;
+    let path = match key {
+        Some(key) => key.to_owned(),
+        None => paths::sealed()?,
+    };
+    let opener = Opener::read(&path, &by.machine, &by.session).map_err(|error| trouble(&error))?;
+    opener.ok_or_else(|| {
+        let what = format!("{name} is sealed, and there is no key for it in {}", path.display());
+        Trouble::failed(what).fix(WHICH_KEY)
+    })
+}
+
+/// The event at this place is not for the keys that were tried.
+pub fn not_opened(name: &str, place: usize, error: &VaultError) -> Trouble {
+    let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    Trouble::failed(format!("{name} is sealed, and its event {place} does not open"))
+        .because(why)
+        .fix(WHICH_KEY)
 }
 
 /// The hub that this machine seals for at the moment.

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Limits, Principal, Registry, Standing, SystemClock, Timestamp};
-use net::hall::Hall;
-use net::{ConnectionParts, Greeted, Rules, Served};
+use ::server::{ConnectionParts, Greeted, Served};
+use access::devices::Devices;
+use engine::{CallerKind, Limits, Principal, Registry, SystemClock, Timestamp};
+use service::Rules;
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::{Backends, Identity, Spoken};
+use wire::{Backends, Dialect, Identity, Spoken};
 
 use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
@@ -23,6 +24,7 @@ use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::models::Models;
+use crate::session_store::SessionStore;
 use crate::trouble::Trouble;
 use crate::up::Up;
 use crate::{audit, backends, editors, paths, run, server, terminal};
@@ -99,7 +101,7 @@ struct Prepared {
     door: Option<Door>,
     /// What else listens on this machine is worth a look.
     probe: bool,
-    hall: Arc<Hall>,
+    hall: Arc<Devices>,
     idle_timeout: Duration,
     /// The model of new sessions.
     model: Option<Arc<str>>,
@@ -218,9 +220,9 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let pushes = door.as_ref().and_then(Door::follower);
     let (registry, audit) = server::metered(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
-    let stdio = options.stdio || door.is_none();
+    let stdio = options.stdio || door.is_none() || takes_piped_input(options);
     let dialect = options.spoken();
-    let hall = Arc::new(Hall::open(Some(paths::devices()?), Arc::new(SystemClock)));
+    let hall = Arc::new(Devices::open(Some(paths::devices()?), Arc::new(SystemClock)));
     let model = guards.models.first().filter(|_| guards.outside.is_none());
     Ok(Prepared {
         registry,
@@ -239,6 +241,12 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         up: None,
         bridge,
     })
+}
+
+/// `ferret serve --http` promises that an editor's plugin and a client over HTTP use one process at the same time, and has no
+/// other option for it: so whoever starts it with a pipe is served there too. Services and background jobs have /dev/null.
+fn takes_piped_input(options: &ServeOptions) -> bool {
+    options.preferred == Some(Dialect::Ferret) && terminal::input_is_piped()
 }
 
 /// How many updates a client of a dialect that numbers them is told again. The variable is otter's.
@@ -283,7 +291,8 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
         registry.tracker().spawn(Models::refresh_local());
     }
     let catching_up = prepared.audit.clone().map(|audit| {
-        registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
+        let shared = matches!(SessionStore::chosen(), Ok(SessionStore::Postgres(_)));
+        registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started, shared).await })
     });
     let (shared, http) = match prepared.open(started).await {
         Ok(opened) => opened,
@@ -348,7 +357,8 @@ fn editor(shared: &Shared) -> anyhow::Result<Served> {
     let parts = ConnectionParts {
         registry: Arc::clone(&shared.registry),
         principal: Principal::local(),
-        standing: Standing::OwnerAtMachine,
+        kind: CallerKind::Owner,
+        local_answers: false,
         rules: shared.rules.clone(),
         identity: shared.identity.clone(),
         dialect: shared.dialect,
@@ -356,10 +366,10 @@ fn editor(shared: &Shared) -> anyhow::Result<Served> {
         name: "client".into(),
         zeph: false,
         any_session: false,
-        metrics: Some((Arc::clone(&shared.metrics), net::metrics::Door::Stdio)),
+        metrics: Some((Arc::clone(&shared.metrics), metrics::Door::Stdio)),
         greeted: shared.greeted.clone(),
     };
-    Ok(Served::start(parts, net::stdio::open()?))
+    Ok(Served::start(parts, ::server::stdio::open()?))
 }
 
 /// Waits until the only client has hung up. With HTTP there may be others: then this one is seen off,
@@ -400,12 +410,14 @@ fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends)
 /// A person started this by hand: say what it is for.
 fn welcome() {
     eprintln!("ropewalk {} waits for an editor on standard input.\n", env!("CARGO_PKG_VERSION"));
-    if let Ok(sessions) = paths::sessions() {
-        eprintln!("Sessions are kept in {}.", sessions.display());
+    if let Ok(sessions) = SessionStore::chosen() {
+        eprintln!("Sessions are kept in {}.", sessions.shown());
     }
     eprintln!(
         "No model key is needed to try it: the offline model answers. `ropewalk models list` says more.\n"
     );
-    eprintln!("{}", editors::all());
+    // What was typed is what an editor is to start.
+    let words: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    eprintln!("{}", editors::all(&words));
     eprintln!("Press Ctrl-D to end.");
 }

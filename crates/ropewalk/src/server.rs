@@ -4,16 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::devices::Devices;
 use agent::{Agent, AgentConfig, ForgetsUndo};
+use app::{Extras, RuleShelf};
 use engine::{
     APPROVAL, Backend, Clock, Follower, Limits, MemoryStore, Registry, RegistryParts, Settings, Store,
     SystemClock,
 };
 use guard::Rulebook;
-use net::hall::Hall;
-use net::native::{Extras, RuleShelf};
-use store::SqliteStore;
-
 use store::audit::{Audit, AuditError, AuditParts, Key, KeyError, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
@@ -21,6 +19,7 @@ use crate::audit::StartedAudit;
 use crate::eventlog::{self, EventLog};
 use crate::guards::Guards;
 use crate::metrics::Meters;
+use crate::session_store::SessionStore;
 use crate::shelf::Shelf;
 use crate::trouble::Trouble;
 use crate::{audit, bridge, mcp, paths, secrets, terminal};
@@ -150,7 +149,7 @@ pub fn host_name() -> String {
 }
 
 /// From here on the audit has a row for every device that comes in, is not let in, or is shut out.
-pub fn audit_devices(hall: &Hall, registry: &Registry, audit: &Arc<Audit>) {
+pub fn audit_devices(hall: &Devices, registry: &Registry, audit: &Arc<Audit>) {
     let (tracker, audit) = (registry.tracker().clone(), Arc::clone(audit));
     hall.tell(move |happened| match Handle::try_current() {
         Ok(runtime) => {
@@ -178,12 +177,8 @@ fn parts(
     rules: &Arc<Rulebook>,
     started: &StartedAudit,
 ) -> Result<RegistryParts, Trouble> {
-    let store: Arc<dyn Store> = if guards.ephemeral {
-        Arc::new(MemoryStore::default())
-    } else {
-        let options = store::Options { warm, ..store::Options::default() };
-        Arc::new(SqliteStore::open(paths::sessions()?, options))
-    };
+    let store: Arc<dyn Store> =
+        if guards.ephemeral { Arc::new(MemoryStore::default()) } else { SessionStore::chosen()?.open(warm) };
     let backend: Arc<dyn Backend> = match &guards.outside {
         Some(outside) => outside.backend(),
         None => Arc::new(own_agent(guards, rules, started)?),

@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
+use app::RuleShelf;
 use guard::{RuleSource, Rulebook, Where};
-use net::native::RuleShelf;
 use wire::native::RuleView;
-
-use crate::permissions::effect_name;
 
 /// Stands between a rule and its folder in an id; neither can hold it.
 const BETWEEN: char = '\n';
@@ -53,7 +51,7 @@ fn views(source: &RuleSource) -> Vec<RuleView> {
         RuleView {
             id: format!("{}{BETWEEN}{}", rule.rule, folder.unwrap_or_default()),
             rule: rule.rule.to_string(),
-            effect: effect_name(rule.effect).to_owned(),
+            effect: rule.effect.as_str().to_owned(),
             source: format!("{place}{within}{ignored}"),
             forgettable: source.name == "user",
         }

@@ -4,7 +4,10 @@
 //! characters could move the cursor, rename the window or hide what is asked; they are made visible.
 
 use std::borrow::Cow;
+use std::fs::{File, FileType};
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 
 use rustix::termios::QueueSelector;
 use serde_json::Value;
@@ -106,6 +109,16 @@ pub fn put_json(value: &Value) -> Result<(), Trouble> {
 pub fn put_bytes(bytes: &[u8]) -> Result<(), Trouble> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Trouble::output(&error))
+}
+
+/// What standard input is; nothing if it is closed.
+pub fn input_kind() -> Option<FileType> {
+    File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok().map(|input| input.file_type())
+}
+
+/// Somebody may write to standard input who is neither a person nor a file: some programs start others with sockets for pipes.
+pub fn input_is_piped() -> bool {
+    input_kind().is_some_and(|kind| kind.is_fifo() || kind.is_socket())
 }
 
 /// Asks a yes-or-no question on standard error; the default is no. Only what is typed after the question is shown

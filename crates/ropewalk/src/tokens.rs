@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use net::http::{Client, Digest, Keys, random, url_safe};
+use access::{Client, Digest, Keys, random, url_safe};
 
 use crate::cli::HttpOptions;
 use crate::config::ClientEntry;

@@ -17,9 +17,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, Follower, MODEL, SessionHandle, SessionId};
-use net::Metrics;
-use net::metrics::Spans;
+use engine::{BoxFuture, Follower, MODEL, SessionHandle, SessionId, follow_log};
+use metrics::{Metrics, Spans};
 use tokio::sync::mpsc;
 
 pub use self::endpoint::Endpoint;
@@ -37,10 +36,14 @@ pub struct Traces {
 }
 
 /// The reading end, for the registry, and the sending end, for a task of its own.
-pub fn open(pace: Pace, endpoint: Endpoint, metrics: &Arc<Metrics>) -> (Arc<Traces>, Exporter) {
+pub fn open(
+    pace: Pace,
+    endpoint: Endpoint,
+    metrics: &Arc<Metrics>,
+) -> Result<(Arc<Traces>, Exporter), reqwest::Error> {
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let traces = Traces { queue, metrics: Arc::clone(metrics) };
-    (Arc::new(traces), Exporter::new(pace, endpoint, waiting, Arc::clone(metrics)))
+    Ok((Arc::new(traces), Exporter::new(pace, endpoint, waiting, Arc::clone(metrics))?))
 }
 
 impl Follower for Traces {
@@ -49,7 +52,7 @@ impl Follower for Traces {
         Box::pin(async move {
             let model = session.snapshot().settings.get(MODEL).to_owned();
             let mut weave = Weave::new(session.id().clone(), &model);
-            net::read_along(&session, |event| {
+            follow_log(&session, |event| {
                 if let Some(trace) = weave.event(event) {
                     hand_over(&queue, &metrics, trace);
                 }

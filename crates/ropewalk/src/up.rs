@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
+use access::devices::Visitor;
 use engine::{Principal, Standing};
-use net::hall::Visitor;
 use serde_json::json;
 use wire::native::Role;
 
@@ -14,8 +14,9 @@ use crate::client::{self, Server};
 use crate::doors::{Door, Open, Shared};
 use crate::lan::Lan;
 use crate::running::{self, Found};
+use crate::session_store::SessionStore;
 use crate::trouble::Trouble;
-use crate::{browser, paths, run, serve, terminal};
+use crate::{browser, run, serve, terminal};
 
 /// Ports that are tried after the usual one.
 const PORTS_MORE: u16 = 20;
@@ -133,8 +134,8 @@ fn welcome(link: &str, shared: &Shared, open: &Open, (who, thinks): &(&str, Stri
     line(who, thinks);
     if shared.registry.is_ephemeral() {
         line("sessions", "in memory only, gone when this ends (--ephemeral)");
-    } else if let Ok(sessions) = paths::sessions() {
-        line("sessions", &sessions.to_string_lossy());
+    } else if let Ok(sessions) = SessionStore::chosen() {
+        line("sessions", &sessions.shown());
     }
     line("link", "ropewalk link prints another");
     match open.outside() {

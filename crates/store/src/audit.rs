@@ -185,13 +185,17 @@ impl Audit {
     }
 
     /// Reads what a process that was killed left unread in any session's log. What goes on, or went on
-    /// after `before`, has somebody else to follow it, who knows more about it.
-    pub async fn catch_up(&self, owner: Principal, before: Timestamp) {
+    /// after `before`, has somebody else to follow it, who knows more about it. In a store that other machines use too
+    /// (`shared`), that is about the sessions that this audit tells of already: the others have audits of their own.
+    pub async fn catch_up(&self, owner: Principal, before: Timestamp, shared: bool) {
         let rows = match self.shared.store.list(ListQuery::all(owner)).await {
             Ok(rows) => rows,
             Err(error) => return tracing::warn!(%error, "the audit cannot look for what it missed"),
         };
         for row in rows.into_iter().filter(|row| row.updated_at < before && !row.busy) {
+            if shared && !matches!(self.shared.cursor(row.id.as_str()).await, Ok(Some(_))) {
+                continue;
+            }
             if let Err(error) = follow::catch_up(&self.shared, &row, &self.shared.store).await {
                 tracing::error!(session = %row.id, %error, "the audit could not catch up on a session");
             }

@@ -11,6 +11,7 @@
 
 pub mod log;
 mod postgres;
+mod postgres_store;
 mod sqlite;
 mod store;
 
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use engine::BoxFuture;
 use tokio::sync::broadcast;
 
-pub use postgres::PostgresDb;
+pub use postgres::{PostgresAddress, PostgresDb};
+pub use postgres_store::PostgresStore;
 pub use sqlite::SqliteDb;
 pub use store::SqlStore;
 

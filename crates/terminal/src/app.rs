@@ -57,6 +57,8 @@ pub enum Input {
     Focus(bool),
     Frame(Box<Frame>),
     Connected,
+    /// What the program around this client says of its state, in place of what it said before.
+    Status(Vec<String>),
     /// The connection is gone; the next try is after this time.
     Cut {
         why: String,
@@ -87,6 +89,8 @@ pub struct App {
     pub now: u64,
     pub connection: Connection,
     pub hello: Option<Hello>,
+    /// What the program around this client said last of its state.
+    pub status: Vec<String>,
     /// What is wrong with the machine.
     pub faults: Vec<String>,
     /// What the server's clock is ahead of ours.
@@ -185,6 +189,7 @@ impl App {
             now: 0,
             connection: Connection::Connecting,
             hello: None,
+            status: Vec::new(),
             faults: Vec::new(),
             skew: 0,
             cards: Vec::new(),
@@ -225,6 +230,10 @@ impl App {
             Input::Frame(frame) => self.frame(*frame),
             Input::Connected => {
                 self.connection = Connection::Up;
+                Vec::new()
+            }
+            Input::Status(lines) => {
+                self.status = lines;
                 Vec::new()
             }
             Input::Cut { why, retry_ms } => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::Event;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use wire::native::{Envelope, Frame};
 
 use crate::app::{App, Effect, Input, Manner};
@@ -35,6 +35,7 @@ enum Wake {
     Stop,
     Terminal(Option<Event>),
     Frame(Option<Frame>),
+    Status(Vec<String>),
     Dialed(Result<Line, String>),
     Room,
     Tick,
@@ -50,11 +51,19 @@ struct Client<'a> {
     began: Instant,
     screen: Screen,
     stops: [Signal; 2],
+    status: Option<watch::Receiver<Vec<String>>>,
 }
 
-/// Runs until somebody leaves.
-pub async fn full_screen(wish: Wish, manner: Manner, dial: &dyn Dial) -> io::Result<Ended> {
+/// Runs until somebody leaves. `status` is what the program around the client says of its state; it stands below the header.
+pub async fn full_screen(
+    wish: Wish,
+    manner: Manner,
+    dial: &dyn Dial,
+    mut status: Option<watch::Receiver<Vec<String>>>,
+) -> io::Result<Ended> {
     let stops = [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+    // What was said before counts too.
+    status.iter_mut().for_each(watch::Receiver::mark_changed);
     let screen = Screen::open()?;
     let mut client = Client {
         app: App::new(wish, manner),
@@ -66,6 +75,7 @@ pub async fn full_screen(wish: Wish, manner: Manner, dial: &dyn Dial) -> io::Res
         began: Instant::now(),
         screen,
         stops,
+        status,
     };
     client.run(events()?).await
 }
@@ -82,6 +92,7 @@ impl Client<'_> {
                 }
                 Wake::Terminal(Some(event)) => of_terminal(event).into_iter().collect(),
                 Wake::Frame(Some(frame)) => self.frames(frame),
+                Wake::Status(lines) => vec![Input::Status(lines)],
                 Wake::Frame(None) => vec![self.lost("the server closed the connection".into())],
                 Wake::Dialed(Ok(line)) => {
                     self.line = Some(line);
@@ -125,6 +136,7 @@ impl Client<'_> {
                 }
                 Wake::Room
             }
+            lines = said(self.status.as_mut()) => Wake::Status(lines),
             frame = receive(frames) => Wake::Frame(frame),
             dialed = dialed(&mut self.dialing) => Wake::Dialed(dialed),
             () = tokio::time::sleep(TICK), if ticks => Wake::Tick,
@@ -191,6 +203,16 @@ async fn reserve(requests: Option<&mpsc::Sender<Envelope>>) -> Option<mpsc::Perm
         },
         None => std::future::pending().await,
     }
+}
+
+/// Waits for the next change of what is said.
+async fn said(status: Option<&mut watch::Receiver<Vec<String>>>) -> Vec<String> {
+    if let Some(status) = status
+        && status.changed().await.is_ok()
+    {
+        return status.borrow_and_update().clone();
+    }
+    std::future::pending().await
 }
 
 async fn receive(frames: Option<&mut mpsc::Receiver<Frame>>) -> Option<Frame> {

@@ -1,5 +1,6 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
+pub mod app_client;
 mod child;
 mod long;
 pub mod nats;

@@ -82,12 +82,9 @@ impl Log {
     fn run(&mut self, until: usize) {
         let call = CallId(format!("call-{}", self.events.len()).into());
         self.agent(Body::ToolStarted(Box::new(ToolStart {
-            call: call.clone(),
-            tool: "bash".into(),
-            title: "cargo test".into(),
             kind: ToolKind::Execute,
-            locations: Vec::new(),
             input: Opaque(r#"{"command":"cargo test"}"#.into()),
+            ..ToolStart::new(call.clone(), "bash".into(), "cargo test".into())
         })));
         for line in 0..40 {
             if self.events.len() + 8 >= until {
@@ -102,15 +99,6 @@ impl Log {
             after: Some("fn a() {}\nfn b() {}\n".into()),
         };
         self.agent(Body::FileEdited { call: Some(call.clone()), change });
-        self.agent(Body::ToolEnded(Box::new(ToolEnd {
-            plain_text: false,
-            call,
-            failed: false,
-            content: Vec::new(),
-            locations: Vec::new(),
-            raw: None,
-            exit: None,
-            elapsed_ms: 1200,
-        })));
+        self.agent(Body::ToolEnded(Box::new(ToolEnd { elapsed_ms: 1200, ..ToolEnd::of(call) })));
     }
 }

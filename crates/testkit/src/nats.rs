@@ -12,7 +12,10 @@ const START_MAX: Duration = Duration::from_secs(30);
 
 pub struct Server {
     port: u16,
-    token: Option<String>,
+    /// Before the port, in its address.
+    place: String,
+    /// Who is let in and how.
+    arguments: Vec<String>,
     running: Option<Child>,
 }
 
@@ -23,14 +26,33 @@ impl Server {
 
     /// A server that lets in only who knows this.
     pub fn with_token(token: Option<&str>) -> Self {
-        let mut server = Self { port: free_port(), token: token.map(str::to_owned), running: None };
+        match token {
+            Some(token) => Self::with(format!("nats://{token}@127.0.0.1"), &["--auth", token]),
+            None => Self::with("nats://127.0.0.1".to_owned(), &[]),
+        }
+    }
+
+    /// A server that is called `localhost`, speaks TLS and lets in only who knows this.
+    pub fn secured(certificate: &Path, key: &Path, user: &str, password: &str) -> Self {
+        let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+        let arguments =
+            ["--tls", "--tlscert", certificate, "--tlskey", key, "--user", user, "--pass", password];
+        Self::with(format!("tls://{user}:{password}@localhost"), &arguments)
+    }
+
+    fn with(place: String, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut server = Self { port: free_port(), place, arguments, running: None };
         server.restart();
         server
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self) -> String {
-        let token = self.token.as_ref().map_or(String::new(), |token| format!("{token}@"));
-        format!("nats://{token}127.0.0.1:{}", self.port)
+        format!("{}:{}", self.place, self.port)
     }
 
     pub fn stop(&mut self) {
@@ -45,10 +67,7 @@ impl Server {
         let mut server = program("setpriv");
         server.args(["--pdeathsig", "KILL"]).arg(binary()).args(["-a", "127.0.0.1"]);
         server.args(["-p", &self.port.to_string()]);
-        if let Some(token) = &self.token {
-            server.args(["--auth", token]);
-        }
-        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        server.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.running = Some(start(server));
         let until = Instant::now() + START_MAX;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {

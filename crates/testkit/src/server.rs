@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig};
 use engine::{
-    Backend, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq,
-    SessionFolders, SessionHandle, SessionId, Standing, Store, Timestamp,
+    Backend, CallerKind, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts,
+    Seq, SessionFolders, SessionHandle, SessionId, Store, Timestamp,
 };
-use net::{Connection, ConnectionParts, Rules, memory};
+use server::{Connection, ConnectionParts, memory};
+use service::Rules;
 use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -181,7 +182,8 @@ impl Server {
     pub fn connection_parts(&self, principal: Principal) -> ConnectionParts {
         ConnectionParts {
             registry: Arc::clone(self.registry.as_ref().expect("the server runs")),
-            standing: Standing::owner_if(principal == Principal::local()),
+            kind: if principal == Principal::local() { CallerKind::Owner } else { CallerKind::NamedClient },
+            local_answers: false,
             principal,
             rules: self.setup.rules.clone(),
             identity: Identity {

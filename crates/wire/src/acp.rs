@@ -15,6 +15,7 @@ mod servers;
 mod settings;
 mod tools;
 mod updates;
+mod zeph_events;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -30,7 +31,7 @@ pub use questions::{ExpectedAnswer, ask_answer};
 pub use relay::SERVER_TERMINAL;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
-pub(crate) use tools::{block as schema_block, risk_name};
+pub(crate) use tools::block as schema_block;
 pub use updates::{AskFrame, Updates};
 
 /// Text in one prompt, all its blocks together.

@@ -18,6 +18,9 @@ use crate::timestamp::rfc3339;
 
 pub const SCHEMA: &str = "ropewalk.session/1";
 
+/// The same with events that only whoever has the key of their machine can read: what a hub that keeps them exports.
+pub const SEALED_SCHEMA: &str = "ropewalk.session.sealed/1";
+
 /// A session that came from outside, in whatever form.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Imported {
@@ -36,6 +39,26 @@ pub struct Head {
     pub schema: String,
     pub title: Option<Arc<str>>,
     pub cwd: Option<PathBuf>,
+    pub sealed: Option<SealedBy>,
+}
+
+/// Which machine sealed the events of a file, and as those of which session.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SealedBy {
+    pub machine: String,
+    pub session: String,
+}
+
+/// An event of a file that may be sealed. Nothing if it is not.
+pub fn sealed_event(text: &str) -> Option<SealedEvent> {
+    serde_json::from_str(text).ok()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SealedEvent {
+    /// It is sealed for this position alone.
+    pub seq: u64,
+    pub sealed: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +179,7 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
                     let SessionPart { title, cwd } = map.next_value()?;
                     (self.0.head.title, self.0.head.cwd) = (title.map(Into::into), cwd);
                 }
+                "sealed" => self.0.head.sealed = map.next_value()?,
                 "events" => map.next_value_seed(ScanEvents(self.0))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }

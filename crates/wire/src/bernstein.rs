@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::{Dialect, Spoken, chosen};
+use crate::rpc::{Message, RpcId};
 
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
@@ -33,6 +34,16 @@ const MANUAL: &str = "suggest";
 
 /// Whether this is one message of this dialect, as opposed to one of another on the same path. At a server that was
 /// started for this dialect, it is whatever is not recognisably another's.
+pub fn is_message(message: &Message<'_>, spoken: Spoken) -> bool {
+    match message {
+        Message::Request { method, params, .. } | Message::Notification { method, params } => {
+            is_call(method, params.filter(|params| params.get() != RpcId::NULL_TEXT), spoken)
+        }
+        Message::Response { .. } => spoken.is_for(Dialect::Bernstein),
+    }
+}
+
+/// The same of what is no message: whose words the answer to it is in.
 pub fn is_frame(frame: &[u8], spoken: Spoken) -> bool {
     #[derive(Deserialize)]
     struct Envelope<'a> {
@@ -41,16 +52,20 @@ pub fn is_frame(frame: &[u8], spoken: Spoken) -> bool {
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    let ours = spoken.is_for(Dialect::Bernstein);
     // An array would be read as the members in order.
     let object = frame.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let Some(envelope) = object.then(|| serde_json::from_slice::<Envelope<'_>>(frame).ok()).flatten() else {
-        return ours;
+        return spoken.is_for(Dialect::Bernstein);
     };
-    if envelope.method == "initialize" {
-        return chosen(envelope.params, spoken).map_or(ours, |dialect| dialect == Dialect::Bernstein);
+    is_call(&envelope.method, envelope.params, spoken)
+}
+
+fn is_call(method: &str, params: Option<&RawValue>, spoken: Spoken) -> bool {
+    let ours = spoken.is_for(Dialect::Bernstein);
+    if method == "initialize" {
+        return chosen(params, spoken).map_or(ours, |dialect| dialect == Dialect::Bernstein);
     }
-    ours || REQUESTS.iter().chain(&NOTIFICATIONS).any(|method| envelope.method == *method)
+    ours || REQUESTS.iter().chain(&NOTIFICATIONS).any(|ours| method == *ours)
 }
 
 /// The session that this answer to a `prompt` names.

@@ -14,6 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::portable;
 use crate::rpc::RpcId;
+use crate::turn_text::TurnText;
 
 /// Which events of a session a reply should have. Without any of it: all, if they fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,22 +124,22 @@ pub enum Call {
     /// Ends what runs, and with it the session.
     Stop {
         id: SessionId,
-        reason: String,
+        reason: Option<String>,
     },
-    /// Answers a question that was asked as a notification.
+    /// Answers a question that was asked as a notification. Without a session, in the only one that the client has open.
     Answer {
-        id: SessionId,
+        id: Option<SessionId>,
         ask: AskId,
         answer: Answer,
     },
-    /// How far the tools and commands reach. Nobody may change that while the server runs.
+    /// How far the tools and commands reach, the same in every session. Nobody may change that while the server runs.
     Sandbox {
-        id: SessionId,
+        id: Option<SessionId>,
         wanted: Option<String>,
     },
-    /// Whether somebody elsewhere sees the session through a bridge.
+    /// Whether somebody elsewhere sees the session through a bridge. Without one, any that the client has open.
     Bridge {
-        id: SessionId,
+        id: Option<SessionId>,
     },
     /// Gives up one request of the client's own.
     CancelRequest {
@@ -167,8 +168,9 @@ pub enum Call {
     Remove {
         id: SessionId,
     },
+    /// The tools of a session. Without one, of the only session that the client has open.
     Tools {
-        id: SessionId,
+        id: Option<SessionId>,
     },
     /// The tool servers of a session. Without one, of the only session that the client has open.
     Servers {
@@ -204,6 +206,8 @@ pub enum ChangeAnswer {
     AllSettings,
     /// The value it has afterwards.
     Value,
+    /// The word that was sent, where it is a name of the value that the setting has afterwards; otherwise that value.
+    Word,
 }
 
 /// Who is on the other side.
@@ -308,7 +312,7 @@ pub enum Outcome {
     },
     Stopped {
         id: SessionId,
-        reason: String,
+        reason: Option<String>,
     },
     /// Whether the answer was the first.
     Answered {
@@ -334,7 +338,7 @@ pub enum Outcome {
         id: SessionId,
         stop: Stop,
         error: Option<Arc<str>>,
-        output: String,
+        said: TurnText,
     },
     Cancelled {
         id: SessionId,

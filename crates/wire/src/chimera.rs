@@ -12,7 +12,9 @@ mod read;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Body, Event, SessionId, SessionRow, Stop, Timestamp, TurnId};
+use engine::{
+    Body, Event, Family, SessionId, SessionRow, SpeechEvent, Stop, Timestamp, ToolEvent, TurnEvent, TurnId,
+};
 use serde_json::{Map, Value, json};
 
 pub use self::read::{EventFile, Reader, Summary, event_file_index, position, read, read_envelope};
@@ -180,62 +182,47 @@ struct Answer {
 impl Answers {
     /// The name and the fields by which chimera knows an event of this kind, if it does.
     fn shape(&mut self, event: &Event) -> (&'static str, Map<String, Value>) {
-        let fields = match &event.body {
-            Body::UserMessage { content } => json!({ "content": blocks(content) }),
-            Body::Text { text, .. } => {
+        let fields = match event.body.family() {
+            Family::Turn(TurnEvent::UserMessage { content }) => json!({ "content": blocks(content) }),
+            Family::Speech(SpeechEvent::Text { text, .. }) => {
                 self.open.entry(event.turn).or_default().said.take(event, ANSWER_BYTES_MAX);
                 json!({ "content": text.as_ref() })
             }
-            Body::ToolStarted(start) => {
+            Family::Tool(ToolEvent::Started(start)) => {
                 self.open.entry(event.turn).or_default().tool_calls += 1;
                 // What is no JSON are no arguments.
                 let arguments =
                     Some(CHIMERA.input(&start.tool, &start.input)).filter(|input| !input.is_string());
                 json!({ "tool_name": CHIMERA.name(&start.tool), "arguments": arguments, "call_id": start.call.0.as_ref() })
             }
-            Body::ToolEnded(end) => {
+            Family::Tool(ToolEvent::Ended(end)) => {
                 let output: Vec<_> = end.content.iter().filter_map(read::shown).collect();
                 json!({ "call_id": end.call.0.as_ref(), "output": output.join("\n"), "success": !end.failed })
             }
-            Body::Usage(usage) => {
+            Family::Usage(usage) => {
                 self.open.entry(event.turn).or_default().spent.add(usage);
                 json!({})
             }
-            Body::TurnEnded { stop, error } => {
+            Family::Turn(TurnEvent::Ended { stop, error }) => {
                 let answer = self.open.remove(&event.turn).unwrap_or_default();
                 json!({
                     "output": answer.said.text,
                     "steps": 1,
                     "tool_calls_total": answer.tool_calls,
                     "cost": answer.spent.known_usd(),
-                    "success": *stop == Stop::EndTurn,
-                    "error": error.as_deref(),
+                    "success": stop == Stop::EndTurn,
+                    "error": error.map(AsRef::<str>::as_ref),
                 })
             }
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::ToolChanged(_)
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => json!({}),
+            Family::Turn(
+                TurnEvent::Queued { .. } | TurnEvent::Started | TurnEvent::CancelRequested { .. },
+            )
+            | Family::Speech(SpeechEvent::Thought { .. } | SpeechEvent::Output { .. })
+            | Family::Tool(ToolEvent::Changed(_))
+            | Family::Permission(_)
+            | Family::Setup(_)
+            | Family::Context(_)
+            | Family::Other => json!({}),
         };
         let Value::Object(fields) = fields else { return (name_of(&event.body), Map::new()) };
         (name_of(&event.body), fields)

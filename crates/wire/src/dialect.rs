@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::call::{Call, Fault, Outcome};
+use crate::encoder::Encoder as _;
 use crate::rpc::RpcId;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
 use crate::{acp, bernstein, ferret, json, otter, siblings};
@@ -443,7 +444,7 @@ impl Updates {
     pub fn new(client: Client, session: &SessionHandle, start: UpdateStart) -> Self {
         match client.dialect {
             Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
-            Dialect::Ferret => Self::Ferret(ferret::Updates::new(session)),
+            Dialect::Ferret => Self::Ferret(ferret::Updates::new(session, start.counted)),
             Dialect::Otter => {
                 let updates = otter::Updates::new(session.id(), start);
                 Self::Otter(updates.in_folder(Arc::clone(&session.snapshot().cwd)))
@@ -474,6 +475,15 @@ impl Updates {
         match self {
             Self::Otter(updates) => Some(updates.last()),
             Self::Acp(_) | Self::Ferret(_) | Self::Bernstein(_) => None,
+        }
+    }
+
+    /// The same for clients of dialects that go on after a number, whether or not updates show theirs.
+    pub fn resumed_up_to(&self) -> Option<u64> {
+        match self {
+            Self::Otter(updates) => Some(updates.last()),
+            Self::Ferret(updates) => Some(updates.resumed_up_to()),
+            Self::Acp(_) | Self::Bernstein(_) => None,
         }
     }
 

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use engine::{Event, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId};
+use engine::{Event, Origin, Seq, SessionId, Snapshot, SurfaceId, Timestamp, TurnId};
 use serde_json::value::RawValue;
 
+use crate::Encoder as _;
 use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
 use crate::dialect::{Backends, Client, Decoder, Dialect, Identity, Piece, Replies, UpdateStart, View};
@@ -98,20 +99,7 @@ pub fn record(data: &[u8]) {
 /// Whatever is in a log can be shown to any client.
 fn shown(event: Arc<Event>) {
     let Ok(id) = SessionId::parse("s") else { return };
-    let snapshot = Snapshot {
-        settings: Arc::new(Settings::default()),
-        specs: Arc::new([]),
-        title: None,
-        cwd: Arc::new("/".into()),
-        totals: Totals::default(),
-        busy: false,
-        waiting: 0,
-        replay_from: Seq::START,
-        asks: Vec::new(),
-        prompts: std::sync::Arc::default(),
-        extra: None,
-        updated_at: Timestamp(0),
-    };
+    let snapshot = Snapshot::new(Arc::new([]), "/".into());
     for able in [false, true] {
         let client = ClientAbilities {
             notices: able,

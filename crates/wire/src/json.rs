@@ -64,6 +64,11 @@ pub fn read_value<T: DeserializeOwned>(value: Value, within: &str, whole: &str) 
     })
 }
 
+/// What the parser said of a text that was read elsewhere.
+pub fn in_words(error: &serde_json::Error, whole: &str) -> JsonError {
+    explain(&[], error, whole)
+}
+
 /// What a value is, as it is said of one that should be something else.
 pub fn kind(value: &Value) -> &'static str {
     match value {

@@ -9,9 +9,11 @@ pub mod archive;
 pub mod bernstein;
 mod call;
 pub mod chimera;
+pub mod cursor;
 mod dialect;
 mod diff;
 pub mod document;
+mod encoder;
 pub mod ferret;
 mod frame;
 #[doc(hidden)]
@@ -19,6 +21,7 @@ pub mod fuzz;
 pub mod json;
 pub mod markdown;
 mod merge;
+pub mod methods;
 pub mod money;
 pub mod native;
 pub mod otter;
@@ -31,6 +34,7 @@ pub mod rest;
 mod rpc;
 mod siblings;
 pub mod since;
+pub mod sse;
 pub mod timestamp;
 pub mod transcript;
 pub mod tunnel;
@@ -40,11 +44,13 @@ pub mod upstream;
 pub use call::{
     BridgeStatus, Call, ChangeAnswer, EventRange, EventsPart, Fault, Hello, Outcome, Place, SessionView,
 };
+pub use cursor::Cursor;
 pub use dialect::{
     AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, OPTIONAL_METHODS, Piece, Replies,
     Spoken, Stand, UpdateStart, Updates, View, chosen, write_unreadable,
 };
+pub use encoder::{Encoder, Step};
 pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
-pub use rpc::{Message, RpcId, parse};
+pub use rpc::{Message, OwnedMessage, RpcId, parse};
 pub use timestamp::rfc3339;
 pub use turn_text::TurnText;

@@ -14,6 +14,16 @@ pub(crate) enum Voice {
     Thought,
 }
 
+impl Voice {
+    /// The kind of update that a piece of it is.
+    pub(crate) fn chunk(self) -> &'static str {
+        match self {
+            Self::Said => "agent_message_chunk",
+            Self::Thought => "agent_thought_chunk",
+        }
+    }
+}
+
 pub(crate) struct Merged<'a> {
     pub(crate) voice: Voice,
     pub(crate) message: MessageId,

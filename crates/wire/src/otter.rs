@@ -8,7 +8,7 @@ mod reply;
 mod tools;
 mod updates;
 
-pub(crate) use decode::{notification, request};
+pub(crate) use decode::{notification, parse_ask, request};
 pub(crate) use reply::{fault, reply};
 #[cfg(test)]
 pub(crate) use tools::TOOLS;

@@ -7,25 +7,12 @@ use crate::money;
 use crate::portable;
 use crate::transcript::{ToolRow, ToolState, Transcript};
 
-/// The words a script compares with.
-pub fn stop_word(stop: Stop) -> &'static str {
-    match stop {
-        Stop::EndTurn => "end_turn",
-        Stop::MaxTokens => "max_tokens",
-        Stop::MaxTurnRequests => "max_turn_requests",
-        Stop::Refusal => "refusal",
-        Stop::Cancelled => "cancelled",
-        Stop::Failed => "failed",
-        Stop::Interrupted => "interrupted",
-    }
-}
-
 /// The turn whose events `transcript` was made from.
 pub fn encode(session: &SessionId, transcript: &Transcript, stop: Stop, error: Option<&str>) -> Value {
     let mut result = json!({
         "type": "result",
         "session_id": session.as_str(),
-        "stop_reason": stop_word(stop),
+        "stop_reason": stop.as_str(),
         "text": transcript.said_text(),
         "usage": usage(&transcript.totals),
         "tools": transcript.tools().map(tool).collect::<Vec<_>>(),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::json;
 use crate::record::{self, RecordError};
 
 /// Turns and asks are counted on from the highest that a history has, so it may not use the numbers up.
@@ -37,22 +38,18 @@ fn first_version() -> u32 {
 }
 
 pub fn encode(event: &Event) -> Value {
-    let mut payload = Vec::new();
-    let mut origin = Vec::new();
-    let written = record::encode_event(event, &mut |_| None, &mut payload)
-        .and_then(|()| record::encode_origin(&event.origin, &mut origin));
+    let parts =
+        record::event_value(event).and_then(|payload| Ok((record::origin_value(&event.origin)?, payload)));
     // An event that the stored form cannot express would not be in a log.
-    if written.is_err() {
-        return Value::Null;
-    }
+    let Ok((origin, payload)) = parts else { return Value::Null };
     json!({
         "event_type": record::kind(&event.body),
         "version": record::VERSION,
         "seq": event.seq.0,
         "at": event.at.0,
         "turn": event.turn.map(|turn| turn.0),
-        "origin": serde_json::from_slice::<Value>(&origin).unwrap_or_default(),
-        "payload": serde_json::from_slice::<Value>(&payload).unwrap_or_default(),
+        "origin": origin,
+        "payload": payload,
     })
 }
 
@@ -85,6 +82,15 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
         return Err(RecordError::BadTime);
     }
     Ok(event)
+}
+
+/// Why an event could not be read, and which field of it is to blame: whoever wrote it by hand has nothing else to go by.
+pub(crate) fn what_is_wrong(text: &str, error: &RecordError) -> String {
+    let RecordError::Malformed(source) = error else { return error.to_string() };
+    match json::read::<Portable<'_>>(text, "the event") {
+        Err(wrong) => wrong.to_string(),
+        Ok(_) => json::in_words(source, "`payload`").to_string(),
+    }
 }
 
 /// Reads what a log of ours wrote, as it was written.

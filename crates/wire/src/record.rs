@@ -19,14 +19,16 @@ mod loss;
 mod said;
 mod text;
 mod tool;
-pub(crate) mod word;
+mod word;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{Body, CallId, Event, Opaque, Origin, SurfaceId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+pub use self::body::kind;
 pub use self::loss::Loss;
 
 use self::text::{Place, Str};
@@ -62,42 +64,6 @@ pub enum RecordError {
 /// The kinds of bodies that are a session's set-up ([`Body::is_setup`]), for stores that look at kinds alone.
 pub const SETUP_KINDS: [&str; 6] = ["setting_changed", "moved", "commands", "joined", "offered", "usage"];
 
-/// The name of a body's kind, as it stands beside the stored body.
-pub fn kind(body: &Body) -> &'static str {
-    match body {
-        Body::TurnQueued { .. } => "turn_queued",
-        Body::TurnStarted => "turn_started",
-        Body::UserMessage { .. } => "user_message",
-        Body::Text { .. } => "text",
-        Body::Thought { .. } => "thought",
-        Body::Plan { .. } => "plan",
-        Body::ToolStarted(_) => "tool_started",
-        Body::ToolOutput { .. } => "tool_output",
-        Body::ToolTerminal { .. } => "tool_terminal",
-        Body::ToolChanged(_) => "tool_changed",
-        Body::ToolEnded(_) => "tool_ended",
-        Body::FileEdited { .. } => "file_edited",
-        Body::FileShown { .. } => "file_shown",
-        Body::Asked { .. } => "asked",
-        Body::Resolved { .. } => "resolved",
-        Body::CancelRequested => "cancel_requested",
-        Body::PolicyBlocked { .. } => "policy_blocked",
-        Body::SettingChanged { .. } => "setting_changed",
-        Body::Offered { .. } => "offered",
-        Body::Joined { .. } => "joined",
-        Body::Usage(_) => "usage",
-        Body::Commands { .. } => "commands",
-        Body::Title { .. } => "title",
-        Body::Notice { .. } => "notice",
-        Body::Cleared => "cleared",
-        Body::Compacting { .. } => "compacting",
-        Body::Compacted { .. } => "compacted",
-        Body::Moved { .. } => "moved",
-        Body::Foreign { .. } => "foreign",
-        Body::TurnEnded { .. } => "turn_ended",
-    }
-}
-
 /// Appends the body's JSON to `out`. The error is only there for the day a body holds something that
 /// JSON cannot express.
 pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
@@ -111,6 +77,16 @@ pub fn encode_event(event: &Event, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Re
         Some(relayed) => foreign::add_relayed(relayed, keep, out),
         None => Ok(()),
     }
+}
+
+/// The JSON of a whole event, with all text in it.
+pub(crate) fn event_value(event: &Event) -> Result<Value, RecordError> {
+    let mut value = Value::Null;
+    body::encode(&event.body, &mut |_| None, &mut value)?;
+    if let Some(relayed) = &event.relayed {
+        foreign::set_relayed(relayed, &mut value);
+    }
+    Ok(value)
 }
 
 /// What stands beside the body: the words of an external agent.
@@ -146,6 +122,22 @@ enum OriginRecord<'a> {
     },
 }
 
+impl<'a> OriginRecord<'a> {
+    fn of(origin: &'a Origin) -> Self {
+        match origin {
+            Origin::Engine => Self::Engine,
+            Origin::Agent => Self::Agent,
+            Origin::Task { call } => Self::Task { call: Str::here(&call.0) },
+            Origin::Surface { id, name, request, remote } => Self::Surface {
+                id: id.0,
+                name: Str::here(name),
+                request: request.as_deref().map(Str::here),
+                bridge: remote.as_deref().map(BridgeRecord::of),
+            },
+        }
+    }
+}
+
 /// What came over the bridge, in the words of ferret's event log.
 #[derive(Serialize, Deserialize)]
 struct BridgeRecord<'a> {
@@ -172,21 +164,15 @@ const BRIDGE: &str = "bridge";
 const AGENT: &[u8] = b"\"agent\"";
 
 pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordError> {
-    let record = match origin {
-        Origin::Engine => OriginRecord::Engine,
-        Origin::Agent => {
-            out.extend_from_slice(AGENT);
-            return Ok(());
-        }
-        Origin::Task { call } => OriginRecord::Task { call: Str::here(&call.0) },
-        Origin::Surface { id, name, request, remote } => OriginRecord::Surface {
-            id: id.0,
-            name: Str::here(name),
-            request: request.as_deref().map(Str::here),
-            bridge: remote.as_deref().map(BridgeRecord::of),
-        },
-    };
-    Ok(serde_json::to_writer(out, &record)?)
+    if *origin == Origin::Agent {
+        out.extend_from_slice(AGENT);
+        return Ok(());
+    }
+    Ok(serde_json::to_writer(out, &OriginRecord::of(origin))?)
+}
+
+pub(crate) fn origin_value(origin: &Origin) -> Result<Value, RecordError> {
+    Ok(serde_json::to_value(OriginRecord::of(origin))?)
 }
 
 pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {

@@ -65,6 +65,48 @@ pub enum Message<'a> {
     },
 }
 
+/// A message on its own, for whoever acts on it elsewhere and later than it was read.
+#[derive(Debug)]
+pub enum OwnedMessage {
+    Request { id: RpcId, method: String, params: Option<Box<RawValue>> },
+    Notification { method: String, params: Option<Box<RawValue>> },
+    Response { id: RpcId, result: Result<Box<RawValue>, Box<RawValue>> },
+}
+
+impl Message<'_> {
+    pub fn into_owned(self) -> OwnedMessage {
+        let owned = |params: Option<&RawValue>| params.map(ToOwned::to_owned);
+        match self {
+            Self::Request { id, method, params } => {
+                OwnedMessage::Request { id, method: method.into_owned(), params: owned(params) }
+            }
+            Self::Notification { method, params } => {
+                OwnedMessage::Notification { method: method.into_owned(), params: owned(params) }
+            }
+            Self::Response { id, result } => OwnedMessage::Response {
+                id,
+                result: result.map(ToOwned::to_owned).map_err(ToOwned::to_owned),
+            },
+        }
+    }
+}
+
+impl OwnedMessage {
+    pub fn as_message(&self) -> Message<'_> {
+        match self {
+            Self::Request { id, method, params } => {
+                Message::Request { id: id.clone(), method: method.into(), params: params.as_deref() }
+            }
+            Self::Notification { method, params } => {
+                Message::Notification { method: method.into(), params: params.as_deref() }
+            }
+            Self::Response { id, result } => {
+                Message::Response { id: id.clone(), result: result.as_deref().map_err(AsRef::as_ref) }
+            }
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(default, borrow, deserialize_with = "present")]
@@ -148,7 +190,15 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(frame: &str, expected: Expect) {
-        let shown = match parse(frame.as_bytes()) {
+        let read = parse(frame.as_bytes());
+        let before = format!("{read:?}");
+        let owned = read.map(Message::into_owned);
+        let read = match &owned {
+            Ok(owned) => Ok(owned.as_message()),
+            Err((id, fault)) => Err((id, fault)),
+        };
+        assert_eq!(before, format!("{read:?}"), "owned, it says the same");
+        let shown = match read {
             Ok(Message::Request { id, method, params }) => {
                 format!("request {} {method} {}", id.as_json(), params.map_or("-", RawValue::get))
             }

@@ -12,10 +12,10 @@ use engine::{SessionId, Timestamp};
 
 use crate::timestamp::compact;
 
-pub(crate) use decode::{answer_in, hello, message, named, notification, read, request, set};
+pub(crate) use decode::{answer_in, hello, maybe_named, message, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
-    ask_question, change, choices, decision, level, path_text, plan, prompt_text, result_text, stream_name,
+    agent_name, ask_question, change, choices, decision, level, path_text, plan, prompt_text, result_text,
     summed_up, summing_up, turn,
 };
 pub(crate) use tools::{CHIMERA, CHIMERA_TOOLS, ToolName, ToolNames};

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    Body, CallId, Content, Event, Exit, FileChange, MessageId, NoticeLevel, Origin, OutputStream, PlanEntry,
-    Resolution, Resolver, Stop, Timestamp, ToolChange, ToolContent, ToolEnd, ToolStart, Totals, TurnId,
+    Body, CallId, Content, ContextEvent, Event, Exit, Family, FileChange, MessageId, NoticeLevel, Origin,
+    PermissionEvent, PlanEntry, Resolution, Resolver, SetupEvent, SpeechEvent, Stop, Timestamp, ToolChange,
+    ToolContent, ToolEnd, ToolEvent, ToolStart, Totals, TurnEvent, TurnId,
 };
 
 use crate::money;
@@ -141,35 +142,26 @@ impl Transcript {
     }
 
     fn observe_own(&mut self, event: &Event) {
-        match &event.body {
-            Body::TurnQueued { content } => {
-                self.queued.extend(event.turn.map(|turn| (turn, prompt_row(event, content))));
-            }
-            Body::TurnStarted => self.turns += 1,
-            Body::UserMessage { content } => {
-                self.queued.retain(|turn, _| Some(*turn) != event.turn);
-                self.rows.push(prompt_row(event, content));
-            }
-            Body::Text { message, text } => self.said(*message, text),
-            Body::Thought { message, text } => self.thought(*message, text),
-            Body::Plan { entries } => self.rows.push(Row::Plan { entries: entries.clone() }),
-            Body::ToolStarted(start) => self.tool_started(start),
-            Body::ToolOutput { call, stream: OutputStream::Stdout | OutputStream::Stderr, text } => {
+        match event.body.family() {
+            Family::Turn(turn) => self.turn(event, turn),
+            Family::Speech(SpeechEvent::Text { message, text }) => self.said(message, text),
+            Family::Speech(SpeechEvent::Thought { message, text }) => self.thought(message, text),
+            Family::Speech(SpeechEvent::Output { call, text, .. }) => {
                 if let Some(row) = self.tool(call) {
                     row.output.push_str(text);
                 }
             }
-            Body::ToolChanged(change) => self.tool_changed(change),
-            Body::ToolEnded(end) => self.tool_ended(end),
-            Body::FileEdited { call, change } => self.edited(call.as_ref(), change),
-            Body::Asked { request, .. } => {
+            Family::Tool(ToolEvent::Started(start)) => self.tool_started(start),
+            Family::Tool(ToolEvent::Changed(change)) => self.tool_changed(change),
+            Family::Tool(ToolEvent::Ended(end)) => self.tool_ended(end),
+            Family::Permission(PermissionEvent::Asked { request, .. }) => {
                 if let Some(question) = &request.question {
                     self.note(format!("the agent asks: {}", question.text));
                 }
             }
-            Body::Resolved { call, resolution, by, reply, .. } => {
+            Family::Permission(PermissionEvent::Resolved { call, resolution, by, reply, .. }) => {
                 if reply.is_none() || !resolution.allows() {
-                    self.resolved(call.as_ref(), *resolution, by);
+                    self.resolved(call, resolution, by);
                 }
                 if let Some(reply) = reply {
                     let who = if let Resolver::Surface { name, .. } = by { name } else { "somebody" };
@@ -177,28 +169,55 @@ impl Transcript {
                     self.note(format!("{who} {does}: {reply}"));
                 }
             }
-            Body::PolicyBlocked { call, tool, reason, .. } => self.blocked(call.as_ref(), tool, reason),
-            Body::SettingChanged { id, value } => self.note(format!("{id} is set to {value}")),
-            Body::Moved { cwd } => self.note(format!("the folder is {}", cwd.display())),
-            Body::Compacted { .. } => self.note("earlier messages were summed up for the model".into()),
-            Body::CancelRequested => self.note(format!("{} asked to stop", name_of(&event.origin))),
-            Body::Usage(usage) => self.totals.add_from(&event.origin, usage),
-            Body::Notice { level, text } => {
-                self.rows.push(Row::Notice { level: *level, text: Arc::clone(text) });
+            Family::Usage(usage) => self.totals.add_from(&event.origin, usage),
+            Family::Setup(SetupEvent::Setting { id, value }) => {
+                self.note(format!("{id} is set to {value}"));
             }
-            Body::Cleared => {
+            Family::Setup(SetupEvent::Moved { cwd, .. }) => {
+                self.note(format!("the folder is {}", cwd.display()));
+            }
+            Family::Setup(SetupEvent::Joined { agent, .. }) => self.agent = Some(Arc::clone(agent)),
+            Family::Context(ContextEvent::Cleared) => {
                 self.forget_rows();
                 self.cleared = true;
             }
-            Body::TurnEnded { stop, error } => self.ended(event.turn, *stop, error.as_ref()),
-            Body::FileShown { .. }
-            | Body::ToolTerminal { .. }
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Compacting { .. }
-            | Body::Offered { .. }
-            | Body::Foreign { .. } => {}
-            Body::Joined { agent, .. } => self.agent = Some(Arc::clone(agent)),
+            Family::Context(ContextEvent::Compacted { .. }) => {
+                self.note("earlier messages were summed up for the model".into());
+            }
+            Family::Setup(
+                SetupEvent::Commands { .. } | SetupEvent::Title { .. } | SetupEvent::Offered { .. },
+            )
+            | Family::Context(ContextEvent::Compacting { .. }) => {}
+            Family::Other => self.other(&event.body),
+        }
+    }
+
+    fn turn(&mut self, event: &Event, turn: TurnEvent<'_>) {
+        match turn {
+            TurnEvent::Queued { content } => {
+                self.queued.extend(event.turn.map(|turn| (turn, prompt_row(event, content))));
+            }
+            TurnEvent::Started => self.turns += 1,
+            TurnEvent::UserMessage { content } => {
+                self.queued.retain(|turn, _| Some(*turn) != event.turn);
+                self.rows.push(prompt_row(event, content));
+            }
+            TurnEvent::CancelRequested { .. } => {
+                self.note(format!("{} asked to stop", name_of(&event.origin)))
+            }
+            TurnEvent::Ended { stop, error } => self.ended(event.turn, stop, error),
+        }
+    }
+
+    fn other(&mut self, body: &Body) {
+        if let Body::Plan { entries } = body {
+            self.rows.push(Row::Plan { entries: entries.clone() });
+        } else if let Body::FileEdited { call, change } = body {
+            self.edited(call.as_ref(), change);
+        } else if let Body::PolicyBlocked { call, tool, reason, .. } = body {
+            self.blocked(call.as_ref(), tool, reason);
+        } else if let Body::Notice { level, text } = body {
+            self.rows.push(Row::Notice { level: *level, text: Arc::clone(text) });
         }
     }
 

@@ -11,16 +11,32 @@ pub struct TurnText {
     pub text: String,
     /// More was said than is kept.
     pub cut: bool,
+    /// Where in it the last message begins.
+    last: usize,
+    /// A tool was called, or the plan changed, since something was said: what is said next is another message.
+    acted: bool,
 }
 
 impl TurnText {
     /// Takes what an event of the turn adds. What a sub-agent says is for the agent, and no part of it.
     pub fn take(&mut self, event: &Event, bytes_max: usize) {
-        if let Body::Text { text, .. } = &event.body
-            && event.origin.task().is_none()
-        {
-            self.say(text, bytes_max);
+        if event.origin.task().is_some() {
+            return;
         }
+        if let Body::Text { text, .. } = &event.body {
+            if std::mem::take(&mut self.acted) {
+                self.last = self.text.len();
+            }
+            self.say(text, bytes_max);
+        } else if let Body::ToolStarted(_) | Body::Plan { .. } = &event.body {
+            self.acted = true;
+        }
+    }
+
+    /// The last message of the agent: what it said after the last call of a tool, or, if that is nothing, before it.
+    pub fn last_message(&self) -> &str {
+        let last = self.text.get(self.last..).unwrap_or_default();
+        if last.is_empty() { &self.text } else { last }
     }
 
     fn say(&mut self, text: &str, bytes_max: usize) {
@@ -35,6 +51,31 @@ impl TurnText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn event(body: Body) -> Event {
+        let origin = engine::Origin::Agent;
+        Event { seq: engine::Seq(1), at: engine::Timestamp(0), turn: None, origin, body, relayed: None }
+    }
+
+    #[test]
+    fn the_last_message_is_what_was_said_after_the_last_call() {
+        let text = |text: &str| event(Body::Text { message: engine::MessageId(1), text: text.into() });
+        let act = || event(Body::Plan { entries: Vec::new() });
+        let mut said = TurnText::default();
+        for (event, last) in [
+            (text("one "), "one "),
+            (text("and "), "one and "),
+            (act(), "one and "),
+            (act(), "one and "),
+            (text("two"), "two"),
+            (text(" three"), "two three"),
+            (act(), "two three"),
+        ] {
+            said.take(&event, 100);
+            assert_eq!(said.last_message(), last);
+        }
+        assert_eq!(said.text, "one and two three");
+    }
 
     #[test]
     fn the_beginning_is_kept_without_holes_and_whole_characters() {

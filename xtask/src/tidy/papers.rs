@@ -199,7 +199,7 @@ mod tests {
     fn check_features(row: &str) -> usize {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
         let files = [
-            file("crates/net/src/a.rs", "#[test]\nfn ids_are_echoed() {}"),
+            file("crates/server/src/a.rs", "#[test]\nfn ids_are_echoed() {}"),
             file("tests/x.mjs", "test(\"cancel works\", f)"),
         ];
         features(&format!("| row | state | code | test |\n|---|---|---|---|\n{row}"), &files).len()
@@ -207,11 +207,14 @@ mod tests {
 
     #[test]
     fn a_kept_promise_names_code_and_test_that_exist() {
-        assert_eq!(check_features("| A1 | yes | `crates/net/src/a.rs` | `ids_are_echoed` |"), 0);
-        assert_eq!(check_features("| A1 | yes | crates/net | `cancel works`, `net::ids_are_echoed` |"), 0);
-        assert_eq!(check_features("| A1 | yes | `crates/net` | `ids_are_lost` |"), 1);
+        assert_eq!(check_features("| A1 | yes | `crates/server/src/a.rs` | `ids_are_echoed` |"), 0);
+        assert_eq!(
+            check_features("| A1 | yes | crates/server | `cancel works`, `server::ids_are_echoed` |"),
+            0
+        );
+        assert_eq!(check_features("| A1 | yes | `crates/server` | `ids_are_lost` |"), 1);
         assert_eq!(check_features("| A1 | part (why) | `crates/gone.rs` | `ids_are_echoed` |"), 1);
-        assert_eq!(check_features("| A1 | yes | `crates/net` | |"), 1);
+        assert_eq!(check_features("| A1 | yes | `crates/server` | |"), 1);
         assert_eq!(check_features("| A1 | no: later | | |"), 0);
     }
 }

@@ -138,11 +138,11 @@ mod tests {
 
     #[test]
     fn unsafe_code_is_found_and_talk_about_it_is_not() {
-        assert_eq!(problems("crates/net/src/a.rs", "fn a() { unsafe { b() } }").len(), 1);
+        assert_eq!(problems("crates/server/src/a.rs", "fn a() { unsafe { b() } }").len(), 1);
         assert_eq!(problems("crates/sandbox/src/a.rs", "fn a() { unsafe { b() } }").len(), 0);
         let talk = "// unsafe\n/* unsafe */ #![deny(unsafe_code)] const A: &str = \"an \\\" unsafe\"; r#\"unsafe \" \"#;";
-        assert_eq!(problems("crates/net/src/a.rs", talk), Vec::<String>::new());
-        assert_eq!(problems("crates/net/src/a.rs", "const Q: char = '\"'; unsafe fn a() {}").len(), 1);
+        assert_eq!(problems("crates/server/src/a.rs", talk), Vec::<String>::new());
+        assert_eq!(problems("crates/server/src/a.rs", "const Q: char = '\"'; unsafe fn a() {}").len(), 1);
     }
 
     #[test]

@@ -37,12 +37,7 @@ pub(super) fn parse(argument: Option<&str>) -> Order {
         "remove" if !rest.is_empty() => Order::Remove(rest.to_owned()),
         "add" => {
             let (effect, rule) = split(rest);
-            let effect = match effect {
-                "allow" => RuleEffect::Allow,
-                "ask" => RuleEffect::Ask,
-                "deny" => RuleEffect::Deny,
-                _ => return Order::Unclear,
-            };
+            let Some(effect) = RuleEffect::of_word(effect) else { return Order::Unclear };
             if rule.is_empty() { Order::Unclear } else { Order::Add(effect, rule.to_owned()) }
         }
         _ => Order::Unclear,
@@ -100,15 +95,15 @@ fn listing(sources: &[RuleSource]) -> String {
 fn line(rule: &ListedRule) -> String {
     let folder = rule.folder.as_deref().map(|folder| format!(" in {}", folder.display())).unwrap_or_default();
     let ignored = if rule.ignored { " (ignored)" } else { "" };
-    format!("{} `{}`{folder}{ignored}", name(rule.effect), rule.rule)
+    format!("{} `{}`{folder}{ignored}", rule.effect.as_str(), rule.rule)
 }
 
 fn added(effect: RuleEffect, rule: &str, outcome: Result<Changed, RuleError>) -> String {
-    let effect = name(effect);
+    let effect = effect.as_str();
     match outcome {
         Ok(Changed { already: true, .. }) => format!("`{rule}` was there already, as {effect}."),
         Ok(Changed { before: Some(before), .. }) => {
-            format!("`{rule}` is now {effect} in this folder; it was {}.", name(before))
+            format!("`{rule}` is now {effect} in this folder; it was {}.", before.as_str())
         }
         Ok(Changed { before: None, .. }) => format!("`{rule}` is now {effect} in this folder."),
         Err(error) => format!("Nothing was changed: {error}."),
@@ -118,7 +113,10 @@ fn added(effect: RuleEffect, rule: &str, outcome: Result<Changed, RuleError>) ->
 fn removed_said(rule: &str, outcome: &Result<Changed, RuleError>, sources: &[RuleSource]) -> String {
     match outcome {
         Ok(Changed { already: false, before, .. }) => {
-            format!("`{rule}` is gone in this folder; it was {}.", before.map_or("a rule", name))
+            format!(
+                "`{rule}` is gone in this folder; it was {}.",
+                before.map_or("a rule", RuleEffect::as_str)
+            )
         }
         Ok(_) => {
             let elsewhere = |source: &&RuleSource| source.rules.iter().any(|listed| *listed.rule == *rule);
@@ -131,14 +129,6 @@ fn removed_said(rule: &str, outcome: &Result<Changed, RuleError>, sources: &[Rul
             }
         }
         Err(error) => format!("Nothing was changed: {error}."),
-    }
-}
-
-fn name(effect: RuleEffect) -> &'static str {
-    match effect {
-        RuleEffect::Allow => "allow",
-        RuleEffect::Ask => "ask",
-        RuleEffect::Deny => "deny",
     }
 }
 

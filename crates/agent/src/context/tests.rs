@@ -1,6 +1,6 @@
 //! What the fold makes of a log.
 
-use engine::{CallId, Exit, MessageId, Opaque, Stop, ToolKind, ToolStart, Usage};
+use engine::{CallId, Exit, MessageId, Stop, ToolKind, ToolStart, Usage};
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -11,25 +11,18 @@ fn text(text: &str) -> Body {
 
 fn started(call: &str) -> Body {
     Body::ToolStarted(Box::new(ToolStart {
-        call: CallId(call.into()),
-        tool: "read".into(),
-        title: call.into(),
         kind: ToolKind::Read,
         locations: vec![],
-        input: Opaque("{}".into()),
+        ..ToolStart::new(CallId(call.into()), "read".into(), call.into())
     }))
 }
 
 fn ended(call: &str, text: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
-        plain_text: false,
-        call: CallId(call.into()),
-        failed: false,
         content: vec![ToolContent::Block(Content::text(text))],
         locations: vec![],
-        raw: None,
         exit: (call == "x").then_some(Exit { code: Some(3), signal: None }),
-        elapsed_ms: 0,
+        ..ToolEnd::of(CallId(call.into()))
     }))
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use engine::{
     Body, Exit, HostAbilities, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionContext,
-    SessionGone, TerminalId, TurnContext,
+    SessionGone, SurfaceId, TerminalId, TurnContext,
 };
 use guard::outside_digest;
 use sandbox::{Cause, Mode};
@@ -133,6 +133,11 @@ impl EditorTerminal {
             output_bytes_max: OUTPUT_BYTES_MAX as u64,
         };
         Some(Self { editor, new, fenced: place.mode() != Mode::Off })
+    }
+
+    /// The client whose terminal it is.
+    pub(crate) fn surface(&self) -> SurfaceId {
+        self.editor.surface()
     }
 
     /// What the owner has to consent to, where there is a fence that the command would leave.

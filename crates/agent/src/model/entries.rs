@@ -52,6 +52,26 @@ pub(super) fn entries<'a>(request: &'a ModelRequest, asking: &Asking) -> Vec<Ent
     making.entries
 }
 
+/// Results that hold text only. Images are shown after all of them, for results must follow their calls.
+pub(super) fn answered<'a>(
+    results: Vec<Result<'a>>,
+    message: impl Fn(&Result<'a>) -> Value,
+    user: impl Fn(Vec<String>, Vec<&'a Image>) -> Value,
+) -> Vec<Value> {
+    let (mut messages, mut texts, mut images) = (Vec::new(), Vec::new(), Vec::new());
+    for result in results {
+        messages.push(message(&result));
+        if !result.images.is_empty() {
+            texts.push(format!("What {} has shown:", result.tool));
+            images.extend(result.images);
+        }
+    }
+    if !images.is_empty() {
+        messages.push(user(texts, images));
+    }
+    messages
+}
+
 /// Only whoever made it can read it; and it must hold the calls that were carried out, no others.
 fn usable<'a>(native: &'a Native, request: &ModelRequest, calls: usize) -> Option<(&'a Native, Value)> {
     let own = native.provider == request.model && native.ids.len() == calls;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
 use super::call::bare;
-use super::entries::{Entry, entries};
+use super::entries::{Entry, Result as ToolResult, answered, entries};
 use super::wire::{Asking, Decode, Reply};
 use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, schema, trouble};
 
@@ -72,19 +72,8 @@ fn messages(entry: Entry<'_>) -> Vec<Value> {
             vec![message]
         }
         Entry::Results(results) => {
-            let mut messages = Vec::new();
-            let (mut texts, mut images) = (Vec::new(), Vec::new());
-            for result in results {
-                if !result.images.is_empty() {
-                    texts.push(format!("What {} has shown:", result.tool));
-                    images.extend(result.images);
-                }
-                messages.push(json!({ "role": "tool", "tool_name": result.tool, "content": result.text }));
-            }
-            if !images.is_empty() {
-                messages.push(user(&texts, &images));
-            }
-            messages
+            let message = |result: &ToolResult<'_>| json!({ "role": "tool", "tool_name": result.tool, "content": result.text });
+            answered(results, message, |texts, images| user(&texts, &images))
         }
     }
 }

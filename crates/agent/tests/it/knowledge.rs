@@ -127,6 +127,20 @@ async fn a_setting_holds_for_the_very_next_call_of_a_running_turn() {
     assert_eq!(told(1), (Thinking::High, Some(0.2), "script:two", false));
 }
 
+/// H9: each choice is the number that the provider is asked with, and the default is none.
+#[tokio::test]
+async fn each_temperature_is_its_number_in_the_request() {
+    let choices = ["precise", "balanced", "creative", "default"];
+    let script = Script::new(choices.map(|_| vec![say("ok")]));
+    let mut house = House::with(script.clone()).await;
+    for choice in choices {
+        house.try_change("temperature", choice).await.unwrap();
+        house.prompt("go").await;
+    }
+    let asked: Vec<Option<f32>> = script.requests().iter().map(|request| request.temperature).collect();
+    assert_eq!(asked, [Some(0.2), Some(0.7), Some(1.0), None]);
+}
+
 /// H16.
 #[tokio::test]
 async fn a_command_from_a_file_is_a_prompt_and_an_unknown_one_is_plain_text() {

@@ -7,6 +7,7 @@ mod house;
 mod knowledge;
 mod long;
 mod mcp;
+mod models;
 mod offline;
 mod providers;
 mod reach;

@@ -330,16 +330,7 @@ async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
     let script = Script::new([vec![say("seen")], vec![say("again")]]);
     let mut house = House::with(script.clone()).await;
     house.write("a.txt", "one\n");
-    let link = |uri: String| {
-        Content::Link(Link {
-            uri: uri.into(),
-            name: "n".into(),
-            mime: None,
-            title: None,
-            description: None,
-            size_bytes: None,
-        })
-    };
+    let link = |uri: String| Content::Link(Link::new(uri, "n"));
     let uri = format!("file://{}/a.txt", house.dir.display());
     let image = |mime: &str| Content::Image { mime: mime.into(), data: "AAAA".into(), uri: None };
     let blocks = vec![

@@ -75,14 +75,7 @@ impl Site {
 }
 
 fn link(uri: String) -> Content {
-    Content::Link(Link {
-        uri: uri.into(),
-        name: "n".into(),
-        mime: None,
-        title: None,
-        description: None,
-        size_bytes: None,
-    })
+    Content::Link(Link::new(uri, "n"))
 }
 
 fn prompt_of(script: &Script, request: usize) -> String {

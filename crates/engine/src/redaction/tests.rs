@@ -87,16 +87,7 @@ fn output(call: &str, stream: OutputStream, text: &str) -> Body {
 }
 
 fn end(call: &str) -> ToolEnd {
-    ToolEnd {
-        plain_text: false,
-        call: CallId(call.into()),
-        failed: false,
-        content: Vec::new(),
-        locations: Vec::new(),
-        raw: None,
-        exit: None,
-        elapsed_ms: 0,
-    }
+    ToolEnd::of(CallId(call.into()))
 }
 
 fn ended(turn: u64) -> (Option<TurnId>, Body) {
@@ -137,11 +128,11 @@ fn what_is_held_stands_before_whatever_ends_it() {
             vec!["1:S12", "Usage", "1:* c"],
         ),
         (
-            vec![at(text(1, "S12")), at(Body::CancelRequested), ended(2), at(text(1, "3"))],
+            vec![at(text(1, "S12")), at(Body::CancelRequested { reason: None }), ended(2), at(text(1, "3"))],
             vec!["CancelRequested", "TurnEnded"],
         ),
         (
-            vec![at(text(1, "S12")), at(Body::CancelRequested), ended(1)],
+            vec![at(text(1, "S12")), at(Body::CancelRequested { reason: None }), ended(1)],
             vec!["CancelRequested", "1:S12", "TurnEnded"],
         ),
         (
@@ -250,12 +241,10 @@ fn location() -> Location {
 
 fn about_tools() -> Vec<Body> {
     let start = ToolStart {
-        call: CallId("c".into()),
-        tool: secret(),
-        title: secret(),
         kind: ToolKind::Read,
         locations: vec![location()],
         input: Opaque(secret()),
+        ..ToolStart::new(CallId("c".into()), secret(), secret())
     };
     let request = AskRequest {
         call: None,
@@ -349,12 +338,12 @@ proptest! {
             said[*call].push_str(piece);
             let mut bodies = vec![output(&call.to_string(), OutputStream::Stdout, piece)];
             if *meanwhile {
-                bodies.insert(0, Body::CancelRequested);
+                bodies.insert(0, Body::CancelRequested { reason: None });
             }
             for body in bodies {
                 redaction.before(&Origin::Agent, TURN, &body).iter().for_each(|record| take(&record.body));
                 if let Some(body) = redaction.clean(&Origin::Agent, TURN, body)
-                    && !matches!(body, Body::CancelRequested)
+                    && !matches!(body, Body::CancelRequested { .. })
                 {
                     take(&body);
                 }

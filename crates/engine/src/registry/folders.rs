@@ -86,7 +86,7 @@ impl Registry {
                 ..row
             });
             let wanted = owned.filter(|row| query.admits(row));
-            found.extend(wanted.map(|row| Listed { row, live: false }));
+            found.extend(wanted.map(|row| Listed { row, live: false, cancelling: false }));
         }
         listed.append(&mut found);
         listed.sort_by(|a, b| (b.row.updated_at, &b.row.id).cmp(&(a.row.updated_at, &a.row.id)));

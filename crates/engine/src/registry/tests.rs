@@ -71,14 +71,7 @@ fn me() -> Principal {
 }
 
 fn wish() -> Wish {
-    Wish {
-        owner: me(),
-        cwd: "/project".into(),
-        roots: Vec::new(),
-        within: None,
-        servers: Vec::new(),
-        source: "test".into(),
-    }
+    Wish::new(me(), "/project".into(), "test")
 }
 
 /// Prompts, and waits until the turn's end is in the log.

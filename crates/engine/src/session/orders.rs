@@ -101,7 +101,7 @@ fn input(step: Step, running: Option<TurnId>) -> Input {
         Step::ApprovalChosen(who) => Input::ApprovalChosen { by: sender(who), hits: BTreeMap::new() },
         Step::Rename(who) => Input::Rename { by: sender(who), title: who.into() },
         Step::Move(cwd) => Input::Move { by: sender("editor"), cwd: cwd.into() },
-        Step::Close => Input::Close,
+        Step::Close => Input::Close { by: None, reason: None },
         Step::Retire => Input::Retire,
         Step::Expire(ask) => Input::AskExpired { ask: AskId(ask) },
         Step::Report(turn, said) => {

@@ -12,8 +12,8 @@ use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::authority::{EDITOR_TERMINAL, Standing};
 use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
 use crate::event::{
-    AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
-    Usage,
+    AskRequest, Body, Family, NoticeLevel, Origin, PermissionEvent, Question, Resolver, Risk, SetupEvent,
+    SpeechEvent, Stop, ToolClass, ToolEnd, ToolEvent, ToolStart, TurnEvent, Usage,
 };
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{MemoryRules, RuleEffect, RuleHit, RuleScope};
@@ -195,23 +195,7 @@ pub(super) fn sender(name: &str) -> Sender {
 }
 
 pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
-    AskRequest {
-        call: None,
-        tool: tool.into(),
-        title: subject.into(),
-        kind: ToolKind::Other,
-        class,
-        path: None,
-        subject: subject.into(),
-        input: Opaque("{}".into()),
-        risk: Risk::Medium,
-        reason: "".into(),
-        preview: Vec::new(),
-        question: None,
-        foreign: None,
-        consent: None,
-        rule: None,
-    }
+    AskRequest { kind: ToolKind::Other, risk: Risk::Medium, ..AskRequest::new(tool, subject, class) }
 }
 
 pub(super) fn rule(allow: bool) -> RuleHit {
@@ -220,26 +204,14 @@ pub(super) fn rule(allow: bool) -> RuleHit {
 }
 
 pub(super) fn started(call: &str) -> Body {
-    Body::ToolStarted(Box::new(ToolStart {
-        call: CallId(call.into()),
-        tool: call.into(),
-        title: call.into(),
-        kind: ToolKind::Other,
-        locations: Vec::new(),
-        input: Opaque("{}".into()),
-    }))
+    Body::ToolStarted(Box::new(ToolStart::new(CallId(call.into()), call.into(), call.into())))
 }
 
 pub(super) fn ended(call: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
-        plain_text: false,
-        call: CallId(call.into()),
-        failed: false,
         content: vec![ToolContent::Block(Content::text("done"))],
-        locations: Vec::new(),
-        raw: None,
-        exit: None,
         elapsed_ms: 1,
+        ..ToolEnd::of(CallId(call.into()))
     }))
 }
 
@@ -249,7 +221,7 @@ fn number(text: &str) -> u64 {
 
 fn ours(verb: &str, words: &str) -> Input {
     match verb {
-        "close" => Input::Close,
+        "close" => Input::Close { by: None, reason: None },
         "retire" => Input::Retire,
         "expire" => Input::AskExpired { ask: AskId(number(words)) },
         "put-back" => Input::PutBack { seen: Seq(number(words)), notice: "the store was put back".into() },
@@ -279,6 +251,7 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         }
         "rename" => Input::Rename { by, title: words.into() },
         "move" => Input::Move { by, cwd: words.into() },
+        "close" => Input::Close { by: Some(by), reason: (!words.is_empty()).then(|| words.into()) },
         _ => panic!("a surface cannot {verb}"),
     }
 }
@@ -302,9 +275,9 @@ fn emitted(verb: &str, words: &str) -> Body {
         "user" => Body::UserMessage { content: vec![Content::text(words)] },
         "queued" => Body::TurnQueued { content: Vec::new() },
         "asked" => Body::Asked { ask: AskId(1), request: Box::new(wish("ask", words, ToolClass::Execute)) },
-        "cancelled" => Body::CancelRequested,
+        "cancelled" => Body::CancelRequested { reason: None },
         "setting" => Body::SettingChanged { id: MODE.into(), value: words.into() },
-        "moved" => Body::Moved { cwd: words.into() },
+        "moved" => Body::Moved { cwd: words.into(), from: None },
         _ => panic!("the agent cannot {verb}"),
     }
 }
@@ -345,21 +318,23 @@ fn show_body(origin: &Origin, body: &Body) -> String {
         Origin::Task { call } => format!("task {}", call.0).into(),
         Origin::Surface { name, .. } => Arc::clone(name),
     };
-    match body {
-        Body::TurnQueued { .. } => format!("queued by {by}"),
-        Body::TurnStarted => format!("started by {by}"),
-        Body::UserMessage { content } => match content.first() {
+    match body.family() {
+        Family::Turn(TurnEvent::Queued { .. }) => format!("queued by {by}"),
+        Family::Turn(TurnEvent::Started) => format!("started by {by}"),
+        Family::Turn(TurnEvent::UserMessage { content }) => match content.first() {
             Some(Content::Text(text)) => format!("{by} says: {text}"),
             other => format!("{by} says: {other:?}"),
         },
-        Body::Text { text, .. } => format!("text: {text}"),
-        Body::ToolStarted(start) => format!("tool {} started", start.call.0),
-        Body::ToolOutput { call, .. } => format!("tool {} writes", call.0),
-        Body::ToolEnded(end) => {
+        Family::Speech(SpeechEvent::Text { text, .. }) => format!("text: {text}"),
+        Family::Tool(ToolEvent::Started(start)) => format!("tool {} started", start.call.0),
+        Family::Speech(SpeechEvent::Output { call, .. }) => format!("tool {} writes", call.0),
+        Family::Tool(ToolEvent::Ended(end)) => {
             format!("tool {} {} by {by}", end.call.0, if end.failed { "failed" } else { "ended" })
         }
-        Body::Asked { ask, request } => format!("ask {}: {}?", ask.0, request.subject),
-        Body::Resolved { ask, resolution, by, .. } => {
+        Family::Permission(PermissionEvent::Asked { ask, request }) => {
+            format!("ask {}: {}?", ask.0, request.subject)
+        }
+        Family::Permission(PermissionEvent::Resolved { ask, resolution, by, .. }) => {
             let by = match by {
                 Resolver::Policy { .. } => "policy",
                 Resolver::Rule { .. } => "rule",
@@ -368,26 +343,29 @@ fn show_body(origin: &Origin, body: &Body) -> String {
             };
             format!("ask {}: {resolution:?} by {by}", ask.0)
         }
-        Body::CancelRequested => format!("cancel by {by}"),
-        Body::PolicyBlocked { mode, .. } => format!("blocked by {mode}"),
-        Body::SettingChanged { id, value } => format!("{id} = {value} by {by}"),
-        Body::Title { title } => format!("title: {title} by {by}"),
-        Body::Notice { text, .. } => format!("notice: {text}"),
-        Body::Moved { cwd } => format!("moved to {}", cwd.display()),
-        Body::TurnEnded { stop, .. } => format!("ended by {by}: {stop:?}"),
-        Body::Thought { .. }
-        | Body::Plan { .. }
-        | Body::ToolTerminal { .. }
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Usage(_)
-        | Body::Commands { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => format!("{body:?}"),
+        Family::Turn(TurnEvent::CancelRequested { reason: None }) => format!("cancel by {by}"),
+        Family::Turn(TurnEvent::CancelRequested { reason: Some(reason) }) => {
+            format!("cancel by {by}: {reason}")
+        }
+        Family::Setup(SetupEvent::Setting { id, value }) => format!("{id} = {value} by {by}"),
+        Family::Setup(SetupEvent::Title { title }) => format!("title: {title} by {by}"),
+        Family::Setup(SetupEvent::Moved { cwd, .. }) => format!("moved to {}", cwd.display()),
+        Family::Turn(TurnEvent::Ended { stop, .. }) => format!("ended by {by}: {stop:?}"),
+        Family::Speech(_)
+        | Family::Tool(_)
+        | Family::Usage(_)
+        | Family::Setup(_)
+        | Family::Context(_)
+        | Family::Other => show_other(body),
+    }
+}
+
+fn show_other(body: &Body) -> String {
+    if let Body::PolicyBlocked { mode, .. } = body {
+        format!("blocked by {mode}")
+    } else if let Body::Notice { text, .. } = body {
+        format!("notice: {text}")
+    } else {
+        format!("{body:?}")
     }
 }

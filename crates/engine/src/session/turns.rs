@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::{Effect, QUEUE_BYTES_MAX, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
 use crate::backend::Said;
 use crate::content::{Content, ToolContent};
-use crate::event::{Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd};
+use crate::event::{
+    Body, Family, NoticeLevel, Origin, Resolution, Resolver, SetupEvent, SpeechEvent, Stop, ToolEnd,
+    ToolEvent,
+};
 use crate::ids::{CallId, TurnId};
 use crate::settings::APPROVAL;
 
@@ -64,7 +67,7 @@ impl Session {
         {
             running.cancelling = true;
             let turn = running.turn;
-            self.record(by.origin(), Some(turn), Body::CancelRequested, effects);
+            self.record(by.origin(), Some(turn), Body::CancelRequested { reason: None }, effects);
             self.cancel_running(turn, effects);
         }
     }
@@ -85,17 +88,24 @@ impl Session {
         effects.push(Effect::CancelTurn { turn });
     }
 
-    pub(super) fn close(&mut self, effects: &mut Vec<Effect>) {
+    /// A client that closes the session in the middle of a turn cancels that turn, and the log says so. One that gives
+    /// a reason asked for a cancel, which is told also where nothing runs.
+    pub(super) fn close(&mut self, by: Option<&Sender>, reason: Option<Arc<str>>, effects: &mut Vec<Effect>) {
         self.closing = true;
         for queued in std::mem::take(&mut self.queue) {
-            self.end(queued.turn, Origin::Engine, Stop::Cancelled, None, effects);
+            self.end(queued.turn, by.map_or(Origin::Engine, Sender::origin), Stop::Cancelled, None, effects);
         }
-        match &mut self.running {
-            Some(running) => {
-                running.cancelling = true;
-                let turn = running.turn;
-                self.cancel_running(turn, effects);
-            }
+        let running = self.running.as_mut().map(|running| {
+            let first = !std::mem::replace(&mut running.cancelling, true);
+            (running.turn, first)
+        });
+        let is_told = running.map_or(reason.is_some(), |(_, first)| first);
+        if let Some(by) = by.filter(|_| is_told) {
+            let turn = running.map(|(turn, _)| turn);
+            self.record(by.origin(), turn, Body::CancelRequested { reason }, effects);
+        }
+        match running {
+            Some((turn, _)) => self.cancel_running(turn, effects),
             None => effects.push(Effect::Stop),
         }
     }
@@ -138,41 +148,41 @@ impl Session {
     }
 
     fn check_emit(&self, body: &Body) -> Result<(), Refusal> {
-        let allowed = match body {
-            Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::PolicyBlocked { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => true,
-            Body::Offered { .. } => self.joined,
+        let open = |call: &CallId| self.open_calls.contains_key(call);
+        let allowed = match body.family() {
+            Family::Speech(SpeechEvent::Text { .. } | SpeechEvent::Thought { .. })
+            | Family::Usage(_)
+            | Family::Context(_)
+            | Family::Setup(
+                SetupEvent::Commands { .. } | SetupEvent::Title { .. } | SetupEvent::Joined { .. },
+            ) => true,
+            Family::Setup(SetupEvent::Offered { .. }) => self.joined,
             // What an external agent chose by itself; a person's choice comes as a wish to change.
-            Body::SettingChanged { id, .. } => self.joined && **id != *APPROVAL,
-            Body::ToolChanged(change) => self.open_calls.contains_key(&change.call),
-            Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),
-            Body::ToolOutput { call, .. } | Body::ToolTerminal { call, .. } => {
-                self.open_calls.contains_key(call)
-            }
-            Body::ToolEnded(end) => self.open_calls.contains_key(&end.call),
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::UserMessage { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::Moved { .. }
-            | Body::TurnEnded { .. } => false,
+            Family::Setup(SetupEvent::Setting { id, .. }) => self.joined && **id != *APPROVAL,
+            Family::Speech(SpeechEvent::Output { call, .. }) => open(call),
+            Family::Tool(ToolEvent::Changed(change)) => open(&change.call),
+            Family::Tool(ToolEvent::Started(start)) => !open(&start.call),
+            Family::Tool(ToolEvent::Ended(end)) => open(&end.call),
+            Family::Turn(_) | Family::Permission(_) | Family::Setup(SetupEvent::Moved { .. }) => false,
+            Family::Other => self.may_show(body),
         };
         if allowed { Ok(()) } else { Err(Refusal::NotATurnsBusiness) }
+    }
+
+    /// Of what nobody follows, what a turn may say is named here, so that no kind is a turn's by accident.
+    fn may_show(&self, body: &Body) -> bool {
+        if let Body::ToolTerminal { call, .. } = body {
+            return self.open_calls.contains_key(call);
+        }
+        matches!(
+            body,
+            Body::Plan { .. }
+                | Body::FileEdited { .. }
+                | Body::FileShown { .. }
+                | Body::PolicyBlocked { .. }
+                | Body::Notice { .. }
+                | Body::Foreign { .. }
+        )
     }
 
     fn turn_ended(&mut self, turn: TurnId, stop: Stop, error: Option<Arc<str>>, effects: &mut Vec<Effect>) {
@@ -222,14 +232,9 @@ impl Session {
             .collect();
         for call in calls {
             let end = ToolEnd {
-                plain_text: false,
-                call,
                 failed: true,
                 content: vec![ToolContent::Block(Content::text(why))],
-                locations: Vec::new(),
-                raw: None,
-                exit: None,
-                elapsed_ms: 0,
+                ..ToolEnd::of(call)
             };
             self.record(Origin::Engine, turn, Body::ToolEnded(Box::new(end)), effects);
         }

@@ -6,6 +6,7 @@ mod launchers;
 mod paths;
 mod reading;
 mod scope;
+mod server;
 mod shells;
 mod table;
 mod tables;

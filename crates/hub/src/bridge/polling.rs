@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{Content, Refusal};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
@@ -13,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use engine::SessionId;
-use net::http::{Content, Refusal};
 use serde::Deserialize;
 use store::sql::Statement;
 

@@ -1,6 +1,6 @@
 //! How a request is handed to a machine, and its answer to the browser.
 
-use net::native::roles;
+use access::roles;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;

@@ -1,15 +1,15 @@
 //! Browsers that are signed in: as a person, or by a link to one session.
 //!
 //! A browser has a key in a cookie that no script can read, and a proof that its page shows beside it, because a cookie
-//! goes to every port of its host (`net::http::Proofs`). Both are good for as long as they are shown once in thirty
+//! goes to every port of its host (`access::Proofs`). Both are good for as long as they are shown once in thirty
 //! days, and for a browser that came by a link until the link ends.
 
 use std::sync::Arc;
 
+use access::devices::{Seat, plain_name};
+use access::{Digest, Proofs, random, url_safe};
 use axum::http::HeaderMap;
 use engine::Timestamp;
-use net::hall::{Seat, plain_name};
-use net::http::{Digest, Proofs, random, url_safe};
 use store::sql::{Row, Statement, Value};
 use wire::native::{Device, Role, Subscription};
 
@@ -205,7 +205,7 @@ impl People {
 
     /// A place for one line of a guest, for as long as it lasts: who looks at a session needs no push.
     pub fn seat(&self, guest: &Guest) -> Seat {
-        self.eyes.seat(Some(Arc::clone(&guest.device)), guest.ended.clone())
+        self.presence.seat(Some(Arc::clone(&guest.device)), guest.ended.clone())
     }
 
     /// Somebody looks at this browser, or nobody. Other nodes learn of it too.
@@ -220,7 +220,7 @@ impl People {
     }
 
     pub(super) async fn tell_who_looks(&self) {
-        let seated = self.eyes.seated();
+        let seated = self.presence.seated();
         for some in seated.chunks(IDS_AT_ONCE) {
             let sql = "UPDATE browsers SET looked_at = $1 WHERE id IN";
             let update = among(sql, vec![self.now().0.into()], some);

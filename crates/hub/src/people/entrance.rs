@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use access::Digest;
+use access::devices::plain_name;
 use axum::http::HeaderMap;
 use engine::Timestamp;
-use net::hall::plain_name;
-use net::http::Digest;
 use serde::Serialize;
 use store::sql::{Statement, Value};
 use wire::native::Role;

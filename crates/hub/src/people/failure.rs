@@ -1,7 +1,7 @@
 //! Why something about people is not done, and in which words it is told: on a line, or over HTTP.
 
+use access::Refusal;
 use axum::http::StatusCode;
-use net::http::Refusal;
 use store::sql::DbError;
 use wire::native::Wrong;
 

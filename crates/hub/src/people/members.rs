@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use net::hall::plain_name;
+use access::devices::plain_name;
 use store::sql::{Row, Statement, Value};
 use wire::native::hub::{HubAnswered, PersonView};
 

@@ -8,9 +8,9 @@ mod webauthn;
 
 use std::sync::Arc;
 
+use access::devices::plain_name;
+use access::{Digest, random, url_safe};
 use axum::http::HeaderMap;
-use net::hall::plain_name;
-use net::http::{Digest, random, url_safe};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use store::sql::{Row, Statement, Value};

@@ -1,8 +1,8 @@
 //! Where the hub is found, and what follows from that: links, cookies, and whom passkeys are made for.
 
+use access::{BadName, Origin, cookie_of};
 use axum::http::header::{ORIGIN, UPGRADE};
 use axum::http::{HeaderMap, HeaderValue};
-use net::http::{BadName, Origin, cookie_of};
 
 /// The longest that browsers keep a cookie. How long one is good for is decided here, by when it was last shown.
 const COOKIE_SECONDS: u32 = 400 * 24 * 60 * 60;

@@ -1,13 +1,13 @@
 //! Web Push from the hub: a person's browsers learn that something waits for them, whoever's node it happens at.
 //!
-//! Sending is that of every server (`net::hall::push`): no content, public addresses only. What a hub adds: who may
+//! Sending is that of every server (`access::devices::push`): no content, public addresses only. What a hub adds: who may
 //! be told is in the database, of several nodes that see the same news one tells it (a row that only one of them
 //! can make), and what is settled is heard by all, so that whoever told of it takes it back.
 
 use std::sync::Arc;
 
+use access::devices::push::{self, Addressees, Note, Office, Push, PushParts, Subscribed, Vapid};
 use engine::{AskId, BoxFuture, Principal, SessionId, Timestamp};
-use net::hall::push::{self, Addressees, Note, Office, Push, PushParts, Subscribed, Vapid};
 use store::sql::{Db, DbError, Row, Statement, Value};
 use tokio::time::Instant;
 use wire::native::{Role, Subscription};
@@ -160,7 +160,7 @@ impl Addressees for People {
     }
 
     fn looks(&self, device: &str) -> bool {
-        self.eyes.are_on(device, Instant::now())
+        self.presence.are_on(device, Instant::now())
     }
 
     fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a Subscription) -> BoxFuture<'a, ()> {

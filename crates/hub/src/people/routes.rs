@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use access::{Fields, Refusal, request_checks};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -14,7 +15,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use net::http::{Fields, Refusal, threshold};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, 
     if request.extensions().get::<Address>().is_some() {
         return next.run(request).await;
     }
-    let address = threshold::address(people.behind_proxy, &request);
+    let address = request_checks::address(people.behind_proxy, &request);
     request.extensions_mut().insert(Address(address));
     let entrance = ENTRANCES.contains(&request.uri().path());
     if !entrance && !request.headers().contains_key(AUTHORIZATION) {
@@ -104,11 +104,11 @@ async fn guard(State(people): State<Arc<People>>, mut request: Request, next: Ne
             let message = "only pages of this hub may sign in here; open it at its public address";
             return Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message).into_response();
         }
-        if let Err(refusal) = threshold::fit(&mut request, BODY_BYTES_MAX) {
+        if let Err(refusal) = request_checks::fit(&mut request, BODY_BYTES_MAX) {
             return refusal.into_response();
         }
     }
-    threshold::dressed(next.run(request).await)
+    request_checks::dressed(next.run(request).await)
 }
 
 /// What a page may know that nobody has signed in at.

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use access::Digest;
 use engine::{SessionId, Timestamp};
-use net::http::Digest;
 use store::sql::{Row, Statement, Value};
 use wire::native::Role;
 use wire::native::hub::{HubAnswered, ShareView};

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use access::devices::plain_name;
+use access::{Digest, Refusal, random};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use engine::Timestamp;
-use net::hall::plain_name;
-use net::http::{Digest, Refusal, random};
 use store::sql::{Row, Statement, Value};
 use wire::native::hub::{HubAnswered, TokenView};
 

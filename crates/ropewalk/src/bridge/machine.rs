@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use net::http::random;
+use access::random;
 use wire::tunnel::Machine;
 
 use crate::paths;

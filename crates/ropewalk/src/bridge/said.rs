@@ -1,29 +1,53 @@
-//! What the bridge says, on standard error; while a screen is drawn there, it waits for the screen's end.
+//! What the bridge says, on standard error; while a screen is drawn there, it waits for the screen's end, and the screen
+//! shows the last of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use net::bridge::Teller;
-use tokio::sync::Notify;
+use bridge::Teller;
+use engine::SessionId;
+use service::Bridges;
+use tokio::sync::{Notify, watch};
 
 use crate::terminal;
 
 /// Lines that wait. The last ones say how things are.
 const KEPT_MAX: usize = 20;
+/// How the bridge begins to say that it is connected.
+const CONNECTED: &str = "[ferret] bridge connected: ";
+/// What it says of a connection that is gone.
+const TRYING_AGAIN: &str = " Trying again in ";
+/// How it begins to say where a hub shows the session; that comes before it is connected.
+const SEEN_AT: &str = "[ferret] bridge: people ";
 
-#[derive(Default)]
 pub struct Said {
+    session: SessionId,
+    bridges: Bridges,
     inner: Mutex<Inner>,
     decided: Notify,
+    /// What a screen shows.
+    status: watch::Sender<Vec<String>>,
 }
 
 #[derive(Default)]
 struct Inner {
     drawing: bool,
     kept: VecDeque<String>,
+    /// How the connection of the session is, and if it is there, where people see the session.
+    connection: Vec<String>,
 }
 
 impl Said {
+    pub fn new(session: SessionId, bridges: Bridges) -> Self {
+        let (inner, decided, status) = (Mutex::default(), Notify::new(), watch::Sender::default());
+        Self { session, bridges, inner, decided, status }
+    }
+
+    /// How the connection is, where people see the session, and what else was said since: as lines that change.
+    pub fn status(&self) -> watch::Receiver<Vec<String>> {
+        self.status.subscribe()
+    }
+
     pub fn teller(self: &Arc<Self>) -> Teller {
         let said = Arc::clone(self);
         Arc::new(move |text| said.line(text))
@@ -55,13 +79,58 @@ impl Said {
         } else {
             terminal::say(&terminal::harmless(text));
         }
-        drop(inner);
-        if !text.starts_with("[ferret] bridge: people") {
+        if !text.starts_with(SEEN_AT) {
+            self.show(text, &mut inner.connection);
             self.decided.notify_one();
         }
     }
 
+    /// A change of the connection takes the place of everything, anything else that of what was said since.
+    fn show(&self, text: &str, connection: &mut Vec<String>) {
+        let is_connected =
+            text.starts_with(CONNECTED) && text.ends_with(&format!(" session={}", self.session));
+        let mut lines = vec![text.to_owned()];
+        if is_connected {
+            let page = self.bridges.status(&self.session).ui_url.filter(|url| !url.is_empty());
+            lines.extend(page.map(|url| format!("people see the session at {url}")));
+        }
+        if is_connected || text.contains(TRYING_AGAIN) {
+            connection.clone_from(&lines);
+        } else {
+            lines.splice(0..0, connection.iter().cloned());
+        }
+        self.status.send_replace(lines);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_is_told_how_the_connection_is_and_what_was_said_since() {
+        let session = SessionId::parse("ferret-1").unwrap();
+        let said = Arc::new(Said::new(session, Bridges::default()));
+        said.drawing(true);
+        let (tell, status) = (said.teller(), said.status());
+        let shown = |text: &str| {
+            tell(text);
+            status.borrow().join("\n")
+        };
+        let connected = "[ferret] bridge connected: https://h session=ferret-1";
+        let cut = "bridge: WS closed (code=1006). Trying again in 5 s; check it";
+        let approval = "[ferret] bridge: alice set the approval to full session=ferret-1";
+        let other = "[ferret] bridge connected: https://h session=ferret-2";
+        assert_eq!(shown(connected), connected);
+        assert_eq!(shown("[ferret] bridge: people see the session at https://h/s"), connected);
+        assert_eq!(shown(approval), [connected, approval].join("\n"));
+        assert_eq!(shown(other), [connected, other].join("\n"));
+        assert_eq!(shown(cut), cut);
+        assert_eq!(shown(connected), connected);
+        said.drawing(false);
     }
 }

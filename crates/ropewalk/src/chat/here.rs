@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::terminal::{Dial, Dialing, Line, NAME, Start};
+use access::devices::{Devices, Visitor};
+use app::{Desk, DeskParts};
 use engine::{Limits, Principal, Registry, Standing};
-use net::Rules;
-use net::hall::{Hall, Visitor};
-use net::native::{self, Desk, DeskParts};
+use service::Rules;
 use store::audit::Audit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -81,7 +81,7 @@ impl Here {
             registry: Arc::clone(&registry),
             rules: rules.clone(),
             identity: identity.clone(),
-            hall: Arc::new(Hall::default()),
+            hall: Arc::new(Devices::default()),
             extras: server::extras(&registry, audit.as_ref(), folder)?,
             tasks: tasks.clone(),
             stop: stop.clone(),
@@ -130,7 +130,7 @@ impl Dial for Here {
             remote: None,
             standing: Standing::OwnerAtMachine,
         };
-        let native::Line { requests, frames } = native::open(&self.desk, visitor);
+        let app::Line { requests, frames } = app::open(&self.desk, visitor);
         Box::pin(async move { Ok(Line { requests, frames }) })
     }
 }

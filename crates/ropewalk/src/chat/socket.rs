@@ -1,4 +1,7 @@
 //! A server that runs, for a client in this process: its WebSocket, with its token.
+//!
+//! This end dials: it answers pings, which the library does, and has nobody to send away. So it shares no code with the pump
+//! of the sockets that are accepted (`access::websocket`).
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use ::bridge::Answers;
 use clap::{Args, ValueEnum};
-use net::bridge::Answers;
 use wire::Dialect;
 
 use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions};

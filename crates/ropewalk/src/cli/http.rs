@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use access::{HostName, Origin};
 use clap::{Args, Subcommand};
-use net::http::{HostName, Origin};
 
 /// Where ferret and otter listen too.
 const PORT: u16 = 5173;
@@ -79,7 +79,9 @@ impl FromStr for HttpAddress {
             || "write PORT, :PORT or HOST:PORT, with an address such as 127.0.0.1 or [::1]".to_owned();
         let port = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            if digits { text.parse::<u16>().map(Some).map_err(|_| wrong()) } else { Err(wrong()) }
+            let too_high =
+                |_| format!("{text} is no port: ports go from 0, which takes a free one, to 65535");
+            if digits { text.parse::<u16>().map(Some).map_err(too_high) } else { Err(wrong()) }
         };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         if text.is_empty() {
@@ -104,6 +106,11 @@ impl FromStr for HttpAddress {
 }
 
 impl HttpOptions {
+    /// Where a door is opened that nobody says anything about.
+    pub fn usual_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.default_port.unwrap_or(PORT)))
+    }
+
     /// The address to listen on, if there is to be an HTTP door; an error if two ports are named.
     pub fn address(&self) -> Result<Option<SocketAddr>, String> {
         let Some(named) = self.http else { return Ok(None) };
@@ -180,6 +187,15 @@ mod tests {
         }
         assert_eq!(address("", Some(9)).as_deref(), Some("127.0.0.1:9"));
         assert_eq!(address(":9", Some(9)).as_deref(), Some("127.0.0.1:9"));
+    }
+
+    #[test]
+    fn a_port_that_is_too_high_is_told_what_ports_there_are() {
+        for text in [":99999", "65536", "127.0.0.1:99999", "[::1]:70000"] {
+            let refused = text.parse::<HttpAddress>().unwrap_err();
+            assert!(refused.contains("to 65535"), "{text}: {refused}");
+        }
+        assert_eq!(address(":65535", None).as_deref(), Some("127.0.0.1:65535"));
     }
 
     #[test]

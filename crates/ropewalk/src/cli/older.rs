@@ -6,15 +6,21 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Subcommand};
 use wire::Dialect;
 
-use super::{BridgeOptions, Cli, Command, ServeArguments, ServeOptions, SessionsCommand};
+use super::{
+    BridgeOptions, Cli, Command, GlobalStoreOptions, ListOptions, ServeArguments, ServeOptions,
+    SessionsArguments, SessionsCommand,
+};
 
 /// Where Bernstein's clients look for it.
 const BERNSTEIN_PORT: u16 = 8062;
 const BERNSTEIN_HTTP_HELP: &str =
     "Serve over HTTP: PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:8062";
+
+const ACP_HELP: &str =
+    "Serve an editor on standard input and output, also beside --http: the same as --stdio";
 
 /// Ours, or another program's.
 #[derive(Debug, Clone, Subcommand)]
@@ -36,6 +42,7 @@ pub enum TypedCommand {
 #[derive(Debug, Clone, Subcommand)]
 pub enum ChimeraCommand {
     /// Serve editors on standard input and output, or over HTTP
+    #[command(mut_arg("acp", |acp| acp.hide(false).help(ACP_HELP)))]
     Serve(Box<ServeOptions>),
     /// Let people drive a session of this machine from an address elsewhere
     Bridge(Box<BridgeOptions>),
@@ -48,6 +55,9 @@ pub enum ChimeraCommand {
 pub struct ChimeraSessions {
     #[command(subcommand)]
     command: Option<SessionsCommand>,
+
+    #[command(flatten)]
+    store: GlobalStoreOptions,
 }
 
 /// `acp`, or `acp serve` as Bernstein's users type it: both are `serve`. Zeph's `acp run-agent` is `run`.
@@ -98,9 +108,12 @@ impl ChimeraCommand {
         match self {
             Self::Serve(options) => Ok(serve(*options, Some(dialect))),
             Self::Bridge(options) => Ok(Command::Bridge(Box::new(BridgeOptions { dialect, ..*options }))),
-            Self::Sessions(ChimeraSessions { command: Some(command) }) => Ok(Command::Sessions(command)),
-            Self::Sessions(ChimeraSessions { command: None }) => {
-                in_our_words(["sessions", "list"].map(OsString::from))
+            Self::Sessions(ChimeraSessions { command, store }) => {
+                let mut command = command.map_or_else(list, Ok)?;
+                if let SessionsCommand::List(list) = &mut command {
+                    list.folders_of = dialect.id_prefix();
+                }
+                Ok(Command::Sessions(SessionsArguments { command, store }))
             }
         }
     }
@@ -135,6 +148,13 @@ impl RunAgentOptions {
 fn serve(options: ServeOptions, preferred: Option<Dialect>) -> Command {
     let options = ServeOptions { preferred, ..options };
     Command::Serve(Box::new(ServeArguments { command: None, options }))
+}
+
+/// `sessions` without a word behind it.
+fn list() -> Result<SessionsCommand, clap::Error> {
+    let command = ListOptions::augment_args(clap::Command::new("list"));
+    let matches = command.try_get_matches_from(["list"])?;
+    Ok(SessionsCommand::List(ListOptions::from_arg_matches(&matches)?))
 }
 
 fn in_our_words(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
@@ -215,8 +235,23 @@ mod tests {
             (Some("https://h"), Some("t"))
         );
         for line in ["chimera otter sessions", "chimera otter sessions list", "chimera ferret sessions"] {
-            let Command::Sessions(SessionsCommand::List(list)) = meant(line) else { panic!("{line} lists") };
-            assert_eq!(list.limit, 20, "{line}");
+            let Command::Sessions(SessionsArguments { command: SessionsCommand::List(list), .. }) =
+                meant(line)
+            else {
+                panic!("{line} lists")
+            };
+            let prefix = if line.contains("otter") { "otter-" } else { "ferret-" };
+            assert_eq!((list.limit, list.folders_of), (20, Some(prefix)), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_store_that_is_named_is_the_one_that_is_listed() {
+        for line in
+            ["chimera otter sessions --store postgres", "chimera otter sessions list --store postgres"]
+        {
+            let command = check(line).unwrap().command(false).unwrap();
+            assert_eq!(command.store().store.as_deref(), Some("postgres"), "{line}");
         }
     }
 

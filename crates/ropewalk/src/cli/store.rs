@@ -4,6 +4,38 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Which store keeps the sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct StoreOptions {
+    /// Where sessions are kept: sqlite (a file of this machine), or postgres, with the address in the variable
+    /// ROPEWALK_STORE_URL, or written out if it has no password: postgres://USER@HOST/NAME
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+
+    /// A file with the address of a PostgreSQL that keeps the sessions
+    #[arg(long, value_name = "FILE")]
+    pub store_file: Option<PathBuf>,
+}
+
+/// The same before and after a subcommand.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GlobalStoreOptions {
+    /// Where sessions are kept: sqlite, postgres or postgres://USER@HOST/NAME; see `ropewalk serve --help`
+    // Under another name than the option of `serve` that may stand before every command: clap would take one for the other.
+    #[arg(id = "sessions_store", long = "store", value_name = "STORE", global = true)]
+    store: Option<String>,
+
+    /// A file with the address of a PostgreSQL that keeps the sessions
+    #[arg(id = "sessions_store_file", long = "store-file", value_name = "FILE", global = true)]
+    store_file: Option<PathBuf>,
+}
+
+impl From<GlobalStoreOptions> for StoreOptions {
+    fn from(options: GlobalStoreOptions) -> Self {
+        Self { store: options.store, store_file: options.store_file }
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct DoctorOptions {
     /// Look for damage in what is stored, and at nothing else

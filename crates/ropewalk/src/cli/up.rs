@@ -54,7 +54,7 @@ pub struct UpOptions {
 
     /// A further name that this server is reached by, such as the certificate's; repeat for more
     #[arg(long, value_name = "NAME")]
-    pub allow_host: Vec<net::http::HostName>,
+    pub allow_host: Vec<access::HostName>,
 
     #[command(flatten)]
     pub bridge: AlsoBridge,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use toml_edit::{Item, TableLike};
 
 use super::source::Source;
+use super::wrong::{Wrong, each};
 use super::{Config, bool_of, list_of, seconds_of, text_of};
 use crate::paths;
 use crate::trouble::Trouble;
@@ -34,10 +35,10 @@ pub struct AcpSettings {
 }
 
 /// Takes the table. A key that has the same meaning at the top of the file wins over the one in here.
-pub fn parse(item: &Item, config: &mut Config) -> Result<(), String> {
+pub fn parse(item: &Item, config: &mut Config) -> Result<(), Wrong> {
     let table = item.as_table_like().ok_or("acp is written as [acp]")?;
     let acp = &mut config.acp;
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "max_sessions" => acp.max_sessions = Some(sessions_of(key, item)?),
             "session_idle_timeout_secs" => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
@@ -57,53 +58,67 @@ pub fn parse(item: &Item, config: &mut Config) -> Result<(), String> {
             ),
             other => config.unknown.push(format!("acp.{other}")),
         }
-    }
+        Ok(())
+    })?;
     shared_names(table, config)
 }
 
 /// What has a name at the top of the file too.
-fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), String> {
+fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), Wrong> {
+    // Of the two words for the same thing the newer one goes first, wherever it stands.
     if let Some(item) = table.get("timeouts") {
-        let timeouts = item.as_table_like().ok_or("timeouts is written as [acp.timeouts]")?;
-        for (key, item) in timeouts.iter() {
-            let (path, place) = match key {
-                "terminal_secs" => ("command_timeout", &mut config.command_timeout),
-                "elicitation_secs" => ("ask_timeout", &mut config.ask_timeout),
-                "mcp_secs" => ("mcp.call_timeout", &mut config.mcp.call_timeout),
-                other => {
-                    config.unknown.push(format!("acp.timeouts.{other}"));
-                    continue;
-                }
-            };
+        timeouts(item, config).map_err(|wrong| wrong.within("timeouts", item))?;
+    }
+    each(table, |key, item| shared_name(key, item, config))
+}
+
+fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), Wrong> {
+    match key {
+        "terminal_timeout_secs" => {
             let seconds = seconds_of(key, item)?;
-            if place.is_none() {
-                *place = Some(seconds);
-                config.sources.also(path, &format!("acp.timeouts.{key}"));
+            if config.command_timeout.is_none() {
+                config.command_timeout = Some(seconds);
+                config.sources.also("command_timeout", "acp.terminal_timeout_secs");
             }
         }
-    }
-    if let Some(item) = table.get("terminal_timeout_secs") {
-        let seconds = seconds_of("terminal_timeout_secs", item)?;
-        if config.command_timeout.is_none() {
-            config.command_timeout = Some(seconds);
-            config.sources.also("command_timeout", "acp.terminal_timeout_secs");
+        "available_models" => {
+            let models = list_of(key, item)?;
+            if config.models.available.is_empty() {
+                config.models.available = models;
+                config.sources.also("available_models", "acp.available_models");
+            }
         }
-    }
-    if let Some(item) = table.get("available_models") {
-        let models = list_of("available_models", item)?;
-        if config.models.available.is_empty() {
-            config.models.available = models;
-            config.sources.also("available_models", "acp.available_models");
+        "discovery_enabled" => {
+            let enabled = bool_of(key, item)?;
+            if config.discovery_enabled.is_none() {
+                config.discovery_enabled = Some(enabled);
+                config.sources.also("discovery_enabled", "acp.discovery_enabled");
+            }
         }
-    }
-    if let Some(item) = table.get("discovery_enabled") {
-        let enabled = bool_of("discovery_enabled", item)?;
-        if config.discovery_enabled.is_none() {
-            config.discovery_enabled = Some(enabled);
-            config.sources.also("discovery_enabled", "acp.discovery_enabled");
-        }
+        _ => {}
     }
     Ok(())
+}
+
+fn timeouts(item: &Item, config: &mut Config) -> Result<(), Wrong> {
+    let timeouts = item.as_table_like().ok_or("timeouts is written as [acp.timeouts]")?;
+    each(timeouts, |key, item| {
+        let (path, place) = match key {
+            "terminal_secs" => ("command_timeout", &mut config.command_timeout),
+            "elicitation_secs" => ("ask_timeout", &mut config.ask_timeout),
+            "mcp_secs" => ("mcp.call_timeout", &mut config.mcp.call_timeout),
+            other => {
+                config.unknown.push(format!("acp.timeouts.{other}"));
+                return Ok(());
+            }
+        };
+        let seconds = seconds_of(key, item)?;
+        if place.is_none() {
+            *place = Some(seconds);
+            config.sources.also(path, &format!("acp.timeouts.{key}"));
+        }
+        Ok(())
+    })
 }
 
 /// Zeph's variables go before its settings file, and so before ours.

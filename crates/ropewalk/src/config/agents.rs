@@ -3,8 +3,9 @@
 //! A project's file is never asked for them: whoever names a program has it started.
 
 use sandbox::Mode;
-use toml_edit::{Item, TableLike};
+use toml_edit::Item;
 
+use super::wrong::{Wrong, each};
 use super::{list_of, pairs_of, text_of};
 
 const NAME_CHARS_MAX: usize = 64;
@@ -37,28 +38,28 @@ impl std::fmt::Debug for AgentEntry {
     }
 }
 
-pub(super) fn parse(item: &Item) -> Result<Vec<AgentEntry>, String> {
+pub(super) fn parse(item: &Item) -> Result<Vec<AgentEntry>, Wrong> {
     let table = item.as_table_like().ok_or("agents is a table: [agents.NAME]")?;
-    table.iter().map(|(name, item)| entry(name, item)).collect()
+    let mut agents = Vec::new();
+    each(table, |name, item| {
+        agents.push(entry(name, item)?);
+        Ok(())
+    })?;
+    Ok(agents)
 }
 
-fn entry(name: &str, item: &Item) -> Result<AgentEntry, String> {
-    let at = |error: String| format!("agents.{name}: {error}");
+fn entry(name: &str, item: &Item) -> Result<AgentEntry, Wrong> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let usable = name.chars().all(plain) && !name.starts_with(['.', '-']);
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !usable {
-        return Err(at(format!("a name has letters, digits, - and _, at most {NAME_CHARS_MAX}")));
+        return Err(format!("a name has letters, digits, - and _, at most {NAME_CHARS_MAX}").into());
     }
     if name == OURS {
-        return Err(at("that is the agent of this program; take another name".into()));
+        return Err("that is the agent of this program; take another name".into());
     }
-    let table = item.as_table_like().ok_or_else(|| at("it is a table with command".into()))?;
-    read(name, table).map_err(at)
-}
-
-fn read(name: &str, table: &dyn TableLike) -> Result<AgentEntry, String> {
+    let table = item.as_table_like().ok_or("it is a table with command")?;
     let mut entry = AgentEntry { name: name.to_owned(), ..AgentEntry::default() };
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "command" => entry.command = Some(text_of(key, item)?.to_owned()).filter(|text| !text.is_empty()),
             "args" => entry.arguments = Some(list_of(key, item)?),
@@ -73,10 +74,12 @@ fn read(name: &str, table: &dyn TableLike) -> Result<AgentEntry, String> {
             _ => {
                 return Err(format!(
                     "an agent has command, args, env, pass, own_folders, own_settings and sandbox, not {key}"
-                ));
+                )
+                .into());
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(entry)
 }
 
@@ -86,7 +89,7 @@ mod tests {
 
     fn agents(text: &str) -> Result<Vec<AgentEntry>, String> {
         let document: toml_edit::DocumentMut = text.parse().unwrap();
-        parse(&document["agents"])
+        parse(&document["agents"]).map_err(|wrong| wrong.to_string())
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct CodexDefaults {
     pub approval: Option<Setting<Arc<str>>>,
     pub remote_url: Option<Setting<String>>,
     pub replay_window: Option<Setting<u64>>,
+    /// A file with a bridge's token, which is not used.
+    pub token_file: Option<PathBuf>,
     /// What is not used, and why.
     pub warnings: Vec<String>,
 }
@@ -82,6 +84,7 @@ impl CodexDefaults {
             self.approval = Some(at(approval, path));
         }
         if said.has_token {
+            self.token_file.get_or_insert_with(|| path.to_owned());
             let warning =
                 "the token in {} is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN";
             self.warnings.push(warning.replace("{}", &path.display().to_string()));

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use agent::{Price, ProviderConfig, Wire};
-use net::upstream::OutputLimits;
+use external::OutputLimits;
 use toml_edit::{Item, TableLike};
 
+use super::wrong::{Wrong, each};
 use super::{bool_of, list_of, text_of};
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,10 +40,10 @@ pub struct ModelLimits {
 }
 
 impl ModelLimits {
-    fn read(item: &Item) -> Result<Self, String> {
+    fn read(item: &Item) -> Result<Self, Wrong> {
         let table = item.as_table_like().ok_or("limits is written as [limits]")?;
         let mut limits = Self::default();
-        for (key, item) in table.iter() {
+        each(table, |key, item| {
             let number = || count_of(key, item);
             let seconds = || number().map(|seconds| Some(seconds as u64));
             match key {
@@ -56,10 +57,12 @@ impl ModelLimits {
                     return Err(format!(
                         "limits are first_byte_timeout, idle_timeout, give_up_after, retry_after_max, \
                          answer_bytes_max and turn_bytes_max, not {key}"
-                    ));
+                    )
+                    .into());
                 }
             }
-        }
+            Ok(())
+        })?;
         Ok(limits)
     }
 
@@ -110,7 +113,7 @@ pub struct ModelEntry {
 
 impl ModelSettings {
     /// Takes a key of the settings file. Says whether it is one of these.
-    pub fn take(&mut self, key: &str, item: &Item) -> Result<bool, String> {
+    pub fn take(&mut self, key: &str, item: &Item) -> Result<bool, Wrong> {
         match key {
             "model" => self.model = Some(text_of(key, item)?.to_owned()),
             "available_models" => self.available = list_of(key, item)?,
@@ -127,9 +130,9 @@ impl ModelSettings {
         Ok(true)
     }
 
-    fn budget(&mut self, item: &Item) -> Result<(), String> {
+    fn budget(&mut self, item: &Item) -> Result<(), Wrong> {
         let table = item.as_table_like().ok_or("budget is written as [budget]")?;
-        for (key, item) in table.iter() {
+        each(table, |key, item| {
             match key {
                 "session_usd" => self.session_usd = Some(dollars_of(key, item)?),
                 "day_usd" => self.day_usd = Some(dollars_of(key, item)?),
@@ -137,20 +140,22 @@ impl ModelSettings {
                     self.refuse_unknown = match text_of(key, item)? {
                         "allow" => false,
                         "refuse" => true,
-                        other => return Err(format!("unknown is \"allow\" or \"refuse\", not {other:?}")),
+                        other => {
+                            return Err(format!("unknown is \"allow\" or \"refuse\", not {other:?}").into());
+                        }
                     }
                 }
                 // A misspelt word here may have been meant to save money.
-                _ => return Err(format!("a budget has session_usd, day_usd and unknown, not {key}")),
+                _ => return Err(format!("a budget has session_usd, day_usd and unknown, not {key}").into()),
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
-fn provider(table: &dyn TableLike) -> Result<ProviderEntry, String> {
+fn provider(table: &dyn TableLike) -> Result<ProviderEntry, Wrong> {
     let mut entry = ProviderEntry::default();
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "name" => entry.name = text_of(key, item)?.to_owned(),
             "wire" => entry.wire = Some(wire(text_of(key, item)?)?),
@@ -159,9 +164,10 @@ fn provider(table: &dyn TableLike) -> Result<ProviderEntry, String> {
             "key_env" => entry.key_env = Some(text_of(key, item)?.to_owned()),
             "headers_env" => {
                 let headers = item.as_table_like().ok_or("headers_env is a table of names and variables")?;
-                for (name, item) in headers.iter() {
+                each(headers, |name, item| {
                     entry.headers_env.push((name.to_owned(), text_of(name, item)?.to_owned()));
-                }
+                    Ok(())
+                })?;
             }
             "key" | "api_key" => {
                 return Err(
@@ -171,19 +177,23 @@ fn provider(table: &dyn TableLike) -> Result<ProviderEntry, String> {
             _ => {
                 return Err(format!(
                     "a provider has name, wire, base_url, models, key_env and headers_env, not {key}"
-                ));
+                )
+                .into());
             }
         }
-    }
+        Ok(())
+    })?;
     let good = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-' || char == '_';
     if entry.name.is_empty() || !entry.name.chars().all(good) {
-        return Err(format!("a provider's name is of small letters, digits, - and _, not {:?}", entry.name));
+        return Err(
+            format!("a provider's name is of small letters, digits, - and _, not {:?}", entry.name).into()
+        );
     }
     if let Some(url) = &entry.base_url
         && !url.starts_with("https://")
         && !url.starts_with("http://")
     {
-        return Err(format!("the base_url of {} must begin with https:// or http://", entry.name));
+        return Err(format!("the base_url of {} must begin with https:// or http://", entry.name).into());
     }
     Ok(entry)
 }
@@ -199,37 +209,43 @@ fn wire(word: &str) -> Result<Wire, String> {
     })
 }
 
-fn model(table: &dyn TableLike) -> Result<ModelEntry, String> {
+fn model(table: &dyn TableLike) -> Result<ModelEntry, Wrong> {
     let mut entry = ModelEntry::default();
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "id" => entry.id = text_of(key, item)?.to_owned(),
             "context" => entry.context = Some(tokens_of(key, item)?),
             "output" => entry.output = Some(tokens_of(key, item)?),
             "images" => entry.images = Some(bool_of(key, item)?),
             "price" => entry.price = Some(price(item)?),
-            _ => return Err(format!("a model has id, context, output, images and price, not {key}")),
+            _ => return Err(format!("a model has id, context, output, images and price, not {key}").into()),
         }
-    }
+        Ok(())
+    })?;
     if !entry.id.contains(':') {
-        return Err(format!("a model's id is provider:model, not {:?}", entry.id));
+        return Err(format!("a model's id is provider:model, not {:?}", entry.id).into());
     }
     Ok(entry)
 }
 
-fn price(item: &Item) -> Result<Price, String> {
+fn price(item: &Item) -> Result<Price, Wrong> {
     let table = item.as_table_like().ok_or("a price is { input = .., output = .. } per million tokens")?;
     let (mut price, mut read, mut write) = (Price::FREE, None, None);
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         let amount = dollars_of(key, item)?;
         match key {
             "input" => price.input = amount,
             "output" => price.output = amount,
             "cache_read" => read = Some(amount),
             "cache_write" => write = Some(amount),
-            _ => return Err(format!("a price has input, output, cache_read and cache_write, not {key}")),
+            _ => {
+                return Err(
+                    format!("a price has input, output, cache_read and cache_write, not {key}").into()
+                );
+            }
         }
-    }
+        Ok(())
+    })?;
     if table.get("input").is_none() || table.get("output").is_none() {
         return Err("a price needs input and output".into());
     }

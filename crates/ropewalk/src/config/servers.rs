@@ -1,8 +1,9 @@
 //! `[mcp]` in a settings file: tool servers and how long to wait for them.
 
 use engine::{ServerWay, ToolServer};
-use toml_edit::{Item, TableLike};
+use toml_edit::Item;
 
+use super::wrong::{Wrong, each};
 use super::{list_of, pairs_of, seconds_of, text_of};
 
 /// What `[mcp]` says, as it stands there: `${VARIABLE}` is not looked up yet.
@@ -99,34 +100,32 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(out)
 }
 
-pub(super) fn parse(item: &Item) -> Result<McpSettings, String> {
+pub(super) fn parse(item: &Item) -> Result<McpSettings, Wrong> {
     let table = item.as_table_like().ok_or("mcp is a table: [mcp.servers.NAME]")?;
     let mut settings = McpSettings::default();
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "start_timeout" => settings.start_timeout = Some(seconds_of(key, item)?),
             "call_timeout" => settings.call_timeout = Some(seconds_of(key, item)?),
             "servers" => {
                 let servers = item.as_table_like().ok_or("mcp.servers is a table: [mcp.servers.NAME]")?;
-                settings.servers =
-                    servers.iter().map(|(name, item)| entry(name, item)).collect::<Result<_, _>>()?;
+                each(servers, |name, item| {
+                    settings.servers.push(entry(name, item)?);
+                    Ok(())
+                })?;
             }
-            _ => return Err(format!("mcp has start_timeout, call_timeout and servers, not {key}")),
+            _ => return Err(format!("mcp has start_timeout, call_timeout and servers, not {key}").into()),
         }
-    }
+        Ok(())
+    })?;
     Ok(settings)
 }
 
-fn entry(name: &str, item: &Item) -> Result<ServerEntry, String> {
-    let at = |error: String| format!("mcp.servers.{name}: {error}");
-    let table = item.as_table_like().ok_or_else(|| at("it is a table with command or url".into()))?;
-    read(name, table).map_err(at)
-}
-
-fn read(name: &str, table: &dyn TableLike) -> Result<ServerEntry, String> {
+fn entry(name: &str, item: &Item) -> Result<ServerEntry, Wrong> {
+    let table = item.as_table_like().ok_or("it is a table with command or url")?;
     let (mut command, mut url, mut enabled) = (None, None, true);
     let (mut arguments, mut environment, mut headers) = (Vec::new(), Vec::new(), Vec::new());
-    for (key, item) in table.iter() {
+    each(table, |key, item| {
         match key {
             "command" => command = Some(text_of(key, item)?.to_owned()),
             "args" => arguments = list_of(key, item)?,
@@ -136,9 +135,14 @@ fn read(name: &str, table: &dyn TableLike) -> Result<ServerEntry, String> {
             "enabled" => enabled = item.as_bool().ok_or("enabled must be true or false")?,
             // Other agents write how it is reached; here that is seen from the rest.
             "type" | "transport" => drop(text_of(key, item)?),
-            _ => return Err(format!("a server has command, args, env, url, headers and enabled, not {key}")),
+            _ => {
+                return Err(
+                    format!("a server has command, args, env, url, headers and enabled, not {key}").into()
+                );
+            }
         }
-    }
+        Ok(())
+    })?;
     let way = match (command, url) {
         (Some(command), None) if !command.is_empty() && headers.is_empty() => {
             ServerWay::Child { command: command.into(), arguments, environment }
@@ -157,7 +161,7 @@ mod tests {
 
     fn settings(text: &str) -> Result<McpSettings, String> {
         let document: toml_edit::DocumentMut = text.parse().unwrap();
-        parse(&document["mcp"])
+        parse(&document["mcp"]).map_err(|wrong| wrong.to_string())
     }
 
     const TWO: &str = r#"

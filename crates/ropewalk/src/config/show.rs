@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use net::bridge::REPLAY_WINDOW;
+use ::bridge::REPLAY_WINDOW;
 use serde_json::{Value, json};
 
 use super::{Config, Setting, Source, TransportChoice};
 use crate::cli::{ConfigCommand, ConfigShowOptions, ServeOptions};
 use crate::trouble::Trouble;
-use crate::{guards, models, paths, terminal};
+use crate::{guards, models, paths, session_store, terminal};
 
 /// Sessions in memory at once.
 const SESSIONS_MAX: u32 = 16;
@@ -158,6 +158,8 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
         Row::new("acp.agent_name", server.agent_name),
     ];
     rows.extend(doors(options, config, &pick)?);
+    let store = session_store::setting(&guard.store, config)?;
+    rows.push(Row::new("store", Setting::new(store.value.shown(), store.source)));
     rows.push(Row::new("bridge.remote_url", remote_url(options, config)));
     let usual = config.codex.replay_window.clone();
     let usual = usual.unwrap_or_else(|| Setting::new(REPLAY_WINDOW, Source::Default));
@@ -182,7 +184,7 @@ fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<V
         let shown: Vec<String> = folders.iter().map(shown).collect();
         texts(&shown)
     };
-    let flag = (options.stdio || options.http.http.is_some()).then_some(());
+    let flag = (options.stdio || options.acp || options.http.http.is_some()).then_some(());
     let with = options.clone().with_transport(config)?;
     let transport = match (with.http.http.is_some(), with.stdio) {
         (true, true) => "both",
@@ -195,8 +197,11 @@ fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<V
         (None, None) => Source::Default,
     };
     let address = with.http.address().map_err(Trouble::usage)?.map(|address| address.to_string());
+    // Where no door is open: the one that --http without an address would open.
+    let address =
+        address.or_else(|| acp.http_bind.clone()).unwrap_or_else(|| with.http.usual_address().to_string());
     let address_source = match &acp.http_bind {
-        Some(bind) if address.as_ref() == Some(bind) => config.sources.of("acp.http_bind"),
+        Some(bind) if address == *bind => config.sources.of("acp.http_bind"),
         _ if options.http.http.is_some() => Source::Flag("http"),
         _ => Source::Default,
     };
@@ -264,6 +269,8 @@ impl ServeOptions {
     /// With what the settings say about how clients come in, where the command line does not.
     pub fn with_transport(mut self, config: &Config) -> Result<Self, Trouble> {
         let acp = &config.acp;
+        // Otter's word for the same.
+        self.stdio |= self.acp;
         if self.http.http.is_none() && !self.stdio {
             match acp.transport {
                 Some(TransportChoice::Http) => self.http.http = "".parse().ok(),

@@ -8,6 +8,7 @@ use store::{Depth, Examined};
 use super::Finding;
 use crate::backup::Places;
 use crate::paths;
+use crate::session_store::SessionStore;
 
 /// Lines of damage that are said one by one.
 const LINES_MAX: usize = 8;
@@ -36,7 +37,12 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
 }
 
 fn sessions(deep: bool) -> Result<String, String> {
-    let path = paths::sessions().map_err(|trouble| trouble.text())?;
+    let path = match SessionStore::chosen().map_err(|trouble| trouble.text())? {
+        SessionStore::File(path) => path,
+        SessionStore::Postgres(address) => {
+            return Ok(format!("on {}; its own tools look for damage (pg_amcheck)", address.shown));
+        }
+    };
     let depth = if deep { Depth::Deep } else { Depth::Quick };
     let Some(Examined { layout, sessions, events, mut damage }) = store::examine(&path, depth)? else {
         return Ok("none yet".to_owned());

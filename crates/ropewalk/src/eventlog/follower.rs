@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::{
-    BoxFuture, Doorbell, Follower, MODEL, Page, Seq, SessionHandle, SessionId, SessionRow, StoreError, Taken,
-};
+use engine::{BoxFuture, Follower, MODEL, Seq, SessionHandle, SessionId, SessionRow, StoreError};
 use tokio::task::spawn_blocking;
 
 use super::writer::{Described, FolderWriter};
@@ -72,23 +70,14 @@ impl Shared {
         let (root, row, known) = (self.root.clone(), described(session).row, session.birth().opened_after);
         let mut writer = blocking(move || FolderWriter::open(&root, &row, known)).await?;
         let mut reader = session.read(Seq::START);
-        let bell = Arc::new(Doorbell::default());
-        let _ringing = reader.subscribe(&bell, 0);
-        loop {
-            match reader.take(Page::USUAL).await? {
-                Taken::Events(events) => {
-                    let now = described(session);
-                    let write = move || writer.write(&now, &events).map(|()| writer);
-                    writer = blocking(write).await?;
-                    self.works();
-                }
-                Taken::UpToDate => drop(bell.wait().await),
-                Taken::Ended { .. } => {
-                    let now = described(session);
-                    return blocking(move || writer.finish(&now)).await;
-                }
-            }
+        while let Some(events) = reader.next().await? {
+            let now = described(session);
+            let write = move || writer.write(&now, &events).map(|()| writer);
+            writer = blocking(write).await?;
+            self.works();
         }
+        let now = described(session);
+        blocking(move || writer.finish(&now)).await
     }
 
     fn works(&self) {

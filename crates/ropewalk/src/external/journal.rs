@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use net::upstream::Journal;
+use external::Journal;
 
 use crate::secrets;
 use crate::terminal::{self, one_line};

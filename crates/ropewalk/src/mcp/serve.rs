@@ -99,14 +99,7 @@ impl Server {
         guards.models = Models { sources: vec![Arc::new(caller.clone())], ..Models::offline() };
         let limits = Limits { attended: false, ..Limits::default() };
         let registry = server::registry(limits, false, &guards)?;
-        let wish = Wish {
-            owner: Principal::local(),
-            cwd,
-            roots: Vec::new(),
-            within: None,
-            servers: Vec::new(),
-            source: "mcp".into(),
-        };
+        let wish = Wish::new(Principal::local(), cwd, "mcp");
         let session = registry.create(wish).await.map_err(Trouble::open)?;
         let me = Sender::owner(SurfaceId::random(), "mcp");
         let mut server = Self { registry, session, caller, me, tools: Arc::default(), calls: 0 };

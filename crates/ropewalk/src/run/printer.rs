@@ -147,7 +147,7 @@ impl Printer {
                     NoticeLevel::Error | NoticeLevel::Damage => self.paint.bad(&format!("error: {text}")),
                 })
             }
-            Body::CancelRequested => self.tell(&self.paint.quiet("stopping")),
+            Body::CancelRequested { .. } => self.tell(&self.paint.quiet("stopping")),
             _ => Ok(()),
         }
     }

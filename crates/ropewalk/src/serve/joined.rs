@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Digest;
 use futures_util::{SinkExt, StreamExt};
-use net::http::Digest;
-use net::{Batch, Link};
+use server::{Batch, Link};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::StatusCode;
@@ -28,7 +28,7 @@ use crate::client::{Connection, Server};
 use crate::config::{self, Setting};
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
-use crate::{guards, run, terminal};
+use crate::{guards, run, session_store, terminal};
 
 /// From the connection to the first frame.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,7 +77,8 @@ pub(super) fn digest(options: &ServeOptions) -> String {
         let (mode, approval) = (guards::mode(guard, &config), guards::approval(guard, &config));
         let value = |setting: Setting<Option<Arc<str>>>| setting.value;
         let loosest = guards::loosest(guard, &config).map(value).ok();
-        (mode.map(|setting| setting.value).ok(), approval.map(value).ok(), loosest)
+        let store = session_store::setting(&guard.store, &config).map(|setting| setting.value.shown()).ok();
+        (mode.map(|setting| setting.value).ok(), approval.map(value).ok(), loosest, store)
     });
     Digest::of(&format!("{typed:?} {:?}", holds.ok())).hex()
 }
@@ -89,7 +90,7 @@ pub(super) fn run(found: &Found, options: &ServeOptions) -> anyhow::Result<ExitC
         let server = Server::with_token(found, options.http.auth_token.as_deref())?;
         let stream = connect(&server).await?;
         terminal::say(&format!("joined the server at {}", found.address()));
-        let (client, written) = net::stdio::open()
+        let (client, written) = server::stdio::open()
             .map_err(|error| Trouble::failed("standard input cannot be read").because(error))?;
         let mut joined = Joined { stream, client, unanswered: Vec::new() };
         let ended = joined.carry().await;

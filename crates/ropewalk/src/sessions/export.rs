@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{Page, Principal, Registry, Seq, SessionId, SessionRow};
-use net::{SessionText, SessionTextError};
 use serde_json::{Value, json};
+use service::{SessionText, SessionTextError};
 use wire::chimera;
 use wire::document::{Facts, Form};
 

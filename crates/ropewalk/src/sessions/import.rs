@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use access::sealed::Opener;
 use engine::{APPROVAL, Body, History, HistoryPiece, Principal, Registry, SessionHandle, Wish};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -23,7 +24,7 @@ use wire::portable;
 use crate::cli::ImportOptions;
 use crate::eventlog::SessionFolder;
 use crate::trouble::Trouble;
-use crate::{paths, run, terminal};
+use crate::{paths, run, sealed, terminal};
 
 /// Whoever sends more than this does not end.
 const FILE_BYTES_MAX: u64 = 64 << 30;
@@ -49,11 +50,13 @@ enum Found {
         head: Head,
         count: usize,
         approval: Option<Arc<str>>,
+        /// Reads its events, if they are sealed.
+        opener: Option<Opener>,
     },
 }
 
 pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Trouble> {
-    let found = find(&options.source)?;
+    let found = find(&options.source, options.key.as_deref())?;
     let (title, named, count, approval, mut warnings) = match &found {
         Found::Whole(imported) => {
             let approval = imported.events.iter().rev().find_map(|event| approval_of(&event.body));
@@ -70,21 +73,14 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
     }
     let cwd = place(options, named, &mut warnings)?;
     warnings.extend(note_approval(approval));
-    let wish = Wish {
-        owner: Principal::local(),
-        cwd,
-        roots: Vec::new(),
-        within: None,
-        servers: Vec::new(),
-        source: "import".into(),
-    };
+    let wish = Wish::new(Principal::local(), cwd, "import");
     let handle = match found {
         Found::Whole(imported) => {
             registry.import(wish, title, imported.events).await.map_err(Trouble::open)?
         }
-        Found::File { file, name, .. } => {
+        Found::File { file, name, opener, .. } => {
             let (sender, history): (_, History) = mpsc::channel(PIECES_MAX);
-            let reading = tokio::task::spawn_blocking(move || send_events(file, &sender));
+            let reading = tokio::task::spawn_blocking(move || send_events(file, opener.as_ref(), &sender));
             let imported = registry.import_from(wish, title, history).await;
             let left_out = reading
                 .await
@@ -97,7 +93,11 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
 }
 
 /// Reads the events of a file and sends them on. Answers what was left out.
-fn send_events(file: File, pieces: &mpsc::Sender<HistoryPiece>) -> Result<Vec<String>, ArchiveError> {
+fn send_events(
+    file: File,
+    opener: Option<&Opener>,
+    pieces: &mpsc::Sender<HistoryPiece>,
+) -> Result<Vec<String>, ArchiveError> {
     let (mut imported, mut bytes, mut at) = (Imported::default(), 0, 0_u64);
     let mut warnings = Vec::new();
     let mut send = |imported: &mut Imported| {
@@ -106,7 +106,9 @@ fn send_events(file: File, pieces: &mpsc::Sender<HistoryPiece>) -> Result<Vec<St
         pieces.blocking_send(HistoryPiece::Events(std::mem::take(&mut imported.events)))
     };
     let scanned = archive::scan(BufReader::new(file), &mut |event| {
-        imported.take(&format!("event {at}"), event);
+        // What could not be opened was told before anything was written.
+        let plain = opener.and_then(|opener| opener.open(event).ok());
+        imported.take(&format!("event {at}"), plain.as_deref().unwrap_or(event));
         (at, bytes) = (at + 1, bytes + event.len());
         if imported.events.len() < PIECE_EVENTS && bytes < PIECE_BYTES {
             return ControlFlow::Continue(());
@@ -181,19 +183,20 @@ fn tell(
     terminal::put(&format!("{}\n", handle.id()))
 }
 
-fn find(source: &Path) -> Result<Found, Trouble> {
+fn find(source: &Path, key: Option<&Path>) -> Result<Found, Trouble> {
     if source.is_dir() {
         return read_folder(source).map(Found::Whole);
     }
     let from_stdin = source.as_os_str() == "-";
     let name = if from_stdin { "standard input".into() } else { source.display().to_string() };
     let file = if from_stdin { spooled(io::stdin().lock()) } else { open(source) };
-    file.and_then(|file| look(file, name.clone())).map_err(|error| match error {
+    file.and_then(|file| look(file, name.clone(), key)).map_err(|error| match error {
         LookError::File(error) if error.kind() == io::ErrorKind::NotFound => {
             Trouble::not_found(format!("there is no file {name}"))
         }
         LookError::File(error) => Trouble::failed(format!("{name} cannot be read")).because(error),
         LookError::Archive(error) => not_an_export(&name, &error),
+        LookError::Sealed(trouble) => *trouble,
     })
 }
 
@@ -201,6 +204,7 @@ fn find(source: &Path) -> Result<Found, Trouble> {
 enum LookError {
     File(io::Error),
     Archive(ArchiveError),
+    Sealed(Box<Trouble>),
 }
 
 impl From<io::Error> for LookError {
@@ -216,7 +220,7 @@ impl From<ArchiveError> for LookError {
 }
 
 /// What kind of file it is, and what there is to know of it before its events are read.
-fn look(mut file: File, name: String) -> Result<Found, LookError> {
+fn look(mut file: File, name: String, key: Option<&Path>) -> Result<Found, LookError> {
     let (mut count, mut approval) = (0, None);
     let head = archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
         count += 1;
@@ -230,10 +234,40 @@ fn look(mut file: File, name: String) -> Result<Found, LookError> {
     })?;
     file.seek(SeekFrom::Start(0))?;
     match head.schema.as_str() {
-        archive::SCHEMA => Ok(Found::File { file, name, head, count, approval }),
+        archive::SCHEMA => Ok(Found::File { file, name, head, count, approval, opener: None }),
+        archive::SEALED_SCHEMA => look_sealed(file, name, head, key),
         chimera::SCHEMA => Ok(Found::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
         _ => Err(ArchiveError::UnknownSchema(head.schema).into()),
     }
+}
+
+/// The same of a file whose events are sealed: each is opened once before anything is written.
+fn look_sealed(mut file: File, name: String, head: Head, key: Option<&Path>) -> Result<Found, LookError> {
+    let opener = sealed::opener(&name, &head, key).map_err(|trouble| LookError::Sealed(Box::new(trouble)))?;
+    let (mut count, mut approval, mut refused) = (0, None, None);
+    archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
+        count += 1;
+        match opener.open(event) {
+            Ok(plain) => {
+                if plain.contains("setting_changed")
+                    && let Ok(event) = portable::decode(&plain)
+                {
+                    approval = approval_of(&event.body).or(approval.take());
+                }
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                refused = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    if let Some(error) = refused {
+        let trouble = sealed::not_opened(&name, count, &error);
+        return Err(LookError::Sealed(Box::new(trouble)));
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(Found::File { file, name, head, count, approval, opener: Some(opener) })
 }
 
 /// A file that can be read twice.

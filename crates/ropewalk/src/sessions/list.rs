@@ -22,9 +22,10 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
     let mut all = find::all(registry).await?;
     let id_chars = find::short_chars(&all);
     let stored: HashSet<_> = all.iter().map(|row| row.id.clone()).collect();
-    if options.all_clis {
+    let folders = if options.all_clis { Some("") } else { options.folders_of };
+    if let Some(prefix) = folders {
         let everything = ListQuery::all(Principal::local());
-        let listed = registry.list_with_folders(everything, "").await.map_err(Trouble::open)?;
+        let listed = registry.list_with_folders(everything, prefix).await.map_err(Trouble::open)?;
         let in_folders = listed.into_iter().map(|listed| listed.row).filter(|row| !stored.contains(&row.id));
         all.extend(in_folders);
         all.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));

@@ -9,8 +9,9 @@ use store::Salvaged;
 use wire::timestamp;
 
 use crate::cli::SalvageOptions;
+use crate::session_store::SessionStore;
+use crate::terminal;
 use crate::trouble::Trouble;
-use crate::{paths, terminal};
 
 pub fn run(options: &SalvageOptions) -> ExitCode {
     match save(options) {
@@ -22,7 +23,14 @@ pub fn run(options: &SalvageOptions) -> ExitCode {
 fn save(options: &SalvageOptions) -> Result<(), Trouble> {
     let damaged = match &options.file {
         Some(file) => file.clone(),
-        None => paths::sessions()?,
+        None => match SessionStore::chosen()? {
+            SessionStore::File(path) => path,
+            SessionStore::Postgres(address) => {
+                return Err(Trouble::usage(format!("sessions are on {}, not in a file", address.shown))
+                    .because("what is damaged in a PostgreSQL is repaired or restored by its own tools")
+                    .fix("name a damaged file: ropewalk sessions salvage FILE"));
+            }
+        },
     };
     if !damaged.is_file() {
         return Err(Trouble::not_found(format!("there is no file {}", damaged.display())));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use access::upload::{Upload, UploadTarget};
 use engine::Registry;
-use net::upload::{Upload, UploadTarget};
 use serde_json::json;
 use wire::document::WHOLE_BYTES_MAX;
 

@@ -1,13 +1,18 @@
 //! Where the collector of traces is.
 
+use std::net::IpAddr;
+
 use hyper::Uri;
 
 /// Where a collector takes traces, below the address that people name.
 const TRACES_PATH: &str = "/v1/traces";
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
+    /// Whether it is spoken to over TLS.
+    pub secure: bool,
     /// Without the brackets of an IPv6 address.
     pub host: String,
     pub port: u16,
@@ -20,11 +25,9 @@ pub struct Endpoint {
 pub enum BadEndpoint {
     #[error("it is not an address like http://127.0.0.1:4318")]
     NoAddress,
-    #[error("https is not spoken here; run a collector on this machine that forwards over TLS")]
-    Encrypted,
-    #[error("only http is spoken here, as in http://127.0.0.1:4318")]
+    #[error("only http and https are spoken here, as in http://127.0.0.1:4318")]
     OtherScheme,
-    #[error("a name or password in it would be sent in the clear; leave it out")]
+    #[error("a name or password in it would stand in logs; leave it out")]
     HasSecret,
     #[error("it may not have a part after a question mark")]
     HasQuery,
@@ -33,12 +36,12 @@ pub enum BadEndpoint {
 impl Endpoint {
     pub fn parse(text: &str) -> Result<Self, BadEndpoint> {
         let uri: Uri = text.trim().parse().map_err(|_| BadEndpoint::NoAddress)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(BadEndpoint::Encrypted),
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             Some(_) => return Err(BadEndpoint::OtherScheme),
             None => return Err(BadEndpoint::NoAddress),
-        }
+        };
         let authority = uri.authority().ok_or(BadEndpoint::NoAddress)?;
         if authority.as_str().contains('@') {
             return Err(BadEndpoint::HasSecret);
@@ -52,6 +55,7 @@ impl Endpoint {
             Some(0) => return Err(BadEndpoint::NoAddress),
             Some(port) => port,
             None if has_port => return Err(BadEndpoint::NoAddress),
+            None if secure => HTTPS_PORT,
             None => HTTP_PORT,
         };
         if host.is_empty() {
@@ -60,11 +64,23 @@ impl Endpoint {
         let base = uri.path().trim_end_matches('/');
         let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
         Ok(Self {
+            secure,
             host: host.to_owned(),
             port,
             authority: authority.as_str().to_owned(),
             path: format!("{base}{TRACES_PATH}"),
         })
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority, self.path)
+    }
+
+    /// A proxy is for what is elsewhere, and for what it cannot read.
+    pub fn is_asked_directly(&self) -> bool {
+        let address = self.host.parse::<IpAddr>();
+        !self.secure || self.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -81,9 +97,12 @@ mod tests {
             ("HTTP://collector:1/tenant/", "collector", 1, "/tenant/v1/traces"),
             ("http://collector/v1/traces", "collector", 80, "/v1/traces"),
             ("http://[::1]:4318", "::1", 4318, "/v1/traces"),
+            ("https://collector", "collector", 443, "/v1/traces"),
+            ("HTTPS://collector:4318/tenant", "collector", 4318, "/tenant/v1/traces"),
         ] {
             let endpoint = Endpoint::parse(text).unwrap();
             assert_eq!((&*endpoint.host, endpoint.port, &*endpoint.path), (host, port, path), "{text}");
+            assert_eq!(Endpoint::parse(&endpoint.url()), Ok(endpoint), "{text}");
         }
     }
 
@@ -98,9 +117,10 @@ mod tests {
             ("http://host:99999", BadEndpoint::NoAddress),
             ("http://host:", BadEndpoint::NoAddress),
             ("http://ho st", BadEndpoint::NoAddress),
-            ("https://host", BadEndpoint::Encrypted),
+            ("https://host:0", BadEndpoint::NoAddress),
             ("grpc://host:4317", BadEndpoint::OtherScheme),
             ("http://me:secret@host", BadEndpoint::HasSecret),
+            ("https://me:secret@host", BadEndpoint::HasSecret),
             ("http://host/?key=secret", BadEndpoint::HasQuery),
         ] {
             assert_eq!(Endpoint::parse(text), Err(why), "{text}");

@@ -1,17 +1,14 @@
 //! Sends what waits in the queue to the collector, in batches, from one task.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
+use access::devices::push::choose_arithmetic;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use net::Metrics;
-use net::metrics::Spans;
-use tokio::net::TcpStream;
+use metrics::{Metrics, Spans};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::redirect::Policy;
+use reqwest::{Client, StatusCode};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +40,7 @@ impl Pace {
 pub struct Exporter {
     pace: Pace,
     endpoint: Endpoint,
+    client: Client,
     queue: mpsc::Receiver<Trace>,
     metrics: Arc<Metrics>,
     batch: Vec<Trace>,
@@ -53,11 +51,7 @@ pub struct Exporter {
 #[derive(Debug, thiserror::Error)]
 enum SendError {
     #[error("the collector cannot be reached")]
-    Unreachable(#[source] std::io::Error),
-    #[error("the collector broke the connection off")]
-    Broken(#[from] hyper::Error),
-    #[error("the request cannot be written")]
-    Request(#[from] hyper::http::Error),
+    Unreachable(#[source] reqwest::Error),
     #[error("the collector answered {0}")]
     Refused(StatusCode),
     #[error("the collector did not answer in time")]
@@ -68,16 +62,21 @@ impl SendError {
     /// Whether the same batch may be taken a little later.
     fn passes(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Broken(_) | Self::TooSlow => true,
-            Self::Request(_) => false,
+            Self::Unreachable(_) | Self::TooSlow => true,
             Self::Refused(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
         }
     }
 }
 
 impl Exporter {
-    pub fn new(pace: Pace, endpoint: Endpoint, queue: mpsc::Receiver<Trace>, metrics: Arc<Metrics>) -> Self {
-        Self { pace, endpoint, queue, metrics, batch: Vec::new(), troubled: false }
+    pub fn new(
+        pace: Pace,
+        endpoint: Endpoint,
+        queue: mpsc::Receiver<Trace>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, reqwest::Error> {
+        let client = client(&endpoint)?;
+        Ok(Self { pace, endpoint, client, queue, metrics, batch: Vec::new(), troubled: false })
     }
 
     /// Sends until it is told to stop, then what is left, in one try each.
@@ -131,7 +130,8 @@ impl Exporter {
         let body = Bytes::from(encode::body(&std::mem::take(&mut self.batch)));
         let mut pauses = self.pace.pauses.into_iter();
         let error = loop {
-            let sent = tokio::time::timeout(SENDING_MAX, send(&self.endpoint, body.clone())).await;
+            let sent =
+                tokio::time::timeout(SENDING_MAX, send(&self.client, &self.endpoint, body.clone())).await;
             let error = match sent.unwrap_or(Err(SendError::TooSlow)) {
                 Ok(()) => return self.delivered(spans),
                 Err(error) => error,
@@ -145,7 +145,7 @@ impl Exporter {
         };
         self.metrics.spans(Spans::Dropped, spans);
         if !std::mem::replace(&mut self.troubled, true) {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let cause = innermost(&error);
             let authority = &self.endpoint.authority;
             tracing::warn!(%error, cause, collector = authority, "traces are dropped until the collector takes them");
         }
@@ -159,23 +159,28 @@ impl Exporter {
     }
 }
 
-async fn send(endpoint: &Endpoint, body: Bytes) -> Result<(), SendError> {
-    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await;
-    let stream = TokioIo::new(stream.map_err(SendError::Unreachable)?);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
-    let request = Request::post(&endpoint.path)
-        .header(HOST, &endpoint.authority)
-        .header(USER_AGENT, concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(body))?;
-    let moved = async {
-        // How the connection ends is seen by whoever waits for the answer.
-        drop(connection.await);
-        std::future::pending::<Infallible>().await
-    };
-    let answer = tokio::select! {
-        answer = sender.send_request(request) => answer?,
-        never = moved => match never {},
-    };
+/// Each batch has a connection of its own: between two of them the collector may have gone.
+fn client(endpoint: &Endpoint) -> Result<Client, reqwest::Error> {
+    choose_arithmetic();
+    let client = Client::builder()
+        .redirect(Policy::none())
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")));
+    let client = if endpoint.is_asked_directly() { client.no_proxy() } else { client };
+    client.build()
+}
+
+async fn send(client: &Client, endpoint: &Endpoint, body: Bytes) -> Result<(), SendError> {
+    let request = client.post(endpoint.url()).header(CONTENT_TYPE, "application/json").body(body);
+    let answer = request.send().await.map_err(SendError::Unreachable)?;
     if answer.status().is_success() { Ok(()) } else { Err(SendError::Refused(answer.status())) }
+}
+
+/// What is at the bottom of an error: what stands above it only says that something was sent.
+fn innermost(error: &SendError) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(below) = cause.and_then(std::error::Error::source) {
+        cause = Some(below);
+    }
+    cause.map(ToString::to_string).unwrap_or_default()
 }

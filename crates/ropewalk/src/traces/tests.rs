@@ -9,7 +9,7 @@ use engine::{
     Registry, RegistryParts, Risk, Sender, Seq, SessionHandle, Stop, SurfaceId, Timestamp, ToolClass,
     ToolEnd, ToolKind, ToolStart, TurnContext, Usage, Wish,
 };
-use net::Metrics;
+use metrics::Metrics;
 use serde_json::Value;
 use testkit::Turns;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -44,7 +44,7 @@ impl House {
     fn new(port: u16, backend: Turns) -> Self {
         let metrics = Metrics::new("1.2.3", Timestamp(0));
         let endpoint = Endpoint::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-        let (traces, exporter) = open(AT_ONCE, endpoint, &metrics);
+        let (traces, exporter) = open(AT_ONCE, endpoint, &metrics).unwrap();
         let clock = Arc::new(Ticks(AtomicI64::new(1_700_000_000_000)));
         let parts = RegistryParts::new(Arc::new(MemoryStore::default()), Arc::new(backend), clock);
         let followers = vec![traces as Arc<dyn Follower>];
@@ -72,14 +72,7 @@ impl House {
     }
 
     async fn session(&self) -> SessionHandle {
-        let wish = Wish {
-            owner: Principal::local(),
-            cwd: "/".into(),
-            roots: Vec::new(),
-            within: None,
-            servers: Vec::new(),
-            source: "acp".into(),
-        };
+        let wish = Wish::new(Principal::local(), "/".into(), "acp");
         self.registry.create(wish).await.unwrap()
     }
 }
@@ -184,25 +177,18 @@ fn nanos(span: &Value, key: &str) -> i64 {
 
 fn tool_start(call: &CallId, tool: &str) -> Body {
     Body::ToolStarted(Box::new(ToolStart {
-        call: call.clone(),
-        tool: tool.into(),
-        title: "rm -rf secret".into(),
         kind: ToolKind::Execute,
-        locations: Vec::new(),
         input: Opaque("{\"command\":\"rm -rf secret\"}".into()),
+        ..ToolStart::new(call.clone(), tool.into(), "rm -rf secret".into())
     }))
 }
 
 fn tool_end(call: &CallId, failed: bool) -> Body {
     Body::ToolEnded(Box::new(ToolEnd {
-        plain_text: false,
-        call: call.clone(),
         failed,
-        content: Vec::new(),
-        locations: Vec::new(),
-        raw: None,
         exit: Some(engine::Exit { code: Some(3), signal: None }),
         elapsed_ms: 1,
+        ..ToolEnd::of(call.clone())
     }))
 }
 

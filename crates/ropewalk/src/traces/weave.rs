@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Body, CallId, Event, Exit, MODEL, Resolution, Resolver, Risk, Seq, SessionId, Stop,
-    Timestamp, ToolEnd, ToolStart, TurnId, Usage,
+    AskId, AskRequest, Body, CallId, Event, Exit, Family, MODEL, PermissionEvent, Resolution, Resolver, Seq,
+    SessionId, Stop, Timestamp, ToolEnd, ToolEvent, ToolStart, TurnEvent, TurnId, Usage,
 };
 
 use super::spans::{Fact, Span, SpanId, Trace, TraceId, name};
@@ -60,37 +60,25 @@ impl Weave {
             self.model = name(value).into();
         }
         let turn = event.turn?;
-        match &event.body {
-            Body::TurnQueued { .. } => drop(self.queued.insert(turn, event.at)),
-            Body::TurnStarted => self.turn_started(turn, event),
-            Body::TurnEnded { stop, .. } => return self.turn_ended(turn, *stop, event.at),
-            Body::Usage(usage) => self.model_called(turn, usage, event),
-            Body::ToolStarted(start) => self.tool_started(turn, start, event),
-            Body::ToolEnded(end) => self.tool_ended(turn, end, event),
-            Body::Asked { ask, request } => self.asked(turn, *ask, request, event),
-            Body::Resolved { ask, resolution, by, .. } => self.resolved(turn, *ask, (*resolution, by), event),
-            Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::ToolChanged(_)
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => {}
+        match event.body.family() {
+            Family::Turn(TurnEvent::Queued { .. }) => drop(self.queued.insert(turn, event.at)),
+            Family::Turn(TurnEvent::Started) => self.turn_started(turn, event),
+            Family::Turn(TurnEvent::Ended { stop, .. }) => return self.turn_ended(turn, stop, event.at),
+            Family::Usage(usage) => self.model_called(turn, usage, event),
+            Family::Tool(ToolEvent::Started(start)) => self.tool_started(turn, start, event),
+            Family::Tool(ToolEvent::Ended(end)) => self.tool_ended(turn, end, event),
+            Family::Permission(PermissionEvent::Asked { ask, request }) => {
+                self.asked(turn, ask, request, event)
+            }
+            Family::Permission(PermissionEvent::Resolved { ask, resolution, by, .. }) => {
+                self.resolved(turn, ask, (resolution, by), event)
+            }
+            Family::Turn(TurnEvent::UserMessage { .. } | TurnEvent::CancelRequested { .. })
+            | Family::Speech(_)
+            | Family::Tool(ToolEvent::Changed(_))
+            | Family::Setup(_)
+            | Family::Context(_)
+            | Family::Other => {}
         }
         None
     }
@@ -181,7 +169,7 @@ impl Weave {
         }
         let tool = request.call.as_ref().and_then(|call| open.tools.get(call));
         let parent = tool.map_or(open.root, |tool| tool.id);
-        let facts = vec![("ropewalk.risk", Fact::Word(risk(request.risk).into()))];
+        let facts = vec![("ropewalk.risk", Fact::Word(request.risk.as_str().into()))];
         open.asks.insert(ask, Begun { id, parent, name: "ask".into(), start: event.at, facts });
     }
 
@@ -191,7 +179,7 @@ impl Weave {
         let Some(begun) = open.asks.remove(&ask) else { return };
         let (resolution, by) = how;
         let facts = [
-            ("ropewalk.decision", Fact::Word(decision(resolution).into())),
+            ("ropewalk.decision", Fact::Word(resolution.as_str().into())),
             ("ropewalk.by", Fact::Word(resolver(by).into())),
         ];
         open.done.push(begun.end(event.at, false, facts));
@@ -213,7 +201,7 @@ impl Open {
         let mut facts = vec![
             ("ropewalk.session", Fact::Word(session.as_str().into())),
             ("ropewalk.turn", Fact::count(self.turn.0)),
-            ("ropewalk.stop", Fact::Word(stopped(stop).into())),
+            ("ropewalk.stop", Fact::Word(stop.as_str().into())),
             ("ropewalk.queued_ms", Fact::Number(self.queued_ms)),
             ("gen_ai.request.model", Fact::Word(self.model)),
         ];
@@ -255,44 +243,11 @@ impl Begun {
     }
 }
 
-fn risk(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "low",
-        Risk::Medium => "medium",
-        Risk::High => "high",
-        Risk::Critical => "critical",
-    }
-}
-
-fn decision(resolution: Resolution) -> &'static str {
-    match resolution {
-        Resolution::AllowedOnce => "allowed_once",
-        Resolution::AllowedAlways => "allowed_always",
-        Resolution::DeniedOnce => "denied_once",
-        Resolution::DeniedAlways => "denied_always",
-        Resolution::Cancelled => "cancelled",
-        Resolution::TimedOut => "timed_out",
-        Resolution::EndedByRestart => "ended_by_restart",
-    }
-}
-
 fn resolver(by: &Resolver) -> &'static str {
     match by {
         Resolver::Policy { .. } => "policy",
         Resolver::Rule { .. } => "rule",
         Resolver::Surface { .. } => "surface",
         Resolver::Engine => "engine",
-    }
-}
-
-fn stopped(stop: Stop) -> &'static str {
-    match stop {
-        Stop::EndTurn => "end_turn",
-        Stop::MaxTokens => "max_tokens",
-        Stop::MaxTurnRequests => "max_turn_requests",
-        Stop::Refusal => "refusal",
-        Stop::Cancelled => "cancelled",
-        Stop::Failed => "failed",
-        Stop::Interrupted => "interrupted",
     }
 }

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hmac::{Hmac, KeyInit, Mac};
+use ring::hmac::{self, HMAC_SHA256};
 use sha2::{Digest, Sha256};
 
 use super::{head, hex, segment};
@@ -30,7 +30,7 @@ const ID_CHARS: usize = 16;
 /// A signing key. What it is made of cannot be got back from it.
 #[derive(Clone)]
 pub struct Key {
-    keyed: Hmac<Sha256>,
+    keyed: hmac::Key,
     id: String,
     /// Where it is kept, if in a file, and the file beside it that says how far the chain has come.
     file: Option<PathBuf>,
@@ -132,7 +132,7 @@ impl Key {
         if text.len() != KEY_CHARS || !text.iter().all(u8::is_ascii_hexdigit) {
             return Err(KeyError::Malformed(path.to_owned()));
         }
-        let key = Self::of(text).ok_or_else(|| KeyError::Malformed(path.to_owned()))?;
+        let key = Self::of(text);
         Ok(key.kept_at(path, log))
     }
 
@@ -170,11 +170,11 @@ impl Key {
     }
 
     /// A key of exactly these characters.
-    pub fn of(text: &[u8]) -> Option<Self> {
-        let keyed = Hmac::new_from_slice(text).ok()?;
+    pub fn of(text: &[u8]) -> Self {
+        let keyed = hmac::Key::new(HMAC_SHA256, text);
         let mut id = hex(&Sha256::digest(text));
         id.truncate(ID_CHARS);
-        Some(Self { keyed, id, file: None, mark: None, given: false })
+        Self { keyed, id, file: None, mark: None, given: false }
     }
 
     /// The file beside the key that says how far the chain has come.
@@ -209,11 +209,11 @@ impl Key {
     }
 
     pub(super) fn sign(&self, parts: &[&[u8]]) -> String {
-        let mut mac = self.keyed.clone();
+        let mut mac = hmac::Context::with_key(&self.keyed);
         for part in parts {
             mac.update(part);
         }
-        hex(&mac.finalize().into_bytes())
+        hex(mac.sign().as_ref())
     }
 }
 
@@ -236,7 +236,7 @@ fn create(path: &Path, log: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     // Before the key: a key without its mark is one whose record was removed.
-    let mark = Key::of(text.as_bytes()).and_then(|key| key.kept_at(path, log).first_mark());
+    let mark = Key::of(text.as_bytes()).kept_at(path, log).first_mark();
     let marked =
         written.and_then(|()| mark.as_ref().map_or(Ok(()), |(mark, text)| head::replace(mark, text)));
     let linked = marked.and_then(|()| fs::hard_link(&unfinished, path));

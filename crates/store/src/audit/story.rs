@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::{
     APPROVAL, AskId, AskRequest, Body, CallId, Content, Event, MODE, Origin, Resolution, Resolver, Risk,
-    SessionId, Settings, Stop, Timestamp, ToolEnd, ToolStart, TurnId,
+    SessionId, Settings, Timestamp, ToolEnd, ToolStart, TurnId,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -102,7 +102,7 @@ impl Story {
     fn after(&mut self, event: &Event) {
         match &event.body {
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
-            Body::Moved { cwd } => self.cwd.clone_from(cwd),
+            Body::Moved { cwd, .. } => self.cwd.clone_from(cwd),
             Body::ToolEnded(end) => drop(self.calls.remove(&end.call)),
             Body::Resolved { ask, .. } => drop(self.asks.remove(ask)),
             Body::TurnQueued { .. } => self.queued.extend(event.turn),
@@ -122,8 +122,9 @@ impl Story {
             Body::UserMessage { content } if !event.turn.is_some_and(|turn| self.queued.contains(&turn)) => {
                 ("acp.prompt", CLIENTS, self.prompt(peer, content))
             }
-            Body::CancelRequested => {
-                ("acp.cancel", CLIENTS, json!({ "ok": true, "peer": peer, "reason": "client_cancel" }))
+            Body::CancelRequested { reason } => {
+                let reason = reason.as_deref().unwrap_or("client_cancel");
+                ("acp.cancel", CLIENTS, json!({ "ok": true, "peer": peer, "reason": reason }))
             }
             Body::SettingChanged { id, value } if **id == *MODE => {
                 ("acp.set_mode", CLIENTS, json!({ "mode": **value, "peer": peer }))
@@ -151,12 +152,12 @@ impl Story {
             }
             Body::ToolEnded(end) => ("tool.call", "agent", self.called(end)),
             Body::TurnEnded { stop, error } => {
-                ("turn.ended", peer, json!({ "error": error.as_deref(), "stop": stop_word(*stop) }))
+                ("turn.ended", peer, json!({ "error": error.as_deref(), "stop": stop.as_str() }))
             }
             Body::Title { title } if matches!(event.origin, Origin::Surface { .. }) => {
                 ("session.renamed", peer, json!({ "chars": title.chars().count(), "peer": peer }))
             }
-            Body::Moved { cwd } => ("session.moved", peer, json!({ "cwd": shown(cwd), "peer": peer })),
+            Body::Moved { cwd, .. } => ("session.moved", peer, json!({ "cwd": shown(cwd), "peer": peer })),
             Body::Cleared => ("session.cleared", peer, json!({ "peer": peer })),
             _ => return None,
         };
@@ -199,8 +200,8 @@ impl Story {
         json!({
             "call": call.map(|call| &*call.0), "decision": if resolution.allows() { "approved" } else { "rejected" },
             "mode": self.settings.get(MODE), "peer": peer, "promptId": ask.0.to_string(), "reason": reason,
-            "resolution": resolution_word(resolution), "resolver": resolver_word(by),
-            "risk": asked.map(|ask| risk_word(ask.risk)), "subject": subject, "tool": tool,
+            "resolution": resolution.as_str(), "resolver": resolver_word(by),
+            "risk": asked.map(|ask| ask.risk.as_str()), "subject": subject, "tool": tool,
         })
     }
 
@@ -211,7 +212,7 @@ impl Story {
         let paths = call.map(|call| call.paths.iter().map(|path| shown(path)).collect::<Vec<_>>());
         json!({
             "call": &*end.call.0,
-            "decision": decision.map(|(resolution, _)| resolution_word(resolution)),
+            "decision": decision.map(|(resolution, _)| resolution.as_str()),
             "elapsed_ms": end.elapsed_ms,
             "exit_code": end.exit.as_ref().and_then(|exit| exit.code),
             "mode": self.settings.get(MODE),
@@ -241,7 +242,7 @@ impl Ask {
 fn asked(ask: AskId, request: &AskRequest) -> Value {
     let mut told = json!({
         "call": request.call.as_ref().map(|call| &*call.0), "path": request.path.as_deref().map(shown),
-        "promptId": ask.0.to_string(), "reason": *request.reason, "risk": risk_word(request.risk),
+        "promptId": ask.0.to_string(), "reason": *request.reason, "risk": request.risk.as_str(),
         "subject": *request.subject, "tool": *request.tool,
     });
     if let Some(question) = &request.question {
@@ -293,39 +294,6 @@ fn resolver_word(by: &Resolver) -> &'static str {
         Resolver::Rule { .. } => "rule",
         Resolver::Surface { .. } => "client",
         Resolver::Engine => "engine",
-    }
-}
-
-fn risk_word(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "low",
-        Risk::Medium => "medium",
-        Risk::High => "high",
-        Risk::Critical => "critical",
-    }
-}
-
-fn resolution_word(resolution: Resolution) -> &'static str {
-    match resolution {
-        Resolution::AllowedOnce => "allowed_once",
-        Resolution::AllowedAlways => "allowed_always",
-        Resolution::DeniedOnce => "denied_once",
-        Resolution::DeniedAlways => "denied_always",
-        Resolution::Cancelled => "cancelled",
-        Resolution::TimedOut => "timed_out",
-        Resolution::EndedByRestart => "ended_by_restart",
-    }
-}
-
-fn stop_word(stop: Stop) -> &'static str {
-    match stop {
-        Stop::EndTurn => "end_turn",
-        Stop::MaxTokens => "max_tokens",
-        Stop::MaxTurnRequests => "max_turn_requests",
-        Stop::Refusal => "refusal",
-        Stop::Cancelled => "cancelled",
-        Stop::Failed => "failed",
-        Stop::Interrupted => "interrupted",
     }
 }
 

@@ -27,7 +27,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        Self { home, key: Key::of(&[b'7'; 64]).unwrap() }
+        Self { home, key: Key::of(&[b'7'; 64]) }
     }
 
     /// A chain of so many rows, so many a day.

@@ -92,6 +92,18 @@ pub fn read(id: &str, after: u64, count_max: usize) -> Statement {
     )
 }
 
+/// The same, and past the first entry at most so many bytes. `only` narrows it to some kinds: `AND ...`.
+pub fn page(id: &str, after: u64, count_max: usize, bytes_max: usize, only: &str) -> Statement {
+    let select = format!(
+        "SELECT seq, body FROM (
+             SELECT seq, body, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+             FROM (SELECT seq, body FROM log_entries WHERE log = $1 AND seq > $2 {only} ORDER BY seq LIMIT $3) e
+         ) sized WHERE before < $4 ORDER BY seq"
+    );
+    let bytes_max = i64::try_from(bytes_max).unwrap_or(i64::MAX).max(1);
+    Statement::new(select, [id.into(), after.into(), (count_max as u64).into(), bytes_max.into()])
+}
+
 /// The log and its entries go for good.
 pub fn delete(id: &str) -> Vec<Statement> {
     vec![

@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::address::Address;
+pub use self::address::PostgresAddress;
 use self::bus::Bus;
 use self::kind::Kind;
 use self::session::{Broken, Done, Piece, Session, in_the_way};

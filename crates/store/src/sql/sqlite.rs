@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, ToSql, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::{Db, DbError, DbResult, Found, Row, Statement, Value};
@@ -39,12 +39,24 @@ impl SqliteDb {
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
             .map_err(unavailable)?;
+        Self::start(connection, TransactionBehavior::Immediate)
+    }
+
+    /// Opens a file that is there, beside whoever writes it, and changes nothing.
+    pub fn open_to_read(file: &Path) -> Result<Self, DbError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(file, flags).map_err(unavailable)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable)?;
+        Self::start(connection, TransactionBehavior::Deferred)
+    }
+
+    fn start(connection: Connection, behavior: TransactionBehavior) -> Result<Self, DbError> {
         let (work, waiting) = mpsc::channel(WAITING_MAX);
         let topics = broadcast::Sender::new(TOPICS_MAX);
         let told = topics.clone();
         std::thread::Builder::new()
             .name("hub-db".into())
-            .spawn(move || run(connection, waiting, &told))
+            .spawn(move || run(connection, behavior, waiting, &told))
             .map_err(|error| DbError::Unavailable { reason: error.to_string() })?;
         Ok(Self { work, topics })
     }
@@ -67,7 +79,12 @@ impl Db for SqliteDb {
 }
 
 /// Until nobody can ask any more.
-fn run(mut connection: Connection, mut waiting: mpsc::Receiver<Work>, topics: &broadcast::Sender<Arc<str>>) {
+fn run(
+    mut connection: Connection,
+    behavior: TransactionBehavior,
+    mut waiting: mpsc::Receiver<Work>,
+    topics: &broadcast::Sender<Arc<str>>,
+) {
     let mut group = Vec::new();
     while let Some(first) = waiting.blocking_recv() {
         group.push(first);
@@ -76,16 +93,21 @@ fn run(mut connection: Connection, mut waiting: mpsc::Receiver<Work>, topics: &b
         {
             group.push(next);
         }
-        commit(&mut connection, std::mem::take(&mut group), topics);
+        commit(&mut connection, behavior, std::mem::take(&mut group), topics);
     }
 }
 
 /// Each piece in a savepoint of its own, so that one that is refused leaves the others alone.
-fn commit(connection: &mut Connection, group: Vec<Work>, topics: &broadcast::Sender<Arc<str>>) {
+fn commit(
+    connection: &mut Connection,
+    behavior: TransactionBehavior,
+    group: Vec<Work>,
+    topics: &broadcast::Sender<Arc<str>>,
+) {
     let mut results = Vec::with_capacity(group.len());
     let committed = (|| {
         // A transaction that begins by reading and then writes cannot wait for another process: it fails at once.
-        let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut transaction = connection.transaction_with_behavior(behavior)?;
         for work in &group {
             let savepoint = transaction.savepoint()?;
             let result = work.statements.iter().enumerate().map(|(at, one)| execute(&savepoint, at, one));

@@ -6,15 +6,19 @@
 //!
 //! **Invariant:** the row of a session is locked before its log, by everybody.
 //! **Invariant:** the row of a deleted session stays, so its id is never given again.
+//!
+//! `gone` in a row: 0 it is a session, 1 it was deleted and has events left, 2 it was deleted, 3 it is being written and
+//! nobody sees it yet ([`unfinished`]).
 
 mod lease;
 mod rows;
+mod unfinished;
 
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
-    StoreError, StoreResult,
+    Batch, Body, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
+    SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio_util::sync::DropGuard;
 use wire::{portable, record};
@@ -82,12 +86,22 @@ impl SqlStore {
         read_row(row)
     }
 
-    async fn create_row(&self, session: NewSession, log: Vec<Statement>) -> Result<Claim, StoreError> {
+    async fn do_create(&self, session: NewSession) -> Result<Claim, StoreError> {
+        let work = vec![self.insert_row(&session, 0)?, log::take(&log_of(&session.id))];
+        self.run(work).await.map_err(|error| match error {
+            DbError::Refused { .. } => StoreError::Exists,
+            error => write(error),
+        })?;
+        self.first_claim(&session.id).await
+    }
+
+    /// Refused if there is, or was, a session with this id.
+    fn insert_row(&self, session: &NewSession, gone: i64) -> Result<Statement, StoreError> {
         let roots = record::encode_paths(&session.roots).map_err(|error| damaged(&error))?;
         let insert = Statement::new(
             "INSERT INTO log_sessions (id, owner, cwd, roots, parent, source, title, created_at, updated_at, busy,
                  epoch, holder, gone)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, 1, $9, 0) ON CONFLICT (id) DO NOTHING",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, 1, $9, $10) ON CONFLICT (id) DO NOTHING",
             [
                 session.id.as_str().into(),
                 clean(&session.owner.0),
@@ -98,16 +112,15 @@ impl SqlStore {
                 session.title.as_deref().map_or(Value::Null, clean),
                 session.created_at.0.into(),
                 self.name.as_str().into(),
+                gone.into(),
             ],
         );
-        let mut work = vec![insert.must_change(1)];
-        work.extend(log);
-        self.run(work).await.map_err(|error| match error {
-            DbError::Refused { statement: 0 } => StoreError::Exists,
-            DbError::Refused { .. } => StoreError::NotFound,
-            error => write(error),
-        })?;
-        let row = self.row(&session.id).await?.row;
+        Ok(insert.must_change(1))
+    }
+
+    /// The claim of whoever made the session.
+    async fn first_claim(&self, id: &SessionId) -> Result<Claim, StoreError> {
+        let row = self.row(id).await?.row;
         Ok(Claim { epoch: Epoch(1), next_seq: row.last_seq.next(), row })
     }
 
@@ -142,19 +155,41 @@ impl SqlStore {
             let found = self.row(&batch.session).await?;
             return if found.is_owned(batch.epoch) { Ok(()) } else { Err(StoreError::Fenced) };
         };
-        let mut work = vec![row_after(&batch, last)];
-        work.extend(log::append_on(&log_of(&batch.session), batch.epoch.0, entries(&batch)?));
+        let entries = entries(&batch)?;
+        let log = log_of(&batch.session);
+        let mut work = vec![row_after(&batch, last, 0)];
+        work.extend(log::append_on(&log, batch.epoch.0, entries.clone()));
         match self.run(work).await {
             Ok(_) => Ok(()),
             Err(DbError::Refused { .. }) => {
-                let found = self.row(&batch.session).await?;
+                let found = self.row(&batch.session).await.map_err(again)?;
                 if !found.is_owned(batch.epoch) {
                     return Err(StoreError::Fenced);
                 }
+                if self.has(&log, &entries).await.map_err(again)? {
+                    return Ok(());
+                }
                 Err(StoreError::Write { reason: format!("position {} was given before", last.seq) })
             }
-            Err(error) => Err(write(error)),
+            Err(error) => Err(again(write(error))),
         }
+    }
+
+    /// Whether these very entries are in the log: an append whose answer was lost had been done.
+    async fn has(&self, log: &str, entries: &[Entry]) -> Result<bool, StoreError> {
+        let Some(first) = entries.first() else { return Ok(true) };
+        let select = log::read(log, first.seq.saturating_sub(1), entries.len());
+        let found = self.run(vec![select]).await.map_err(read)?;
+        let rows = found.into_iter().next().unwrap_or_default().rows;
+        if rows.len() != entries.len() {
+            return Ok(false);
+        }
+        for (row, entry) in rows.iter().zip(entries) {
+            if row.count(0).map_err(read)? != entry.seq || *row.text(1).map_err(read)? != *entry.body {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn do_read(&self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
@@ -163,18 +198,10 @@ impl SqlStore {
         } else {
             ""
         };
-        let select = format!(
-            "SELECT seq, body FROM (
-                 SELECT seq, body, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
-                 FROM (SELECT seq, body FROM log_entries WHERE log = $1 AND seq > $2 {kinds} ORDER BY seq LIMIT $3) e
-             ) sized WHERE before < $4 ORDER BY seq"
-        );
-        let bytes_max = i64::try_from(page.bytes_max).unwrap_or(i64::MAX).max(1);
-        let count_max = page.count_max.min(READ_AT_ONCE) as u64;
-        let values = [log_of(id).into(), after.0.into(), count_max.into(), bytes_max.into()];
+        let events = log::page(&log_of(id), after.0, page.count_max.min(READ_AT_ONCE), page.bytes_max, kinds);
         let there =
             Statement::new("SELECT 1 FROM log_sessions WHERE id = $1 AND gone = 0", [id.as_str().into()]);
-        let found = self.run(vec![there, Statement::new(select, values)]).await.map_err(read)?;
+        let found = self.run(vec![there, events]).await.map_err(read)?;
         let [there, events] = found.as_slice() else { return Err(StoreError::NotFound) };
         if there.rows.is_empty() {
             return Err(StoreError::NotFound);
@@ -259,66 +286,34 @@ impl SqlStore {
             Err(error) => Err(write(error)),
         }
     }
-
-    /// In one transaction, so it is whole or not there.
-    async fn do_import(&self, session: NewSession, events: Vec<Arc<Event>>) -> Result<Claim, StoreError> {
-        let log = log_of(&session.id);
-        let mut work = vec![log::take(&log)];
-        let given = Statement::new(
-            "UPDATE log_sessions SET cwd = $2, title = coalesce($3, title) WHERE id = $1",
-            [
-                session.id.as_str().into(),
-                path_value(&session.cwd),
-                session.title.as_deref().map_or(Value::Null, clean),
-            ],
-        );
-        let batch = Batch { session: session.id.clone(), epoch: Epoch(1), events, sync: true };
-        if let Some(last) = batch.events.last() {
-            work.push(row_after(&batch, last));
-            work.extend(log::append_on(&log, 1, entries(&batch)?));
-            work.push(given.must_change(1));
-        }
-        self.create_row(session, work).await
-    }
-
-    async fn do_fork(&self, source: &SessionId, session: NewSession) -> Result<Claim, StoreError> {
-        let (from, to) = (log_of(source), log_of(&session.id));
-        let head = Statement::new(
-            "INSERT INTO logs (id, epoch, head) SELECT $2, 1, head FROM logs WHERE id = $1",
-            [from.clone().into(), to.clone().into()],
-        );
-        let copy = Statement::new(
-            "INSERT INTO log_entries (log, seq, kind, body) SELECT $2, seq, kind, body FROM log_entries
-             WHERE log = $1 AND seq <= (SELECT head FROM logs WHERE id = $2)",
-            [from.into(), to.into()],
-        );
-        self.create_row(session, vec![head.must_change(1), copy]).await
-    }
 }
 
 /// Removes the events of a session that is out of sight, and then notes that nothing is left.
 async fn sweep(db: &dyn Db, id: &str) -> Result<(), DbError> {
-    let log = format!("{}{id}", rows::LOG);
-    let step = "DELETE FROM log_entries WHERE log = $1 AND seq <= (SELECT max(seq) FROM
-        (SELECT seq FROM log_entries WHERE log = $1 ORDER BY seq LIMIT $2) AS next)";
-    loop {
-        let step = Statement::new(step, [log.as_str().into(), DELETED_AT_ONCE.into()]);
-        let found = db.run(vec![step], Vec::new()).await?;
-        if found.first().is_none_or(|found| found.changed == 0) {
-            break;
-        }
-    }
+    remove_entries(db, &format!("{}{id}", rows::LOG), DELETED_AT_ONCE).await?;
     let swept = Statement::new("UPDATE log_sessions SET gone = 2 WHERE id = $1 AND gone = 1", [id.into()]);
     db.run(vec![swept], Vec::new()).await.map(drop)
 }
 
+async fn remove_entries(db: &dyn Db, log: &str, at_once: u64) -> Result<(), DbError> {
+    let step = "DELETE FROM log_entries WHERE log = $1 AND seq <= (SELECT max(seq) FROM
+        (SELECT seq FROM log_entries WHERE log = $1 ORDER BY seq LIMIT $2) AS next)";
+    loop {
+        let step = Statement::new(step, [log.into(), at_once.into()]);
+        let found = db.run(vec![step], Vec::new()).await?;
+        if found.first().is_none_or(|found| found.changed == 0) {
+            return Ok(());
+        }
+    }
+}
+
 /// Keeps the columns of a list in step with the events.
-fn row_after(batch: &Batch, last: &Event) -> Statement {
+fn row_after(batch: &Batch, last: &Event, gone: i64) -> Statement {
     let (mut busy, mut title, mut cwd) = (Value::Null, Value::Null, Value::Null);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = clean(given);
-        } else if let Body::Moved { cwd: entered } = &event.body {
+        } else if let Body::Moved { cwd: entered, .. } = &event.body {
             cwd = path_value(entered);
         } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
             busy = matches!(event.body, Body::TurnStarted).into();
@@ -327,8 +322,9 @@ fn row_after(batch: &Batch, last: &Event) -> Statement {
     let update =
         "UPDATE log_sessions SET updated_at = $3, busy = coalesce($4, busy), title = coalesce($5, title),
             cwd = coalesce($6, cwd)
-        WHERE id = $1 AND epoch = $2 AND holder IS NOT NULL AND gone = 0";
-    let values = [batch.session.as_str().into(), batch.epoch.0.into(), last.at.0.into(), busy, title, cwd];
+        WHERE id = $1 AND epoch = $2 AND holder IS NOT NULL AND gone = $7";
+    let (id, epoch) = (batch.session.as_str().into(), batch.epoch.0.into());
+    let values = [id, epoch, last.at.0.into(), busy, title, cwd, gone.into()];
     Statement::new(update, values).must_change(1)
 }
 
@@ -352,9 +348,13 @@ fn event_of(row: &Row) -> Result<Arc<Event>, StoreError> {
 }
 
 fn unavailable(error: DbError) -> StoreError {
+    StoreError::Unavailable { reason: reason(error) }
+}
+
+pub(super) fn reason(error: DbError) -> String {
     match error {
-        DbError::Unavailable { reason } | DbError::Failed { reason } => StoreError::Unavailable { reason },
-        DbError::Refused { .. } => StoreError::Unavailable { reason: error.to_string() },
+        DbError::Unavailable { reason } | DbError::Failed { reason } => reason,
+        DbError::Refused { .. } => error.to_string(),
     }
 }
 
@@ -362,6 +362,14 @@ fn write(error: DbError) -> StoreError {
     match error {
         DbError::Unavailable { reason } => StoreError::Unavailable { reason },
         error => StoreError::Write { reason: error.to_string() },
+    }
+}
+
+/// An append can be tried again when the database is back: what was done already is found there.
+fn again(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { reason } => StoreError::Busy { reason },
+        error => error,
     }
 }
 
@@ -378,8 +386,7 @@ fn damaged(reason: &dyn std::fmt::Display) -> StoreError {
 
 impl Store for SqlStore {
     fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
-        let log = vec![log::take(&log_of(&session.id))];
-        Box::pin(self.create_row(session, log))
+        Box::pin(self.do_create(session))
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
@@ -425,7 +432,11 @@ impl Store for SqlStore {
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        Box::pin(self.do_import(session, events))
+        self.import_from(session, Box::new(unfinished::Whole(events)))
+    }
+
+    fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
+        Box::pin(self.do_import(session, source))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
@@ -443,4 +454,21 @@ impl Store for SqlStore {
             })
         })
     }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
+        Box::pin(async move {
+            let looked = self.run(vec![Statement::new("SELECT count(*) FROM log_owners", [])]).await;
+            looked.map(drop).map_err(|error| fault(&unavailable(error)))
+        })
+    }
+}
+
+/// Where the database is, readiness need not tell.
+pub(super) fn fault(error: &StoreError) -> StoreFault {
+    let cause = match error {
+        StoreError::Unavailable { reason } => format!("the database cannot be used: {reason}"),
+        error => error.to_string(),
+    };
+    let fix = "see whether PostgreSQL runs and lets this user in".to_owned();
+    StoreFault { path: None, cause, fix }
 }

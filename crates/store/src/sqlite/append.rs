@@ -226,7 +226,7 @@ fn update_row(
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = Some(&**given);
-        } else if let Body::Moved { cwd: entered } = &event.body {
+        } else if let Body::Moved { cwd: entered, .. } = &event.body {
             cwd = Some(path_value(entered));
         } else if matches!(event.body, Body::TurnStarted) {
             busy = true;

@@ -399,6 +399,26 @@ fn what_has_to_be_seen_stands_on_every_screen_for_good() {
     }
 }
 
+/// As a bridge says that it is connected, and that it is not.
+#[test]
+fn the_last_that_was_said_of_the_state_stands_on_every_screen() {
+    let mut stage = Stage::open();
+    let connected = "bridge connected: https://hub.example.com";
+    stage.input(Input::Status(vec![connected.into(), "people see it at\n\x1b[2Jhttps://x".into()]));
+    let screen = stage.screen(60, 20);
+    assert!(screen.contains(connected) && screen.contains("people see it at"), "{screen}");
+    assert!(!screen.contains('\x1b'), "{screen}");
+    stage.input(Input::Status(vec!["bridge: WS closed (code=1006). Trying again in 5 s".into()]));
+    for keys in ["tab", "f1"] {
+        stage.keys(keys);
+        stage.now += 60_000;
+        let screen = stage.screen(60, 20);
+        assert!(screen.contains("WS closed (code=1006)") && !screen.contains(connected), "{screen}");
+    }
+    stage.input(Input::Status(Vec::new()));
+    assert!(!stage.screen(60, 20).contains("WS closed"));
+}
+
 #[test]
 fn what_is_wrong_with_the_machine_stands_on_every_screen_until_it_is_over() {
     let fault =

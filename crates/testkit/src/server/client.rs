@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 
-use net::memory::Peer;
 use serde_json::{Value, json};
+use server::memory::Peer;
 use tokio::io::DuplexStream;
 use wire::Frame;
 

@@ -3,11 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use access::{Client, Digest, Gate, GateParts, Keys, Listening, Names};
 use engine::{Principal, Timestamp};
-use net::ConnectionParts;
-use net::http::{
-    Client, Digest, Doors, Gate, GateParts, Keys, Listening, Names, Transports, Visits, router, sockets,
-};
+use server::ConnectionParts;
+use server::http::{Doors, Transports, Visits, router, sockets};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -51,8 +50,8 @@ impl Door {
             transports: Transports::default(),
             sockets: sockets(),
             hall: Arc::default(),
-            desk: net::native::DeskSlot::default(),
-            metrics: net::Metrics::new("1.2.3", started),
+            desk: app::DeskSlot::default(),
+            metrics: metrics::Metrics::new("1.2.3", started),
             started,
             tasks: TaskTracker::new(),
             stop: stop.clone(),

@@ -1,7 +1,7 @@
 //! The client's end of a byte stream, as if it were one of a memory link.
 
-use net::memory::Peer;
-use net::{Batch, Incoming, Link};
+use server::memory::Peer;
+use server::{Batch, Incoming, Link};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -13,7 +13,7 @@ const BETWEEN_MAX: usize = 1;
 pub(super) fn peer(stream: DuplexStream) -> Peer {
     let tasks = TaskTracker::new();
     let (input, output) = tokio::io::split(stream);
-    let (Link { incoming, outgoing }, written) = net::stream::over(input, output, &tasks);
+    let (Link { incoming, outgoing }, written) = server::stream::over(input, output, &tasks);
     let (frames, lines) = mpsc::channel(BETWEEN_MAX);
     let (arrived, batches) = mpsc::channel(BETWEEN_MAX);
     drop(tasks.spawn(carry(incoming, arrived)));

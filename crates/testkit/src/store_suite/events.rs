@@ -32,7 +32,7 @@ pub async fn events_come_back_as_they_were_in_order(store: &dyn Store) {
         at: Timestamp(-5),
         origin: surface,
         turn: None,
-        body: Body::CancelRequested,
+        body: Body::CancelRequested { reason: None },
         relayed: None,
     };
     events.push(Arc::new(plain));
@@ -122,8 +122,14 @@ pub async fn pages_are_bounded_by_bytes_past_the_first_event(store: &dyn Store) 
 
 pub async fn an_outline_leaves_out_what_was_streamed(store: &dyn Store) {
     let claim = store.create(new_session("s")).await.unwrap();
-    let bodies =
-        vec![Body::TurnStarted, text("a"), text("b"), Body::CancelRequested, text("c"), Body::Cleared];
+    let bodies = vec![
+        Body::TurnStarted,
+        text("a"),
+        text("b"),
+        Body::CancelRequested { reason: None },
+        text("c"),
+        Body::Cleared,
+    ];
     append(store, &claim, 1, bodies).await.unwrap();
     let page = Page { count_max: 2, ..Page::OUTLINE };
     let first = store.read(&claim.row.id, Seq::START, page).await.unwrap();

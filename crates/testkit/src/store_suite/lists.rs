@@ -69,7 +69,7 @@ pub async fn what_was_only_set_up_was_never_used(store: &dyn Store) {
     let set = || Body::SettingChanged { id: "approval".into(), value: "suggest".into() };
     for (id, bodies) in [
         ("empty", Vec::new()),
-        ("set", vec![set(), Body::Moved { cwd: "/other".into() }]),
+        ("set", vec![set(), Body::Moved { cwd: "/other".into(), from: None }]),
         ("said", vec![set(), text("hello")]),
         ("queued", vec![set(), Body::TurnStarted]),
     ] {

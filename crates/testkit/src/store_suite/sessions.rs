@@ -91,7 +91,7 @@ pub async fn the_row_follows_the_events(store: &dyn Store) {
     assert_eq!((row.busy, row.last_seq, row.updated_at), (true, Seq(2), Timestamp(1002)));
     assert_eq!((row.title, row.cwd), (None, PathBuf::from("/home/project")));
     let ended = Body::TurnEnded { stop: Stop::EndTurn, error: None };
-    let moved = Body::Moved { cwd: "/elsewhere".into() };
+    let moved = Body::Moved { cwd: "/elsewhere".into(), from: None };
     let titles = ["one", "two"].map(|title| Body::Title { title: title.into() });
     append(store, &claim, 3, vec![moved].into_iter().chain(titles).chain([ended]).collect()).await.unwrap();
     let row = store.find(&id).await.unwrap();
@@ -130,7 +130,7 @@ pub async fn an_import_is_a_session_like_any_other(store: &dyn Store) {
     let mut events: Vec<_> = (1..=2000).map(|seq| event(seq, text("a"))).collect();
     events[0] = event(1, Body::Title { title: "inside".into() });
     events[1] = event(2, Body::TurnStarted);
-    events[2] = event(3, Body::Moved { cwd: "/elsewhere".into() });
+    events[2] = event(3, Body::Moved { cwd: "/elsewhere".into(), from: None });
     let new = NewSession { title: Some("outside".into()), ..new_session("i") };
     let claim = store.import(new.clone(), events.clone()).await.unwrap();
     assert_eq!((claim.next_seq, claim.row.last_seq, claim.row.busy), (Seq(2001), Seq(2000), true));

@@ -17,6 +17,7 @@ use engine::{Body, CallId, Event, OutputStream, TerminalId, ToolEnd, ToolKind, T
 use super::fence::{CONSOLE, fenced};
 use super::tools::{self, Console};
 use super::updates::Updates;
+use crate::dialect::View;
 use crate::siblings::result_text;
 
 /// Output of a running command that is shown at a time.
@@ -137,11 +138,14 @@ impl Consoles {
 }
 
 impl Updates {
-    pub(super) fn tool_started(&mut self, start: &ToolStart, event: &Event, out: &mut Vec<u8>) {
-        let cwd = self.consoles.cwd.clone();
+    /// A command that will run in a terminal of this client's own is shown there: another one that is announced for it
+    /// would never get any output or an end.
+    pub(super) fn tool_started(&mut self, start: &ToolStart, event: &Event, view: View, out: &mut Vec<u8>) {
+        let in_clients = start.client_terminal == Some(view.own) && !view.replay;
+        let cwd = self.consoles.cwd.clone().filter(|_| !in_clients);
         let call = tools::started(start, event.at, cwd.as_deref().map(PathBuf::as_path));
         self.update(schema::SessionUpdate::ToolCall(call), out);
-        if start.kind != ToolKind::Execute {
+        if start.kind != ToolKind::Execute || in_clients {
             self.consoles.plain.insert(start.call.clone());
         } else if cwd.is_some() && tools::runs_command(start) {
             self.consoles.announced.insert(start.call.clone(), false);

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::decode::read;
-use super::{IMPORT_EVENTS_MAX, servers};
+use super::{IMPORT_EVENTS_MAX, servers, zeph_events};
 use crate::call::{Call, EventRange, EventsPart, Fault};
 use crate::portable;
 use crate::timestamp::rfc3339;
@@ -48,7 +48,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "_session/delete" => Ok(Call::Remove { id: session(params)? }),
         "_session/export" => range(params).map(|(id, range)| Call::Export { id, range }),
         "_session/import" => import(params),
-        "_agent/tools" => Ok(Call::Tools { id: session(params)? }),
+        "_agent/tools" => Ok(Call::Tools { id: servers::session(params)? }),
         "_agent/mcp/list" => Ok(Call::Servers { id: servers::session(params)? }),
         "_agent/mcp/add" => servers::add(params),
         "_agent/mcp/remove" => servers::remove(params),
@@ -86,8 +86,13 @@ fn import(params: Option<&RawValue>) -> Result<Call, Fault> {
             params.events.len()
         )));
     }
+    if let Some(events) = zeph_events::read(&params.events) {
+        return Ok(Call::Import { events });
+    }
     let read = |(at, raw): (usize, Box<RawValue>)| {
-        portable::decode(raw.get()).map_err(|error| Fault::InvalidParams(format!("event {at}: {error}")))
+        portable::decode(raw.get()).map_err(|error| {
+            Fault::InvalidParams(format!("event {at}: {}", portable::what_is_wrong(raw.get(), &error)))
+        })
     };
     let events: Result<Vec<_>, _> = params.events.into_iter().enumerate().map(read).collect();
     Ok(Call::Import { events: events? })

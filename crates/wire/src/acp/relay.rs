@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{APPROVAL, Body, Event, Opaque, SettingSpec, ToolChange, ToolContent};
+use engine::{
+    APPROVAL, Body, Event, Family, Opaque, SettingSpec, SetupEvent, ToolChange, ToolContent, ToolEvent,
+};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -104,59 +106,49 @@ impl Updates {
     /// Takes note of an event as if it had been told in our words. Says whether it is part of history.
     /// What is offered, chosen and spent is known from the beginning as it is at the end of history.
     fn note(&mut self, event: &Event, relayed: &Opaque, view: View) -> bool {
-        match &event.body {
-            Body::Offered { .. } | Body::SettingChanged { .. } if view.replay => false,
-            Body::Offered { settings } => {
-                self.offered(settings);
+        match event.body.family() {
+            Family::Setup(SetupEvent::Offered { settings }) => {
+                if !view.replay {
+                    self.offered(settings);
+                }
                 false
             }
-            Body::SettingChanged { id, value } => {
-                self.settings.set(Arc::clone(id), Arc::clone(value));
+            Family::Setup(SetupEvent::Setting { id, value }) => {
+                if !view.replay {
+                    self.settings.set(Arc::clone(id), Arc::clone(value));
+                }
                 false
             }
-            Body::Usage(usage) => {
+            Family::Usage(usage) => {
                 self.turn_usage.add_from(&event.origin, usage);
                 if !view.replay {
                     self.spent.add_from(&event.origin, usage);
                 }
                 false
             }
-            Body::ToolStarted(start) => {
+            Family::Tool(ToolEvent::Started(start)) => {
                 self.consoles.began_elsewhere(&start.call, relayed.0.contains(TERMINAL_INFO));
                 true
             }
-            Body::ToolChanged(change) => {
+            Family::Tool(ToolEvent::Changed(change)) => {
                 self.shows(event, change);
                 true
             }
-            Body::ToolEnded(end) => {
+            Family::Tool(ToolEvent::Ended(end)) => {
                 self.consoles.ended(&end.call);
                 true
             }
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::Joined { .. }
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::Foreign { .. }
-            | Body::TurnEnded { .. } => true,
+            Family::Setup(
+                SetupEvent::Joined { .. }
+                | SetupEvent::Commands { .. }
+                | SetupEvent::Title { .. }
+                | SetupEvent::Moved { .. },
+            )
+            | Family::Turn(_)
+            | Family::Speech(_)
+            | Family::Permission(_)
+            | Family::Context(_)
+            | Family::Other => true,
         }
     }
 

@@ -41,8 +41,8 @@ pub(crate) fn encode(identity: &Identity, zeph: bool, id: &RpcId, outcome: &Outc
                 encode_fault(id, &Fault::Internal(text.into()), out);
             }
         },
-        Outcome::Said { id: session, stop, error, output } => {
-            result(id, &said(session, *stop, error.as_deref(), output), out);
+        Outcome::Said { id: session, stop, error, said: turn } => {
+            result(id, &said(session, *stop, error.as_deref(), &turn.text), out);
         }
         // Answers to calls that this protocol does not have.
         Outcome::Set { .. }

@@ -221,7 +221,7 @@ pub(super) fn permission(
     ];
     let mut meta = Map::from_iter([
         ("reason".to_string(), request.reason.as_ref().into()),
-        ("risk".to_string(), risk_name(request.risk).into()),
+        ("risk".to_string(), request.risk.as_str().into()),
     ]);
     if let Some(parent) = parent {
         meta.insert(CLAUDE_CODE.into(), json!({ PARENT: parent.0.as_ref() }));
@@ -288,15 +288,6 @@ fn warning(request: &AskRequest) -> Option<schema::ToolCallContent> {
 /// Why this is asked, if that is because rules cannot be read.
 pub(super) fn unreadable_rules(request: &AskRequest) -> Option<&str> {
     Some(&*request.reason).filter(|reason| reason.starts_with(engine::RULES_UNREADABLE))
-}
-
-pub(crate) fn risk_name(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "low",
-        Risk::Medium => "medium",
-        Risk::High => "high",
-        Risk::Critical => "critical",
-    }
 }
 
 /// What a fence or the policy refused, for clients that want to show it in a way of its own.

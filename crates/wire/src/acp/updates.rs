@@ -18,8 +18,10 @@ use serde_json::Map;
 use super::calls::{Calls, mark};
 use super::consoles::Consoles;
 use super::{ClientAbilities, questions, relay, settings, tools, write_notification};
-use crate::dialect::{Piece, Stand, View};
-use crate::merge::{Voice, merged};
+use crate::cursor::Cursor;
+use crate::dialect::{Piece, View};
+use crate::encoder::{Encoder, Step};
+use crate::merge::merged;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 use crate::upstream::{ANSWER, EXTENSION};
@@ -51,6 +53,36 @@ pub enum AskFrame {
     Foreign(serde_json::Value),
 }
 
+impl Encoder for Updates {
+    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+        let [event, ..] = rest else { return (0, None) };
+        let offset = out.len();
+        let (mut taken, mut piece) = (1, None);
+        if let Some(merged) = merged(rest) {
+            taken = merged.taken;
+            self.chunk(merged.voice.chunk(), &merged.text, &message_id(merged.message), merged.parent, out);
+        } else {
+            self.calls.observe(event);
+            piece = self.event(event, view, out);
+            if let Some(parent) = self.calls.parent(event) {
+                mark(parent, offset, out);
+            }
+            self.calls.forget(event);
+        }
+        if self.client.cursors {
+            let seq = rest.get(taken - 1).map_or(event.seq, |last| last.seq);
+            add_cursor(seq, offset, out);
+        }
+        (taken, piece)
+    }
+
+    fn rest(&mut self, view: View, out: &mut Vec<u8>) {
+        if !view.replay {
+            self.flush(out);
+        }
+    }
+}
+
 impl Updates {
     pub fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
         Self::of(client, session.id(), session.specs(), &session.snapshot())
@@ -78,51 +110,6 @@ impl Updates {
             calls: Calls::default(),
             theirs: BTreeSet::new(),
         }
-    }
-
-    /// Encodes events up to and including the first that needs the connection. Returns how many were
-    /// taken, and that one.
-    pub fn encode<'a>(
-        &mut self,
-        events: &'a [Arc<Event>],
-        view: View,
-        stands: &mut Vec<Stand>,
-        out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
-        let mut at = 0;
-        while let Some(event) = events.get(at) {
-            let offset = out.len();
-            let mut piece = None;
-            if let Some(merged) = merged(&events[at..]) {
-                at += merged.taken;
-                let kind = match merged.voice {
-                    Voice::Said => "agent_message_chunk",
-                    Voice::Thought => "agent_thought_chunk",
-                };
-                self.chunk(kind, &merged.text, &message_id(merged.message), merged.parent, out);
-            } else {
-                at += 1;
-                self.calls.observe(event);
-                piece = self.event(event, view, out);
-                if let Some(parent) = self.calls.parent(event) {
-                    mark(parent, offset, out);
-                }
-                self.calls.forget(event);
-            }
-            // Whoever has a merged update has seen the last of its pieces.
-            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
-            stands.push(Stand { offset, seq });
-            if self.client.cursors {
-                add_cursor(seq, offset, out);
-            }
-            if piece.is_some() {
-                return (at, piece);
-            }
-        }
-        if !view.replay {
-            self.flush(out);
-        }
-        (at, None)
     }
 
     /// Shows the output of running commands that was held back.
@@ -258,7 +245,7 @@ impl Updates {
         match &event.body {
             Body::UserMessage { content } => self.user_message(event, content, view, out),
             Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
-            Body::ToolStarted(start) => self.tool_started(start, event, out),
+            Body::ToolStarted(start) => self.tool_started(start, event, view, out),
             Body::ToolOutput { .. } => self.output(event, out),
             Body::ToolTerminal { call, terminal, surface } => {
                 self.terminal(call, terminal, *surface == view.own && !view.replay, out);
@@ -302,11 +289,11 @@ impl Updates {
             | Body::TurnQueued { .. }
             | Body::FileEdited { call: None, .. }
             | Body::FileShown { .. }
-            | Body::CancelRequested
+            | Body::CancelRequested { .. }
             | Body::PolicyBlocked { call: None, .. }
             | Body::Cleared
             | Body::Joined { .. } => {}
-            Body::Moved { cwd } => self.consoles.moved(cwd),
+            Body::Moved { cwd, .. } => self.consoles.moved(cwd),
         }
         None
     }
@@ -536,8 +523,8 @@ fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
         match frame.strip_suffix(b"}}\n").filter(|_| ours) {
             Some(begun) => {
                 let cursor = match frames.peek() {
-                    Some(_) => format!("{}.{nth}", seq.0.saturating_sub(1)),
-                    None => seq.to_string(),
+                    Some(_) => Cursor::within(seq, nth),
+                    None => Cursor::after(seq),
                 };
                 out.extend_from_slice(begun);
                 out.extend_from_slice(format!(",\"_meta\":{{\"acp/cursor\":\"{cursor}\"}}}}}}\n").as_bytes());

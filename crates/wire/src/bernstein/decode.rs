@@ -17,7 +17,6 @@ use crate::json;
 /// Characters of an unknown name that an error repeats.
 const NAME_CHARS_MAX: usize = 80;
 const DEFAULT_ROLE: &str = "backend";
-const DEFAULT_REASON: &str = "client_cancel";
 
 pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
     if frame_bytes > FRAME_BYTES_MAX {
@@ -109,7 +108,6 @@ fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let params: Params = read(params)?;
     let reason = params.reason.filter(|reason| !reason.is_empty());
-    let reason = reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
     Ok(Call::Stop { id: session(&params.session_id)?, reason })
 }
 
@@ -148,7 +146,7 @@ fn decide(params: Option<&RawValue>) -> Result<Call, Fault> {
     };
     let id = session(&params.session_id)?;
     let ask = ask_of(&id, &params.prompt_id);
-    Ok(Call::Answer { id, ask, answer })
+    Ok(Call::Answer { id: Some(id), ask, answer })
 }
 
 fn approval(mode: &str) -> Result<&'static str, Fault> {
@@ -240,7 +238,7 @@ mod tests {
         check(
             "requestPermission",
             &params(r#","decision":"approved""#),
-            expect![[r#"Answer { id: SessionId(s-1), ask: AskId(3), answer: AllowOnce }"#]],
+            expect![[r#"Answer { id: Some(SessionId(s-1)), ask: AskId(3), answer: AllowOnce }"#]],
         );
         for other in ["", r#","decision":null"#, r#","decision":"yes""#, r#","decision":true"#] {
             check(
@@ -280,7 +278,13 @@ mod tests {
             "{not json",
             "",
         ];
-        let is_ours = |frame: &&str, spoken| super::super::is_frame(frame.as_bytes(), spoken);
+        let is_ours = |frame: &&str, spoken| {
+            let ours = super::super::is_frame(frame.as_bytes(), spoken);
+            if let Ok(message) = crate::parse(frame.as_bytes()) {
+                assert_eq!(super::super::is_message(&message, spoken), ours, "{frame}");
+            }
+            ours
+        };
         assert!(ours.iter().all(|frame| is_ours(frame, Spoken::Detected)));
         assert!(!others.iter().any(|frame| is_ours(frame, Spoken::Detected)));
         // At a server that was started for this dialect, only what another says of itself is not ours.

@@ -12,6 +12,9 @@ const NO_SUCH_SESSION: i64 = -32001;
 const PERMISSION: i64 = -32002;
 const MODE: i64 = -32003;
 
+/// What a cancel without a reason is answered with.
+const DEFAULT_REASON: &str = "client_cancel";
+
 pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
         Outcome::Initialized { .. } => acp::result(id, &initialized(identity), out),
@@ -22,6 +25,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             acp::result(id, &tasked, out);
         }
         Outcome::Stopped { id: session, reason } => {
+            let reason = reason.as_deref().unwrap_or(DEFAULT_REASON);
             let stopped = json!({ "sessionId": session.as_str(), "cancelled": true, "reason": reason });
             acp::result(id, &stopped, out);
         }

@@ -8,18 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, AskId, AskRequest, Body, CallId, Event, FileChange, MessageId, NoticeLevel, Origin,
-    OutputStream, PlanEntry, Resolution, SessionId, StepStatus, Stop, ToolContent, ToolEnd, ToolStart,
-    Totals, Usage,
+    APPROVAL, AskId, AskRequest, Body, CallId, Event, FileChange, MessageId, Origin, OutputStream, PlanEntry,
+    Resolution, SessionId, StepStatus, Stop, ToolContent, ToolEnd, ToolStart, Totals, Usage,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{mode, prompt_id};
 use crate::acp::write_notification;
-use crate::dialect::{Piece, Stand, View};
+use crate::dialect::{Piece, View};
+use crate::encoder::{Encoder, Step};
 use crate::money;
-use crate::outcome::stop_word;
 use crate::plain::blocks;
 use crate::siblings;
 use crate::transcript::block_text;
@@ -52,39 +51,22 @@ enum Strand<'a> {
     Output(&'a CallId, OutputStream),
 }
 
+impl Encoder for Updates {
+    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+        let [event, ..] = rest else { return (0, None) };
+        self.parent = event.origin.task().cloned();
+        let step = match strand(&event.body) {
+            Some((strand, _)) => (self.merged(rest, &strand, out), None),
+            None => (1, self.event(event, view, out)),
+        };
+        self.parent = None;
+        step
+    }
+}
+
 impl Updates {
     pub fn new(session: &SessionId) -> Self {
         Self { session: session.clone(), turn_usage: Totals::default(), parent: None }
-    }
-
-    pub fn encode<'a>(
-        &mut self,
-        events: &'a [Arc<Event>],
-        view: View,
-        stands: &mut Vec<Stand>,
-        out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
-        let mut at = 0;
-        while let Some(event) = events.get(at) {
-            let offset = out.len();
-            let rest = events.get(at..).unwrap_or_default();
-            let mut piece = None;
-            self.parent = event.origin.task().cloned();
-            at += if let Some((strand, _)) = strand(&event.body) {
-                self.merged(rest, &strand, out)
-            } else {
-                piece = self.event(event, view, out);
-                1
-            };
-            self.parent = None;
-            // Whoever has a merged update has seen the last of its pieces.
-            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
-            stands.push(Stand { offset, seq });
-            if piece.is_some() {
-                return (at, piece);
-            }
-        }
-        (at, None)
     }
 
     pub(crate) fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
@@ -139,10 +121,7 @@ impl Updates {
             Strand::Text(_) => self.delta(&text, out),
             Strand::Thought(_) => self.delta(json!({ "type": "thought", "text": text }), out),
             Strand::Output(call, stream) => {
-                let stream = match stream {
-                    OutputStream::Stdout => "stdout",
-                    OutputStream::Stderr => "stderr",
-                };
+                let stream = stream.as_str();
                 let delta =
                     json!({ "type": "tool_output", "callId": &*call.0, "stream": stream, "text": text });
                 self.delta(delta, out);
@@ -178,7 +157,7 @@ impl Updates {
             Body::FileShown { location } => {
                 json!({ "type": "file_shown", "path": location.path.to_string_lossy(), "line": location.line })
             }
-            Body::CancelRequested => json!({ "type": "cancel_requested" }),
+            Body::CancelRequested { .. } => json!({ "type": "cancel_requested" }),
             Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
                 "type": "blocked",
                 "callId": call.as_ref().map(|call| &*call.0),
@@ -196,17 +175,12 @@ impl Updates {
             Body::Usage(usage) => self.usage(usage),
             Body::Title { title } => json!({ "type": "title", "title": &**title }),
             Body::Notice { level, text } => {
-                let level = match level {
-                    NoticeLevel::Info => "info",
-                    NoticeLevel::Warning => "warning",
-                    NoticeLevel::Error | NoticeLevel::Damage => "error",
-                };
-                json!({ "type": "notice", "level": level, "text": &**text })
+                json!({ "type": "notice", "level": siblings::level(*level), "text": &**text })
             }
             Body::Cleared => json!({ "type": "cleared" }),
             Body::Compacting { given_up } => json!({ "type": "compacting", "givenUp": given_up }),
             Body::Compacted { summary } => json!({ "type": "compacted", "summary": &**summary }),
-            Body::Moved { cwd } => json!({ "type": "moved", "cwd": cwd.to_string_lossy() }),
+            Body::Moved { cwd, .. } => json!({ "type": "moved", "cwd": cwd.to_string_lossy() }),
             // Streams are merged by the caller; the rest has no shape in this dialect: a queued prompt is
             // told when its turn starts, and commands and another agent's own words are for editors.
             Body::Text { .. }
@@ -234,7 +208,7 @@ impl Updates {
         let usage = std::mem::take(&mut self.turn_usage);
         let mut delta = json!({
             "type": "turn_ended",
-            "stopReason": stop_word(stop),
+            "stopReason": stop.as_str(),
             "inputTokens": usage.input,
             "outputTokens": usage.output,
             "costUsd": usage.known_usd(),

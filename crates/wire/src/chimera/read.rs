@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use engine::{
     Body, CallId, Content, Event, MessageId, NoticeLevel, Opaque, Origin, PlanEntry, Priority, Seq,
-    SessionId, StepStatus, Stop, SurfaceId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart, TurnId,
-    Usage,
+    SessionId, StepStatus, Stop, SurfaceId, Timestamp, ToolContent, ToolEnd, ToolStart, TurnId, Usage,
 };
 use serde_json::Value;
 
@@ -314,26 +313,21 @@ impl Reader {
     fn tool_started(&mut self, tool: &str, id: &str, arguments: &Value) {
         let (ours, input) = CHIMERA.ours(tool, arguments.clone());
         let start = ToolStart {
-            call: self.call(id),
-            tool: ours.into(),
-            title: format!("{tool} {arguments}").chars().take(120).collect::<String>().into(),
-            kind: ToolKind::Other,
-            locations: Vec::new(),
             input: Opaque(input.to_string().into()),
+            ..ToolStart::new(
+                self.call(id),
+                ours.into(),
+                format!("{tool} {arguments}").chars().take(120).collect::<String>().into(),
+            )
         };
         self.push(Origin::Agent, Body::ToolStarted(Box::new(start)));
     }
 
     fn tool_ended(&mut self, id: &str, output: &str, failed: bool) {
         let end = ToolEnd {
-            plain_text: false,
-            call: self.call(id),
             failed,
             content: vec![ToolContent::Block(Content::text(output))],
-            locations: Vec::new(),
-            raw: None,
-            exit: None,
-            elapsed_ms: 0,
+            ..ToolEnd::of(self.call(id))
         };
         self.push(Origin::Agent, Body::ToolEnded(Box::new(end)));
     }

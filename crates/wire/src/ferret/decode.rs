@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::call::{Call, Fault};
-use crate::siblings;
+use crate::{otter, siblings};
 
 /// The name of a question. It belongs to its session, which every answer names too.
 pub(super) fn ask_name(ask: AskId) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
                 sandbox: Option<String>,
             }
             let wanted = siblings::read::<Params>(params)?.sandbox;
-            Ok(Call::Sandbox { id: siblings::named(params)?, wanted })
+            Ok(Call::Sandbox { id: siblings::maybe_named(params)?, wanted })
         }
         "session/setApproval" => {
             #[derive(Deserialize)]
@@ -33,7 +33,7 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
             let chosen: Params = siblings::read(params)?;
             Ok(siblings::set(siblings::named(params)?, APPROVAL, chosen.approval.into()))
         }
-        "session/bridgeStatus" => Ok(Call::Bridge { id: siblings::named(params)? }),
+        "session/bridgeStatus" => Ok(Call::Bridge { id: siblings::maybe_named(params)? }),
         "permission/respond" => respond(params),
         _ => siblings::request(method, params, frame_bytes),
     }
@@ -43,21 +43,33 @@ pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
     siblings::notification(method, params)
 }
 
+/// In ferret's words or in otter's, which ferret's server takes too: `requestId` and `reply`, and a session only where the
+/// question's name or the client's open sessions do not say which one is meant.
 fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
     #[derive(Deserialize)]
     struct Params {
-        id: String,
+        id: Option<String>,
+        #[serde(rename = "requestId", alias = "request_id")]
+        request_id: Option<String>,
         decision: Option<String>,
+        reply: Option<String>,
         answer: Option<String>,
     }
-    let id = siblings::named(params)?;
+    let session = siblings::maybe_named(params)?;
     let params: Params = siblings::read(params)?;
-    let answer = siblings::answer_in(params.decision.as_deref(), params.answer)?;
-    let ask = params.id.strip_prefix("perm-").and_then(|number| number.parse().ok());
-    match ask {
-        Some(ask) => Ok(Call::Answer { id, ask: AskId(ask), answer }),
-        None => Err(Fault::NoSuchAsk { ask: params.id.chars().take(64).collect() }),
-    }
+    let name = params.id.or(params.request_id);
+    let name = name.ok_or_else(|| Fault::InvalidParams("say which question: send its id".into()))?;
+    let answer = siblings::answer_in(params.decision.or(params.reply).as_deref(), params.answer)?;
+    let own = name.strip_prefix("perm-").and_then(|number| number.parse().ok());
+    let (ask, id) = match (own.map(AskId), otter::parse_ask(&name)) {
+        (Some(ask), _) => (ask, session),
+        (None, Some((ask, of))) if session.as_ref().is_none_or(|session| *session == of) => (ask, Some(of)),
+        (None, Some(_) | None) => {
+            let ask = name.chars().take(engine::SESSION_ID_CHARS_MAX * 2).collect();
+            return Err(Fault::NoSuchAsk { ask });
+        }
+    };
+    Ok(Call::Answer { id, ask, answer })
 }
 
 #[cfg(test)]
@@ -89,6 +101,26 @@ mod tests {
             let params = format!(r#"{{"sessionId":"s","id":"{id}","decision":"allow"}}"#);
             assert!(matches!(check("permission/respond", &params), Err(Fault::NoSuchAsk { .. })), "{id}");
         }
+    }
+
+    #[test]
+    fn an_answer_in_otters_words_is_the_same_answer() {
+        let session = SessionId::parse("s").unwrap();
+        for (params, id) in [
+            (r#"{"sessionId":"s","requestId":"perm-7","reply":"always"}"#, Some(&session)),
+            (r#"{"requestId":"perm-7","reply":"always"}"#, None),
+            (r#"{"requestId":"r7.s","reply":"always"}"#, Some(&session)),
+            (r#"{"sessionId":"s","requestId":"r7.s","reply":"always"}"#, Some(&session)),
+            (r#"{"id":"perm-7","decision":"always"}"#, None),
+        ] {
+            let call = check("permission/respond", params).unwrap();
+            let Call::Answer { id: of, ask, answer } = call else { panic!("{call:?}") };
+            assert_eq!((of.as_ref(), ask, answer), (id, AskId(7), Answer::AllowExactly), "{params}");
+        }
+        let other = r#"{"sessionId":"t","requestId":"r7.s","reply":"allow"}"#;
+        assert!(matches!(check("permission/respond", other), Err(Fault::NoSuchAsk { .. })));
+        let nameless = r#"{"sessionId":"s","reply":"allow"}"#;
+        assert!(matches!(check("permission/respond", nameless), Err(Fault::InvalidParams(_))));
     }
 
     #[test]

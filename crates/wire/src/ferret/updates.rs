@@ -14,10 +14,12 @@ use serde_json::{Value, json};
 
 use super::decode::ask_name;
 use super::tools::TOOLS;
-use crate::acp::{risk_name, write_notification};
-use crate::dialect::{Piece, Stand, View};
-use crate::merge::{Voice, merged};
+use crate::acp::write_notification;
+use crate::dialect::{Counted, Piece, View};
+use crate::encoder::{Encoder, Step};
+use crate::merge::merged;
 use crate::money;
+use crate::otter::updates_of;
 use crate::siblings;
 
 pub struct Updates {
@@ -31,11 +33,48 @@ pub struct Updates {
     parent: Option<CallId>,
     /// Everything that counts is seen here. Otherwise the sums begin with what the session says.
     from_start: bool,
+    /// The place that it is at, and what otter counts up to there: a resume is answered in those numbers.
+    counted: Counted,
+}
+
+impl Encoder for Updates {
+    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+        let [event, ..] = rest else { return (0, None) };
+        let (mut taken, mut piece) = (1, None);
+        if let Some(merged) = merged(rest) {
+            taken = merged.taken;
+            self.parent = merged.parent.cloned();
+            self.update(merged.voice.chunk(), json!({ "text": merged.text }), out);
+        } else {
+            self.parent = event.origin.task().cloned();
+            piece = self.event(event, view, out);
+        }
+        self.parent = None;
+        // What was on its way to the client comes before the place that it goes on after.
+        for event in rest.iter().take(taken) {
+            if event.seq > self.counted.seq {
+                self.counted.add(event, updates_of(event));
+            }
+        }
+        (taken, piece)
+    }
 }
 
 impl Updates {
-    pub(crate) fn new(session: &SessionHandle) -> Self {
-        Self::of(session.id(), &session.specs(), &session.snapshot())
+    /// For a client that begins at a place in the log.
+    pub(crate) fn new(session: &SessionHandle, counted: Counted) -> Self {
+        let mut updates = Self::of(session.id(), &session.specs(), &session.snapshot());
+        if counted.seq > Seq::START && updates.from_start {
+            let snapshot = session.snapshot();
+            updates.begin_with((*snapshot.settings).clone(), snapshot.totals);
+        }
+        updates.counted = counted;
+        updates
+    }
+
+    /// The number of the last update, as otter counts: right for a client that began at a number.
+    pub(crate) fn resumed_up_to(&self) -> u64 {
+        self.counted.updates
     }
 
     /// For a session that is known by its parts alone. Its history is shown from where it was last
@@ -55,6 +94,7 @@ impl Updates {
             turn_usage: Totals::default(),
             parent: None,
             from_start,
+            counted: Counted::default(),
         }
     }
 
@@ -62,41 +102,6 @@ impl Updates {
     pub(crate) fn begin_with(&mut self, settings: Settings, totals: Totals) {
         (self.settings, self.totals) = (settings, totals);
         self.from_start = false;
-    }
-
-    /// Encodes events up to and including the first that needs the connection.
-    pub fn encode<'a>(
-        &mut self,
-        events: &'a [Arc<Event>],
-        view: View,
-        stands: &mut Vec<Stand>,
-        out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
-        let mut at = 0;
-        while let Some(event) = events.get(at) {
-            let offset = out.len();
-            let mut piece = None;
-            if let Some(merged) = merged(&events[at..]) {
-                at += merged.taken;
-                let kind = match merged.voice {
-                    Voice::Said => "agent_message_chunk",
-                    Voice::Thought => "agent_thought_chunk",
-                };
-                self.parent = merged.parent.cloned();
-                self.update(kind, json!({ "text": merged.text }), out);
-            } else {
-                at += 1;
-                self.parent = event.origin.task().cloned();
-                piece = self.event(event, view, out);
-            }
-            self.parent = None;
-            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
-            stands.push(Stand { offset, seq });
-            if piece.is_some() {
-                return (at, piece);
-            }
-        }
-        (at, None)
     }
 
     /// What the session has used in all.
@@ -117,7 +122,7 @@ impl Updates {
             "id": ask_name(ask),
             "tool": TOOLS.name(&request.tool),
             "args": TOOLS.input(&request.tool, &request.input),
-            "risk": risk_name(request.risk),
+            "risk": request.risk.as_str(),
             "title": request.title.as_ref(),
             "reason": request.reason.as_ref(),
             "call": request.call.as_ref().map(|call| call.0.as_ref()),
@@ -160,7 +165,7 @@ impl Updates {
             }
             Body::PolicyBlocked { tool, path, mode, reason, .. } => {
                 let path = path.as_deref().map(siblings::path_text);
-                let (tool, mode, reason) = (TOOLS.name(tool), mode.as_ref(), reason.as_ref());
+                let (tool, mode, reason) = (TOOLS.name(tool), siblings::agent_name(mode), reason.as_ref());
                 self.update(
                     "sandbox_violation",
                     json!({ "tool": tool, "path": path, "mode": mode, "reason": reason }),
@@ -195,14 +200,14 @@ impl Updates {
             | Body::Thought { .. }
             | Body::TurnQueued { .. }
             | Body::ToolTerminal { .. }
-            | Body::CancelRequested
+            | Body::CancelRequested { .. }
             | Body::Commands { .. }
             | Body::Cleared
             | Body::ToolChanged(_)
             | Body::Offered { .. }
             | Body::Joined { .. }
             | Body::Foreign { .. } => {}
-            Body::Moved { cwd } => self.folder = Arc::new(cwd.clone()),
+            Body::Moved { cwd, .. } => self.folder = Arc::new(cwd.clone()),
         }
         None
     }
@@ -228,7 +233,10 @@ impl Updates {
         let new = value.as_ref();
         match id.as_ref() {
             APPROVAL => self.update("approval_changed", json!({ "old": old, "new": new }), out),
-            MODE => self.update("mode_changed", json!({ "old": old, "new": new }), out),
+            MODE => {
+                let (old, new) = (siblings::agent_name(&old), siblings::agent_name(new));
+                self.update("mode_changed", json!({ "old": old, "new": new }), out);
+            }
             MODEL => self.update("model_changed", json!({ "old": old, "new": new }), out),
             other => {
                 self.update("setting_changed", json!({ "setting": other, "old": old, "new": new }), out);
@@ -280,7 +288,7 @@ fn output(call: &CallId, stream: OutputStream, text: &str) -> Value {
 fn ended(end: &ToolEnd, folder: &Path) -> Value {
     json!({
         "id": end.call.0.as_ref(),
-        "result": siblings::result_text(end, folder),
+        "result": TOOLS.result(end, folder),
         "duration_ms": end.elapsed_ms,
         "failed": end.failed,
         "exit_code": end.exit.as_ref().and_then(|exit| exit.code),

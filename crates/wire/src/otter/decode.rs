@@ -10,7 +10,6 @@ use crate::siblings;
 pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
     match method {
         "initialize" => Ok(Call::Initialize(siblings::hello(params)?)),
-        "session/resume" => resume(params),
         "permission/respond" => respond(params),
         "tool/approve" => approve(params),
         _ => siblings::request(method, params, frame_bytes),
@@ -26,32 +25,9 @@ pub(super) fn ask_name(session: &SessionId, ask: AskId) -> String {
     format!("r{}.{session}", ask.0)
 }
 
-fn parse_ask(name: &str) -> Option<(AskId, SessionId)> {
+pub(crate) fn parse_ask(name: &str) -> Option<(AskId, SessionId)> {
     let (ask, session) = name.strip_prefix('r')?.split_once('.')?;
     Some((AskId(ask.parse().ok()?), SessionId::parse(session).ok()?))
-}
-
-fn resume(params: Option<&RawValue>) -> Result<Call, Fault> {
-    #[derive(Deserialize)]
-    struct Params {
-        #[serde(
-            rename = "sinceEventId",
-            alias = "since_event_id",
-            alias = "lastEventId",
-            alias = "last_event_id",
-            default
-        )]
-        since: Option<Box<RawValue>>,
-    }
-    let params_read: Params = siblings::read(params)?;
-    let since = params_read.since.map_or(0, |since| cursor(since.get()));
-    Ok(Call::Replay { id: siblings::named(params)?, since })
-}
-
-/// Below zero, no integer, or nothing at all means everything that is kept. No update has a number that does not fit.
-fn cursor(text: &str) -> u64 {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { text.parse().unwrap_or(u64::MAX) } else { 0 }
 }
 
 fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
@@ -66,7 +42,7 @@ fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
     let params: Params = siblings::read(params)?;
     let answer = siblings::answer_in(params.reply.as_deref(), params.answer)?;
     let (ask, id) = parse_ask(&params.request_id).ok_or_else(|| unknown(&params.request_id))?;
-    Ok(Call::Answer { id, ask, answer })
+    Ok(Call::Answer { id: Some(id), ask, answer })
 }
 
 /// How the clients of otter's source answer. The session stands beside the question there.
@@ -83,7 +59,7 @@ fn approve(params: Option<&RawValue>) -> Result<Call, Fault> {
     let params: Params = siblings::read(params)?;
     let answer = siblings::answer_in(params.decision.as_deref(), params.answer)?;
     match parse_ask(&params.permission_id) {
-        Some((ask, of)) if of == id => Ok(Call::Answer { id, ask, answer }),
+        Some((ask, of)) if of == id => Ok(Call::Answer { id: Some(id), ask, answer }),
         Some(_) | None => Err(unknown(&params.permission_id)),
     }
 }
@@ -126,7 +102,7 @@ mod tests {
         let call =
             check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#)).unwrap();
         let Call::Answer { id, ask, answer } = call else { panic!("{call:?}") };
-        assert_eq!((id, ask, answer), (session, AskId(7), engine::Answer::AllowOnce));
+        assert_eq!((id, ask, answer), (Some(session), AskId(7), engine::Answer::AllowOnce));
         for name in ["r7", "7.s-1", "rx.s-1", "r7.", "r7.a b", "r-1.s-1", "r99999999999999999999.s-1", ""] {
             let fault = check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#));
             assert!(matches!(fault, Err(Fault::NoSuchAsk { .. })), "{name}");

@@ -39,15 +39,6 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             });
             result(id, &hello, out);
         }
-        Outcome::Replayed { id: session, replayed, last, truncated } => {
-            let replayed = json!({
-                "sessionId": session.as_str(),
-                "replayed": replayed,
-                "lastEventId": last,
-                "truncated": truncated,
-            });
-            result(id, &replayed, out);
-        }
         Outcome::Answered { applied, .. } => result(id, &json!({ "applied": applied }), out),
         Outcome::Done
         | Outcome::Extended(_)
@@ -56,6 +47,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         | Outcome::Listed { .. }
         | Outcome::Settings(_)
         | Outcome::Set { .. }
+        | Outcome::Replayed { .. }
         | Outcome::Tasked { .. }
         | Outcome::Stopped { .. }
         | Outcome::Sandbox { .. }

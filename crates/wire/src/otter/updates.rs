@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
 use super::tools::TOOLS;
-use crate::acp::{risk_name, write_notification};
+use crate::acp::write_notification;
 use crate::dialect::{Counted, Piece, Stand, UpdateStart};
 use crate::money;
 use crate::siblings;
@@ -50,7 +50,7 @@ pub fn updates_of(event: &Event) -> u64 {
         },
         Body::TurnQueued { .. }
         | Body::ToolTerminal { .. }
-        | Body::CancelRequested
+        | Body::CancelRequested { .. }
         | Body::Commands { .. }
         | Body::Cleared
         | Body::Moved { .. }
@@ -133,7 +133,7 @@ impl Updates {
     /// marked, so that a client takes it in place of what it put together.
     fn follow(&mut self, event: &Event, running: Option<TurnId>) -> Option<Value> {
         let of_running = running.is_some() && event.turn == running;
-        if let Body::Moved { cwd } = &event.body {
+        if let Body::Moved { cwd, .. } = &event.body {
             self.folder = Arc::new(cwd.clone());
         } else if let Body::TurnStarted = &event.body {
             self.said = TurnText::default();
@@ -168,7 +168,7 @@ impl Updates {
             Body::ToolOutput { call, stream, text } => json!({
                 "sessionUpdate": "tool_progress",
                 "callId": call.0.as_ref(),
-                "stream": siblings::stream_name(*stream),
+                "stream": stream.as_str(),
                 "text": text.as_ref(),
             }),
             Body::ToolEnded(end) => ended(end, &self.folder),
@@ -194,7 +194,7 @@ impl Updates {
                 "callId": call.as_ref().map(|call| call.0.as_ref()),
                 "tool": TOOLS.name(tool),
                 "path": path.as_deref().map(siblings::path_text),
-                "mode": mode.as_ref(),
+                "mode": siblings::agent_name(mode),
                 "reason": reason.as_ref(),
             }),
             Body::SettingChanged { id, value } => setting(id, value),
@@ -213,7 +213,7 @@ impl Updates {
             }),
             Body::TurnQueued { .. }
             | Body::ToolTerminal { .. }
-            | Body::CancelRequested
+            | Body::CancelRequested { .. }
             | Body::Commands { .. }
             | Body::Cleared
             | Body::Moved { .. }
@@ -249,7 +249,7 @@ impl Updates {
             "input": TOOLS.input(&request.tool, &request.input),
             "options": ["allow", "always", "deny"],
             "title": request.title.as_ref(),
-            "risk": risk_name(request.risk),
+            "risk": request.risk.as_str(),
             "reason": request.reason.as_ref(),
         });
         siblings::ask_question(request.question.as_ref(), &mut asked);
@@ -272,7 +272,7 @@ fn started(start: &ToolStart) -> Value {
 }
 
 fn ended(end: &ToolEnd, folder: &Path) -> Value {
-    let text = siblings::result_text(end, folder);
+    let text = TOOLS.result(end, folder);
     let (output, error) = if end.failed { (None, Some(text)) } else { (Some(text), None) };
     json!({
         "sessionUpdate": "tool_result",
@@ -287,7 +287,7 @@ fn ended(end: &ToolEnd, folder: &Path) -> Value {
 
 fn setting(id: &str, value: &str) -> Value {
     if id == MODE {
-        return json!({ "sessionUpdate": "current_mode_update", "currentModeId": value });
+        return json!({ "sessionUpdate": "current_mode_update", "currentModeId": siblings::agent_name(value) });
     }
     json!({ "sessionUpdate": "config_option_update", "configId": id, "value": value })
 }

@@ -1,13 +1,14 @@
-//! The two places that choose a stored form: by body when writing, by name when reading.
+//! The places that choose a stored form: by body when writing, by name when reading.
 
 use engine::Body;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::content::{FileEditedRecord, LocationRecord};
 use super::foreign::{JoinedRecord, OfferedRecord, ToolChangeRecord};
 use super::said::{
-    BlocksRecord, CommandsRecord, CompactingRecord, EmptyRecord, MessageRecord, MovedRecord, NoticeRecord,
-    PlainRecord, PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
+    BlocksRecord, CancelRecord, CommandsRecord, CompactingRecord, EmptyRecord, MessageRecord, MovedRecord,
+    NoticeRecord, PlainRecord, PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
 };
 use super::tool::{
     AskedRecord, PolicyBlockedRecord, ResolvedRecord, ToolEndRecord, ToolOutputRecord, ToolStartRecord,
@@ -15,47 +16,104 @@ use super::tool::{
 };
 use super::{Fetch, Keep, RecordError};
 
-pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+/// The name of a body's kind, as it stands beside the stored body.
+pub fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::TurnQueued { .. } => "turn_queued",
+        Body::TurnStarted => "turn_started",
+        Body::UserMessage { .. } => "user_message",
+        Body::Text { .. } => "text",
+        Body::Thought { .. } => "thought",
+        Body::Plan { .. } => "plan",
+        Body::ToolStarted(_) => "tool_started",
+        Body::ToolOutput { .. } => "tool_output",
+        Body::ToolTerminal { .. } => "tool_terminal",
+        Body::ToolChanged(_) => "tool_changed",
+        Body::ToolEnded(_) => "tool_ended",
+        Body::FileEdited { .. } => "file_edited",
+        Body::FileShown { .. } => "file_shown",
+        Body::Asked { .. } => "asked",
+        Body::Resolved { .. } => "resolved",
+        Body::CancelRequested { .. } => "cancel_requested",
+        Body::PolicyBlocked { .. } => "policy_blocked",
+        Body::SettingChanged { .. } => "setting_changed",
+        Body::Offered { .. } => "offered",
+        Body::Joined { .. } => "joined",
+        Body::Usage(_) => "usage",
+        Body::Commands { .. } => "commands",
+        Body::Title { .. } => "title",
+        Body::Notice { .. } => "notice",
+        Body::Cleared => "cleared",
+        Body::Compacting { .. } => "compacting",
+        Body::Compacted { .. } => "compacted",
+        Body::Moved { .. } => "moved",
+        Body::Foreign { .. } => "foreign",
+        Body::TurnEnded { .. } => "turn_ended",
+    }
+}
+
+/// Where a stored form is written to.
+pub(super) trait Sink {
+    fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError>;
+}
+
+/// Appends it as text.
+impl Sink for Vec<u8> {
+    fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError> {
+        Ok(serde_json::to_writer(self, record)?)
+    }
+}
+
+/// Is what was written.
+impl Sink for Value {
+    fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError> {
+        *self = serde_json::to_value(record)?;
+        Ok(())
+    }
+}
+
+pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut impl Sink) -> Result<(), RecordError> {
     match body {
         Body::Text { message, text } | Body::Thought { message, text } => {
-            put(out, &MessageRecord::of(*message, text, keep))
+            out.put(&MessageRecord::of(*message, text, keep))
         }
-        Body::TurnStarted | Body::CancelRequested | Body::Cleared => put(out, &EmptyRecord {}),
+        Body::TurnStarted | Body::Cleared => out.put(&EmptyRecord {}),
+        Body::CancelRequested { reason } => out.put(&CancelRecord::of(reason.as_ref(), keep)),
         Body::TurnQueued { content } | Body::UserMessage { content } => {
-            put(out, &BlocksRecord::of(content, keep))
+            out.put(&BlocksRecord::of(content, keep))
         }
-        Body::Plan { entries } => put(out, &PlanRecord::of(entries, keep)),
-        Body::ToolStarted(start) => put(out, &ToolStartRecord::of(start, keep)),
-        Body::ToolOutput { call, stream, text } => put(out, &ToolOutputRecord::of(call, *stream, text, keep)),
+        Body::Plan { entries } => out.put(&PlanRecord::of(entries, keep)),
+        Body::ToolStarted(start) => out.put(&ToolStartRecord::of(start, keep)),
+        Body::ToolOutput { call, stream, text } => out.put(&ToolOutputRecord::of(call, *stream, text, keep)),
         Body::ToolTerminal { call, terminal, surface } => {
-            put(out, &ToolTerminalRecord::of(call, terminal, *surface))
+            out.put(&ToolTerminalRecord::of(call, terminal, *surface))
         }
-        Body::ToolChanged(change) => put(out, &ToolChangeRecord::of(change, keep)),
-        Body::ToolEnded(end) => put(out, &ToolEndRecord::of(end, keep)),
-        Body::FileEdited { call, change } => put(out, &FileEditedRecord::of(call.as_ref(), change, keep)),
-        Body::FileShown { location } => put(out, &LocationRecord::of(location)),
-        Body::Asked { ask, request } => put(out, &AskedRecord::of(*ask, request, keep)),
+        Body::ToolChanged(change) => out.put(&ToolChangeRecord::of(change, keep)),
+        Body::ToolEnded(end) => out.put(&ToolEndRecord::of(end, keep)),
+        Body::FileEdited { call, change } => out.put(&FileEditedRecord::of(call.as_ref(), change, keep)),
+        Body::FileShown { location } => out.put(&LocationRecord::of(location)),
+        Body::Asked { ask, request } => out.put(&AskedRecord::of(*ask, request, keep)),
         Body::Resolved { ask, call, resolution, by, reply, exactly } => {
             let record = ResolvedRecord::of((*ask, call.as_ref()), *resolution, by, reply.as_ref(), keep);
-            put(out, &record.exactly(*exactly))
+            out.put(&record.exactly(*exactly))
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => {
-            put(out, &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))
+            out.put(&PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))
         }
-        Body::SettingChanged { id, value } => put(out, &SettingRecord::of(id, value, keep)),
-        Body::Offered { settings } => put(out, &OfferedRecord::of(settings, keep)),
+        Body::SettingChanged { id, value } => out.put(&SettingRecord::of(id, value, keep)),
+        Body::Offered { settings } => out.put(&OfferedRecord::of(settings, keep)),
         Body::Joined { agent, session, of, extra } => {
-            put(out, &JoinedRecord::of([agent, session], of, extra.as_ref(), keep))
+            out.put(&JoinedRecord::of([agent, session], of, extra.as_ref(), keep))
         }
-        Body::Usage(usage) => put(out, &UsageRecord::of(usage)),
-        Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
-        Body::Title { title } => put(out, &PlainRecord::of(title, keep)),
-        Body::Notice { level, text } => put(out, &NoticeRecord::of(*level, text, keep)),
-        Body::Compacting { given_up } => put(out, &CompactingRecord { given_up: *given_up }),
-        Body::Compacted { summary } => put(out, &PlainRecord::of(summary, keep)),
-        Body::Moved { cwd } => put(out, &MovedRecord::of(cwd)),
-        Body::Foreign { payload } => put(out, &PlainRecord::of(&payload.0, keep)),
-        Body::TurnEnded { stop, error } => put(out, &TurnEndedRecord::of(*stop, error.as_ref(), keep)),
+        Body::Usage(usage) => out.put(&UsageRecord::of(usage)),
+        Body::Commands { commands } => out.put(&CommandsRecord::of(commands, keep)),
+        Body::Title { title } => out.put(&PlainRecord::of(title, keep)),
+        Body::Notice { level, text } => out.put(&NoticeRecord::of(*level, text, keep)),
+        Body::Compacting { given_up } => out.put(&CompactingRecord { given_up: *given_up }),
+        Body::Compacted { summary } => out.put(&PlainRecord::of(summary, keep)),
+        Body::Moved { cwd, from } => out.put(&MovedRecord::of(cwd, from.as_deref())),
+        Body::Foreign { payload } => out.put(&PlainRecord::of(&payload.0, keep)),
+        Body::TurnEnded { stop, error } => out.put(&TurnEndedRecord::of(*stop, error.as_ref(), keep)),
     }
 }
 
@@ -76,7 +134,7 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "file_shown" => take::<LocationRecord<'_>>(bytes)?.file_shown(),
         "asked" => take::<AskedRecord<'_>>(bytes)?.body(fetch),
         "resolved" => take::<ResolvedRecord<'_>>(bytes)?.body(fetch),
-        "cancel_requested" => take::<EmptyRecord>(bytes).map(|_| Body::CancelRequested),
+        "cancel_requested" => take::<CancelRecord<'_>>(bytes)?.body(fetch),
         "policy_blocked" => take::<PolicyBlockedRecord<'_>>(bytes)?.body(fetch),
         "setting_changed" => take::<SettingRecord<'_>>(bytes)?.body(fetch),
         "offered" => take::<OfferedRecord<'_>>(bytes)?.body(fetch),
@@ -95,10 +153,6 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "turn_ended" => take::<TurnEndedRecord<'_>>(bytes)?.body(fetch),
         _ => Err(RecordError::UnknownKind { kind: kind.to_owned() }),
     }
-}
-
-fn put(out: &mut Vec<u8>, record: &impl Serialize) -> Result<(), RecordError> {
-    Ok(serde_json::to_writer(out, record)?)
 }
 
 fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {

@@ -248,16 +248,16 @@ impl<'a> StepRecord<'a> {
     pub(super) fn of(entry: &'a PlanEntry, keep: &mut Keep<'_>) -> Self {
         Self {
             content: Str::of(&entry.content, keep),
-            priority: entry.priority.word().into(),
-            status: entry.status.word().into(),
+            priority: entry.priority.as_str().into(),
+            status: entry.status.as_str().into(),
         }
     }
 
     pub(super) fn entry(self, fetch: &Fetch<'_>) -> Result<PlanEntry, RecordError> {
         Ok(PlanEntry {
             content: self.content.fetched(fetch)?,
-            priority: Word::of_word(&self.priority)?,
-            status: Word::of_word(&self.status)?,
+            priority: Word::read(&self.priority)?,
+            status: Word::read(&self.status)?,
         })
     }
 }

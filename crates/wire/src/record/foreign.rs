@@ -8,6 +8,7 @@ use engine::{
     AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SessionId, SettingSpec, ToolChange,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::content::{LocationRecord, ToolContentRecord};
 use super::text::Str;
@@ -92,7 +93,7 @@ impl<'a> SpecRecord<'a> {
             id: text(&spec.id),
             name: text(&spec.name),
             description: text(&spec.description),
-            category: spec.category.word().into(),
+            category: spec.category.as_str().into(),
             choices,
             default: text(&spec.default),
             words: spec.words.as_ref().map(|words| text(&words.0)),
@@ -111,7 +112,7 @@ impl<'a> SpecRecord<'a> {
             id: self.id.fetched(fetch)?,
             name: self.name.fetched(fetch)?,
             description: self.description.fetched(fetch)?,
-            category: Word::of_word(&self.category)?,
+            category: Word::read(&self.category)?,
             choices: self.choices.into_iter().map(choice).collect::<Result<_, RecordError>>()?,
             default: self.default.fetched(fetch)?,
             words: self.words.map(|words| words.fetched(fetch).map(Opaque)).transpose()?,
@@ -131,18 +132,14 @@ pub(super) struct ForeignAskRecord<'a> {
 impl<'a> ForeignAskRecord<'a> {
     pub(super) fn of(ask: &'a ForeignAsk, keep: &mut Keep<'_>) -> Self {
         let option = |option: &'a AskOption| {
-            (Str::here(&option.id), Str::here(&option.name), Cow::from(option.means.word()))
+            (Str::here(&option.id), Str::here(&option.name), Cow::from(option.means.as_str()))
         };
         Self { options: ask.options.iter().map(option).collect(), params: Str::of(&ask.params.0, keep) }
     }
 
     pub(super) fn ask(self, fetch: &Fetch<'_>) -> Result<Box<ForeignAsk>, RecordError> {
         let option = |(id, name, means): (Str<'a>, Str<'a>, Cow<'a, str>)| {
-            Ok(AskOption {
-                id: id.fetched(fetch)?,
-                name: name.fetched(fetch)?,
-                means: Word::of_word(&means)?,
-            })
+            Ok(AskOption { id: id.fetched(fetch)?, name: name.fetched(fetch)?, means: Word::read(&means)? })
         };
         Ok(Box::new(ForeignAsk {
             options: self.options.into_iter().map(option).collect::<Result<_, RecordError>>()?,
@@ -173,7 +170,7 @@ impl<'a> ToolChangeRecord<'a> {
         Self {
             call: Str::here(&change.call.0),
             title: Str::of_option(change.title.as_ref(), keep),
-            kind: change.kind.map(|kind| kind.word().into()),
+            kind: change.kind.map(|kind| kind.as_str().into()),
             locations: change.locations.as_ref().map(places),
             input: change.input.as_ref().map(|input| Str::of(&input.0, keep)),
             content: change.content.as_ref().map(|content| ToolContentRecord::all(content, keep)),
@@ -184,7 +181,7 @@ impl<'a> ToolChangeRecord<'a> {
         Ok(Body::ToolChanged(Box::new(ToolChange {
             call: CallId(self.call.fetched(fetch)?),
             title: Str::fetched_option(self.title, fetch)?,
-            kind: self.kind.map(|kind| Word::of_word(&kind)).transpose()?,
+            kind: self.kind.map(|kind| Word::read(&kind)).transpose()?,
             locations: self.locations.map(locations).transpose()?,
             input: Str::fetched_option(self.input, fetch)?.map(Opaque),
             content: self.content.map(|content| contents(content, fetch)).transpose()?,
@@ -194,6 +191,7 @@ impl<'a> ToolChangeRecord<'a> {
 
 /// The one field that stands beside those of any body.
 const RELAYED: &str = "\"relayed\":";
+const RELAYED_FIELD: &str = "relayed";
 
 #[derive(Deserialize)]
 struct RelayedRecord<'a> {
@@ -215,6 +213,11 @@ pub(super) fn add_relayed(
     serde_json::to_writer(&mut *out, &Str::of(&relayed.0, keep))?;
     out.push(b'}');
     Ok(())
+}
+
+/// The same for a body that is no text yet.
+pub(super) fn set_relayed(relayed: &Opaque, body: &mut Value) {
+    body[RELAYED_FIELD] = (&*relayed.0).into();
 }
 
 pub(super) fn relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {

@@ -135,11 +135,11 @@ pub(super) struct NoticeRecord<'a> {
 
 impl<'a> NoticeRecord<'a> {
     pub(super) fn of(level: NoticeLevel, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self { level: level.word().into(), text: Str::of(text, keep) }
+        Self { level: level.as_str().into(), text: Str::of(text, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Notice { level: Word::of_word(&self.level)?, text: self.text.fetched(fetch)? })
+        Ok(Body::Notice { level: Word::read(&self.level)?, text: self.text.fetched(fetch)? })
     }
 }
 
@@ -165,15 +165,18 @@ impl<'a> SettingRecord<'a> {
 pub(super) struct MovedRecord<'a> {
     #[serde(borrow)]
     cwd: Place<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    from: Option<Place<'a>>,
 }
 
 impl<'a> MovedRecord<'a> {
-    pub(super) fn of(cwd: &'a Path) -> Self {
-        Self { cwd: Place::of(cwd) }
+    pub(super) fn of(cwd: &'a Path, from: Option<&'a Path>) -> Self {
+        Self { cwd: Place::of(cwd), from: from.map(Place::of) }
     }
 
     pub(super) fn body(self) -> Result<Body, RecordError> {
-        Ok(Body::Moved { cwd: self.cwd.path()? })
+        let from = self.from.map(|from| from.path()).transpose()?;
+        Ok(Body::Moved { cwd: self.cwd.path()?, from })
     }
 }
 
@@ -187,14 +190,27 @@ pub(super) struct TurnEndedRecord<'a> {
 
 impl<'a> TurnEndedRecord<'a> {
     pub(super) fn of(stop: Stop, error: Option<&'a Arc<str>>, keep: &mut Keep<'_>) -> Self {
-        Self { stop: stop.word().into(), error: Str::of_option(error, keep) }
+        Self { stop: stop.as_str().into(), error: Str::of_option(error, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::TurnEnded {
-            stop: Word::of_word(&self.stop)?,
-            error: Str::fetched_option(self.error, fetch)?,
-        })
+        Ok(Body::TurnEnded { stop: Word::read(&self.stop)?, error: Str::fetched_option(self.error, fetch)? })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct CancelRecord<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Str<'a>>,
+}
+
+impl<'a> CancelRecord<'a> {
+    pub(super) fn of(reason: Option<&'a Arc<str>>, keep: &mut Keep<'_>) -> Self {
+        Self { reason: Str::of_option(reason, keep) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::CancelRequested { reason: Str::fetched_option(self.reason, fetch)? })
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct ToolStartRecord<'a> {
     locations: Vec<LocationRecord<'a>>,
     #[serde(borrow)]
     input: Str<'a>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_terminal: Option<u64>,
 }
 
 impl<'a> ToolStartRecord<'a> {
@@ -38,9 +40,10 @@ impl<'a> ToolStartRecord<'a> {
             call: Str::here(&start.call.0),
             tool: Str::of(&start.tool, keep),
             title: Str::of(&start.title, keep),
-            kind: start.kind.word().into(),
+            kind: start.kind.as_str().into(),
             locations: start.locations.iter().map(LocationRecord::of).collect(),
             input: Str::of(&start.input.0, keep),
+            client_terminal: start.client_terminal.map(|surface| surface.0),
         }
     }
 
@@ -49,9 +52,10 @@ impl<'a> ToolStartRecord<'a> {
             call: CallId(self.call.fetched(fetch)?),
             tool: self.tool.fetched(fetch)?,
             title: self.title.fetched(fetch)?,
-            kind: Word::of_word(&self.kind)?,
+            kind: Word::read(&self.kind)?,
             locations: locations(self.locations)?,
             input: Opaque(self.input.fetched(fetch)?),
+            client_terminal: self.client_terminal.map(SurfaceId),
         })))
     }
 }
@@ -188,12 +192,12 @@ impl<'a> AskRecord<'a> {
             call: Str::of_call(request.call.as_ref()),
             tool: Str::of(&request.tool, keep),
             title: Str::of(&request.title, keep),
-            kind: request.kind.word().into(),
-            class: request.class.word().into(),
+            kind: request.kind.as_str().into(),
+            class: request.class.as_str().into(),
             path: Place::of_option(request.path.as_ref()),
             subject: Str::of(&request.subject, keep),
             input: Str::of(&request.input.0, keep),
-            risk: request.risk.word().into(),
+            risk: request.risk.as_str().into(),
             reason: Str::of(&request.reason, keep),
             preview: ToolContentRecord::all(&request.preview, keep),
             question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
@@ -208,12 +212,12 @@ impl<'a> AskRecord<'a> {
             call: Str::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
             title: self.title.fetched(fetch)?,
-            kind: Word::of_word(&self.kind)?,
-            class: Word::of_word(&self.class)?,
+            kind: Word::read(&self.kind)?,
+            class: Word::read(&self.class)?,
             path: Place::path_option(self.path)?,
             subject: self.subject.fetched(fetch)?,
             input: Opaque(self.input.fetched(fetch)?),
-            risk: Word::of_word(&self.risk)?,
+            risk: Word::read(&self.risk)?,
             reason: self.reason.fetched(fetch)?,
             preview: contents(self.preview, fetch)?,
             question: self.question.map(|question| question.question(fetch)).transpose()?,
@@ -264,7 +268,7 @@ impl<'a> ResolvedRecord<'a> {
         reply: Option<&'a Arc<str>>,
         keep: &mut Keep<'_>,
     ) -> Self {
-        let resolution = resolution.word().into();
+        let resolution = resolution.as_str().into();
         let by = ResolverRecord::of(by, keep);
         let (call, reply) = (Str::of_call(call), Str::of_option(reply, keep));
         Self { ask: ask.0, call, resolution, by, reply, exactly: false }
@@ -279,7 +283,7 @@ impl<'a> ResolvedRecord<'a> {
         Ok(Body::Resolved {
             ask: AskId(self.ask),
             call: Str::call(self.call, fetch)?,
-            resolution: Word::of_word(&self.resolution)?,
+            resolution: Word::read(&self.resolution)?,
             by: self.by.resolver(fetch)?,
             reply: Str::fetched_option(self.reply, fetch)?,
             exactly: self.exactly,
@@ -336,13 +340,13 @@ pub(super) struct ToolOutputRecord<'a> {
 
 impl<'a> ToolOutputRecord<'a> {
     pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self { call: Str::here(&call.0), stream: stream.word().into(), text: Str::of(text, keep) }
+        Self { call: Str::here(&call.0), stream: stream.as_str().into(), text: Str::of(text, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         Ok(Body::ToolOutput {
             call: CallId(self.call.fetched(fetch)?),
-            stream: Word::of_word(&self.stream)?,
+            stream: Word::read(&self.stream)?,
             text: self.text.fetched(fetch)?,
         })
     }

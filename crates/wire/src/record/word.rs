@@ -1,7 +1,7 @@
-//! The words that stand for the engine's plain enums in a record.
+//! Reading back the words that stand for the engine's plain enums in a record.
 //!
-//! Each table is written once and gives both directions; a new variant without a word does not
-//! compile.
+//! The words themselves are the engine's ([`engine::Stop::as_str`] and the like). Here is what a word is
+//! called where a record has one that nobody knows.
 
 use engine::{
     Category, NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind,
@@ -9,91 +9,30 @@ use engine::{
 
 use super::RecordError;
 
-pub(crate) trait Word: Sized {
-    fn word(&self) -> &'static str;
-    fn of_word(word: &str) -> Result<Self, RecordError>;
+pub(super) trait Word: Sized {
+    fn read(word: &str) -> Result<Self, RecordError>;
 }
 
 macro_rules! words {
-    ($type:ty, $field:literal, $($variant:ident = $word:literal),+ $(,)?) => {
-        impl Word for $type {
-            fn word(&self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
+    ($($type:ty, $field:literal;)+) => {
+        $(impl Word for $type {
+            fn read(word: &str) -> Result<Self, RecordError> {
+                Self::of_word(word)
+                    .ok_or_else(|| RecordError::UnknownWord { field: $field, word: word.to_owned() })
             }
-
-            fn of_word(word: &str) -> Result<Self, RecordError> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(RecordError::UnknownWord { field: $field, word: word.to_owned() }),
-                }
-            }
-        }
+        })+
     };
 }
 
-words!(
-    ToolKind,
-    "kind of tool",
-    Read = "read",
-    Edit = "edit",
-    Delete = "delete",
-    Move = "move",
-    Search = "search",
-    Execute = "execute",
-    Think = "think",
-    Fetch = "fetch",
-    SwitchMode = "switch_mode",
-    Other = "other",
-);
-words!(ToolClass, "class of tool", Read = "read", Edit = "edit", Execute = "execute", Network = "network");
-words!(Risk, "risk", Low = "low", Medium = "medium", High = "high", Critical = "critical");
-words!(
-    Category,
-    "category of a setting",
-    Mode = "mode",
-    Model = "model",
-    ModelConfig = "model_config",
-    ThoughtLevel = "thought_level",
-    Other = "other",
-);
-words!(Priority, "priority", High = "high", Medium = "medium", Low = "low");
-words!(
-    StepStatus,
-    "status of a step",
-    Pending = "pending",
-    InProgress = "in_progress",
-    Completed = "completed",
-);
-words!(OutputStream, "output stream", Stdout = "stdout", Stderr = "stderr");
-words!(
-    NoticeLevel,
-    "level of a notice",
-    Info = "info",
-    Warning = "warning",
-    Error = "error",
-    Damage = "damage"
-);
-words!(
-    Resolution,
-    "resolution",
-    AllowedOnce = "allowed_once",
-    AllowedAlways = "allowed_always",
-    DeniedOnce = "denied_once",
-    DeniedAlways = "denied_always",
-    Cancelled = "cancelled",
-    TimedOut = "timed_out",
-    EndedByRestart = "ended_by_restart",
-);
-words!(
-    Stop,
-    "way to stop",
-    EndTurn = "end_turn",
-    MaxTokens = "max_tokens",
-    MaxTurnRequests = "max_turn_requests",
-    Refusal = "refusal",
-    Cancelled = "cancelled",
-    Failed = "failed",
-    Interrupted = "interrupted",
-);
+words! {
+    ToolKind, "kind of tool";
+    ToolClass, "class of tool";
+    Risk, "risk";
+    Category, "category of a setting";
+    Priority, "priority";
+    StepStatus, "status of a step";
+    OutputStream, "output stream";
+    NoticeLevel, "level of a notice";
+    Resolution, "resolution";
+    Stop, "way to stop";
+}

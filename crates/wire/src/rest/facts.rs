@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use engine::{AskRequest, Body, Resolution, Resolver, ToolContent, ToolEnd, ToolStart, Totals, Usage};
+use engine::{
+    AskRequest, Body, Family, PermissionEvent, Resolution, Resolver, SetupEvent, ToolContent, ToolEnd,
+    ToolStart, Totals, TurnEvent, Usage,
+};
 use serde_json::{Value, json};
 
 use super::permission_id;
 use super::stream::Stream;
 use crate::money;
-use crate::record::word::Word;
-use crate::siblings::{CHIMERA, change, choices, plan, prompt_text, result_text};
+use crate::siblings::{CHIMERA, change, choices, plan, prompt_text};
 use crate::transcript::block_text;
 
 /// What an event is called that neither form has a kind of its own for; nothing for all others.
@@ -21,7 +23,7 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
         Body::FileShown { .. } => Some("file_open"),
         // What a rule or the policy settled was never asked here.
         Body::Resolved { by: Resolver::Surface { .. } | Resolver::Engine, .. } => Some("permission_resolved"),
-        Body::CancelRequested => Some("cancel_requested"),
+        Body::CancelRequested { .. } => Some("cancel_requested"),
         Body::PolicyBlocked { .. } => Some("sandbox_violation"),
         Body::SettingChanged { .. } => Some("setting_changed"),
         Body::Title { .. } => Some("title"),
@@ -52,57 +54,50 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
 
 /// What a remark says, beside its name.
 pub(super) fn remark_data(stream: &Stream, body: &Body) -> Value {
-    match body {
-        Body::TurnQueued { content } => {
-            json!({ "text": prompt_text(content) })
-        }
-        Body::Plan { entries } => json!({ "entries": plan(entries) }),
-        Body::FileEdited { call, change: edited } => {
-            let (path, diff) = change(edited, &stream.folder);
-            json!({ "id": call.as_ref().map(|call| &*call.0), "path": path, "diff": diff })
-        }
-        Body::FileShown { location } => {
-            json!({ "path": location.path.to_string_lossy(), "line": location.line })
-        }
-        Body::Resolved { ask, resolution, by, reply, .. } => {
-            let mut data = resolved(*resolution, by);
+    match body.family() {
+        Family::Turn(TurnEvent::Queued { content }) => json!({ "text": prompt_text(content) }),
+        Family::Permission(PermissionEvent::Resolved { ask, resolution, by, reply, .. }) => {
+            let mut data = resolved(resolution, by);
             if let Some(reply) = reply {
                 data["answer"] = json!(&**reply);
             }
-            data["permission_id"] = json!(permission_id(&stream.session, *ask));
+            data["permission_id"] = json!(permission_id(&stream.session, ask));
             data
         }
-        Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
+        Family::Setup(SetupEvent::Setting { id, value }) => json!({ "id": &**id, "value": &**value }),
+        Family::Setup(SetupEvent::Title { title }) => json!({ "title": &**title }),
+        Family::Setup(SetupEvent::Moved { cwd, .. }) => json!({ "working_dir": cwd.to_string_lossy() }),
+        Family::Turn(_)
+        | Family::Speech(_)
+        | Family::Tool(_)
+        | Family::Permission(PermissionEvent::Asked { .. })
+        | Family::Usage(_)
+        | Family::Setup(_)
+        | Family::Context(_) => json!({}),
+        Family::Other => other_data(stream, body),
+    }
+}
+
+fn other_data(stream: &Stream, body: &Body) -> Value {
+    if let Body::Plan { entries } = body {
+        json!({ "entries": plan(entries) })
+    } else if let Body::FileEdited { call, change: edited } = body {
+        let (path, diff) = change(edited, &stream.folder);
+        json!({ "id": call.as_ref().map(|call| &*call.0), "path": path, "diff": diff })
+    } else if let Body::FileShown { location } = body {
+        json!({ "path": location.path.to_string_lossy(), "line": location.line })
+    } else if let Body::PolicyBlocked { call, tool, path, mode, reason } = body {
+        json!({
             "id": call.as_ref().map(|call| &*call.0),
             "tool": CHIMERA.name(tool),
             "path": path.as_ref().map(|path| path.to_string_lossy()),
             "mode": mode.as_ref(),
             "reason": reason.as_ref(),
-        }),
-        Body::SettingChanged { id, value } => json!({ "id": id.as_ref(), "value": value.as_ref() }),
-        Body::Title { title } => json!({ "title": title.as_ref() }),
-        Body::Notice { level, text } => json!({ "level": level.word(), "text": text.as_ref() }),
-        Body::Moved { cwd } => json!({ "working_dir": cwd.to_string_lossy() }),
-        Body::CancelRequested
-        | Body::Cleared
-        | Body::TurnStarted
-        | Body::UserMessage { .. }
-        | Body::Text { .. }
-        | Body::Thought { .. }
-        | Body::ToolStarted(_)
-        | Body::ToolOutput { .. }
-        | Body::ToolTerminal { .. }
-        | Body::ToolEnded(_)
-        | Body::Asked { .. }
-        | Body::Usage(_)
-        | Body::Commands { .. }
-        | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. }
-        | Body::TurnEnded { .. } => json!({}),
+        })
+    } else if let Body::Notice { level, text } = body {
+        json!({ "level": level.as_str(), "text": text.as_ref() })
+    } else {
+        json!({})
     }
 }
 
@@ -111,7 +106,7 @@ pub(super) fn tool_use(start: &ToolStart) -> Value {
         "id": start.call.0.as_ref(),
         "name": CHIMERA.name(&start.tool),
         "title": start.title.as_ref(),
-        "kind": start.kind.word(),
+        "kind": start.kind.as_str(),
         "input": CHIMERA.input(&start.tool, &start.input),
     })
 }
@@ -121,7 +116,7 @@ pub(super) fn tool_result(end: &ToolEnd, folder: &Path) -> Value {
     let mut result = json!({
         "id": end.call.0.as_ref(),
         "is_error": end.failed,
-        "content": result_text(end, folder),
+        "content": CHIMERA.result(end, folder),
         "duration_ms": end.elapsed_ms,
     });
     if let Some(exit) = &end.exit {
@@ -141,7 +136,7 @@ pub(super) fn question(stream: &Stream, ask: engine::AskId, request: &AskRequest
         "title": request.title.as_ref(),
         "input": CHIMERA.input(&request.tool, &request.input),
         "path": request.path.as_ref().map(|path| path.to_string_lossy()),
-        "risk": request.risk.word(),
+        "risk": request.risk.as_str(),
         "reason": request.reason.as_ref(),
         "preview": shown(&request.preview, &stream.folder),
         "options": ["allow", "always", "deny", "never"],
@@ -180,7 +175,7 @@ fn resolved(resolution: Resolution, by: &Resolver) -> Value {
         Resolver::Policy { .. } => "policy",
         Resolver::Rule { .. } => "rule",
     };
-    json!({ "approved": resolution.allows(), "decision": resolution.word(), "by": by })
+    json!({ "approved": resolution.allows(), "decision": resolution.as_str(), "by": by })
 }
 
 /// What is shown to whoever decides, as one text. Its diffs apply in `folder`.

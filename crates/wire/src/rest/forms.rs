@@ -1,14 +1,14 @@
 //! The two forms of the stream: what each event of the log becomes in it.
 
-use engine::{Body, Event, NoticeLevel, Stop};
+use engine::{
+    Body, ContextEvent, Event, Family, NoticeLevel, PermissionEvent, SpeechEvent, Stop, ToolEvent, TurnEvent,
+};
 use serde_json::{Value, json};
 
 use super::facts::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
 use super::stream::{Sink, Stream, Turn, is_success};
 use super::{message_id, seconds};
 use crate::money;
-use crate::outcome::stop_word;
-use crate::record::word::Word;
 use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
 use crate::turn_text::TOLD_AGAIN_BYTES_MAX;
@@ -71,47 +71,42 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
     if let Some(name) = remark(&event.body) {
         return put("system", &|| named(name, remark_data(stream, &event.body)));
     }
-    match &event.body {
-        Body::TurnStarted => put("stream_start", &|| json!({})),
-        Body::UserMessage { content } => sink
+    match event.body.family() {
+        Family::Turn(TurnEvent::Started) => put("stream_start", &|| json!({})),
+        Family::Turn(TurnEvent::UserMessage { content }) => sink
             .put("user_message", |_| json!({ "message_id": told.message(), "text": prompt_text(content) })),
-        Body::Text { text, .. } => put("assistant_chunk", &|| json!({ "text": text.as_ref() })),
-        Body::Thought { text, .. } => put("thinking_chunk", &|| json!({ "text": text.as_ref() })),
-        Body::ToolStarted(start) => put("tool_use", &|| tool_use(start)),
-        Body::ToolOutput { call, stream, text } => put(
+        Family::Speech(SpeechEvent::Text { text, .. }) => {
+            put("assistant_chunk", &|| json!({ "text": text.as_ref() }))
+        }
+        Family::Speech(SpeechEvent::Thought { text, .. }) => {
+            put("thinking_chunk", &|| json!({ "text": text.as_ref() }))
+        }
+        Family::Tool(ToolEvent::Started(start)) => put("tool_use", &|| tool_use(start)),
+        Family::Speech(SpeechEvent::Output { call, stream, text }) => put(
             "tool_progress",
-            &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
+            &|| json!({ "id": call.0.as_ref(), "stream": stream.as_str(), "text": text.as_ref() }),
         ),
-        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end, &stream.folder)),
-        Body::Asked { ask, request } => {
+        Family::Tool(ToolEvent::Ended(end)) => put("tool_result", &|| tool_result(end, &stream.folder)),
+        Family::Permission(PermissionEvent::Asked { ask, request }) => {
             sink.put("permission_request", |_| {
-                let mut question = question(stream, *ask, request);
+                let mut question = question(stream, ask, request);
                 told.add_parent(&mut question);
                 question
             });
         }
-        Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),
-        Body::Compacted { summary } => put("compact_boundary", &|| json!({ "summary": summary.as_ref() })),
-        Body::TurnEnded { stop, error } => loop_end(&told, ended, *stop, error.as_deref(), sink),
-        Body::TurnQueued { .. }
-        | Body::ToolTerminal { .. }
-        | Body::Plan { .. }
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Resolved { .. }
-        | Body::CancelRequested
-        | Body::PolicyBlocked { .. }
-        | Body::SettingChanged { .. }
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Notice { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::Moved { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => {}
+        Family::Usage(spent) => put("system", &|| named("usage", usage(spent))),
+        Family::Context(ContextEvent::Compacted { summary }) => {
+            put("compact_boundary", &|| json!({ "summary": summary.as_ref() }))
+        }
+        Family::Turn(TurnEvent::Ended { stop, error }) => {
+            loop_end(&told, ended, stop, error.map(AsRef::as_ref), sink)
+        }
+        Family::Turn(TurnEvent::Queued { .. } | TurnEvent::CancelRequested { .. })
+        | Family::Tool(ToolEvent::Changed(_))
+        | Family::Permission(PermissionEvent::Resolved { .. })
+        | Family::Context(ContextEvent::Cleared | ContextEvent::Compacting { .. })
+        | Family::Setup(_)
+        | Family::Other => {}
     }
 }
 
@@ -128,7 +123,7 @@ fn loop_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str
     }
     sink.put("loop_event", |_| {
         let data =
-            json!({ "stop_reason": stop_word(stop), "steps": turn.steps, "cost_usd": turn.totals.known_usd() });
+            json!({ "stop_reason": stop.as_str(), "steps": turn.steps, "cost_usd": turn.totals.known_usd() });
         let data = money::mark(data, "cost_unknown", turn.totals.unpriced);
         told.loop_event("result", data)
     });
@@ -152,45 +147,40 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
     if let Some(name) = remark(&event.body) {
         return put("system", &|| named(name, remark_data(stream, &event.body)));
     }
-    match &event.body {
-        Body::TurnStarted => put("turn_start", &|| json!({})),
-        Body::UserMessage { content } => put("user_message", &|| json!({ "text": prompt_text(content) })),
-        Body::Text { text, .. } => put("text_delta", &|| json!({ "text": text.as_ref() })),
-        Body::Thought { text, .. } => put("thinking_delta", &|| json!({ "text": text.as_ref() })),
-        Body::ToolStarted(start) => put("tool_call", &|| tool_use(start)),
-        Body::ToolOutput { call, stream, text } => put(
-            "tool_output",
-            &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
-        ),
-        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end, &stream.folder)),
-        Body::Asked { ask, request } => {
-            put("permission_request", &|| question(stream, *ask, request));
+    match event.body.family() {
+        Family::Turn(TurnEvent::Started) => put("turn_start", &|| json!({})),
+        Family::Turn(TurnEvent::UserMessage { content }) => {
+            put("user_message", &|| json!({ "text": prompt_text(content) }))
         }
-        Body::Usage(spent) if own => put("step_end", &|| usage(spent)),
-        Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),
-        Body::Compacted { summary } => {
+        Family::Speech(SpeechEvent::Text { text, .. }) => {
+            put("text_delta", &|| json!({ "text": text.as_ref() }))
+        }
+        Family::Speech(SpeechEvent::Thought { text, .. }) => {
+            put("thinking_delta", &|| json!({ "text": text.as_ref() }))
+        }
+        Family::Tool(ToolEvent::Started(start)) => put("tool_call", &|| tool_use(start)),
+        Family::Speech(SpeechEvent::Output { call, stream, text }) => put(
+            "tool_output",
+            &|| json!({ "id": call.0.as_ref(), "stream": stream.as_str(), "text": text.as_ref() }),
+        ),
+        Family::Tool(ToolEvent::Ended(end)) => put("tool_result", &|| tool_result(end, &stream.folder)),
+        Family::Permission(PermissionEvent::Asked { ask, request }) => {
+            put("permission_request", &|| question(stream, ask, request));
+        }
+        Family::Usage(spent) if own => put("step_end", &|| usage(spent)),
+        Family::Usage(spent) => put("system", &|| named("usage", usage(spent))),
+        Family::Context(ContextEvent::Compacted { summary }) => {
             put("system", &|| named("compact_boundary", json!({ "summary": summary.as_ref() })));
         }
-        Body::TurnEnded { stop, error } => delta_end(&told, ended, *stop, error.as_deref(), sink),
-        Body::TurnQueued { .. }
-        | Body::ToolTerminal { .. }
-        | Body::Plan { .. }
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Resolved { .. }
-        | Body::CancelRequested
-        | Body::PolicyBlocked { .. }
-        | Body::SettingChanged { .. }
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Notice { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::Moved { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => {}
+        Family::Turn(TurnEvent::Ended { stop, error }) => {
+            delta_end(&told, ended, stop, error.map(AsRef::as_ref), sink)
+        }
+        Family::Turn(TurnEvent::Queued { .. } | TurnEvent::CancelRequested { .. })
+        | Family::Tool(ToolEvent::Changed(_))
+        | Family::Permission(PermissionEvent::Resolved { .. })
+        | Family::Context(ContextEvent::Cleared | ContextEvent::Compacting { .. })
+        | Family::Setup(_)
+        | Family::Other => {}
     }
 }
 
@@ -202,7 +192,7 @@ fn delta_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&st
     if turn.in_step {
         put("step_end", &|| json!({}));
     }
-    put("turn_end", &|| json!({ "stop_reason": stop_word(stop) }));
+    put("turn_end", &|| json!({ "stop_reason": stop.as_str() }));
     let last = match stop {
         Stop::Cancelled => "cancelled",
         Stop::Failed | Stop::Interrupted => "error",
@@ -231,43 +221,16 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         }
         return None;
     }
-    match &event.body {
-        Body::Text { .. } => {
-            turn.in_step = true;
-            turn.said.take(event, TOLD_AGAIN_BYTES_MAX);
-        }
-        Body::Thought { .. } => turn.in_step = true,
-        Body::Usage(usage) => {
-            turn.in_step = false;
-            turn.count(usage);
-        }
-        Body::TurnEnded { .. } => return stream.turn.take(),
-        Body::TurnQueued { .. }
-        | Body::TurnStarted
-        | Body::UserMessage { .. }
-        | Body::Plan { .. }
-        | Body::ToolStarted(_)
-        | Body::ToolOutput { .. }
-        | Body::ToolTerminal { .. }
-        | Body::ToolEnded(_)
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Asked { .. }
-        | Body::Resolved { .. }
-        | Body::CancelRequested
-        | Body::PolicyBlocked { .. }
-        | Body::SettingChanged { .. }
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Notice { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::Moved { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => {}
+    if let Body::Text { .. } = &event.body {
+        turn.in_step = true;
+        turn.said.take(event, TOLD_AGAIN_BYTES_MAX);
+    } else if let Body::Thought { .. } = &event.body {
+        turn.in_step = true;
+    } else if let Body::Usage(usage) = &event.body {
+        turn.in_step = false;
+        turn.count(usage);
+    } else if let Body::TurnEnded { .. } = &event.body {
+        return stream.turn.take();
     }
     None
 }
@@ -282,7 +245,7 @@ fn result(told: &Told<'_>, turn: &Turn, stop: Stop) -> Value {
         "tokens": tokens(&turn.totals),
         "success": is_success(stop),
         "cancelled": stop == Stop::Cancelled,
-        "stop_reason": stop_word(stop),
+        "stop_reason": stop.as_str(),
     });
     money::mark(result, "cost_unknown", turn.totals.unpriced)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::{Body, CallId, Event, MessageId, Timestamp};
+use engine::{CallId, ContextEvent, Event, Family, MessageId, SpeechEvent, Timestamp, ToolEvent, TurnEvent};
 use serde_json::{Value, json};
 
 use super::facts::{tool_result, tool_use};
@@ -125,42 +125,33 @@ enum Part<'a> {
 }
 
 fn part(event: &Event) -> Part<'_> {
-    match &event.body {
-        Body::Text { message, text } => Part::Piece { kind: "agent_message", message: *message, text },
-        Body::Thought { message, text } => Part::Piece { kind: "agent_thought", message: *message, text },
-        Body::UserMessage { content } => {
+    match event.body.family() {
+        Family::Speech(SpeechEvent::Text { message, text }) => {
+            Part::Piece { kind: "agent_message", message, text }
+        }
+        Family::Speech(SpeechEvent::Thought { message, text }) => {
+            Part::Piece { kind: "agent_thought", message, text }
+        }
+        Family::Turn(TurnEvent::UserMessage { content }) => {
             let payload = Box::new(|| json!({ "text": prompt_text(content) }));
             Part::Whole { kind: "user_message", payload }
         }
-        Body::ToolStarted(start) => Part::Whole { kind: "tool_call", payload: Box::new(|| tool_use(start)) },
-        Body::ToolEnded(end) => {
+        Family::Tool(ToolEvent::Started(start)) => {
+            Part::Whole { kind: "tool_call", payload: Box::new(|| tool_use(start)) }
+        }
+        Family::Tool(ToolEvent::Ended(end)) => {
             Part::Whole { kind: "tool_result", payload: Box::new(|| tool_result(end, Path::new(""))) }
         }
-        Body::TurnEnded { .. } => Part::End,
-        Body::Cleared => Part::Cleared,
-        Body::TurnQueued { .. }
-        | Body::TurnStarted
-        | Body::Plan { .. }
-        | Body::ToolOutput { .. }
-        | Body::ToolTerminal { .. }
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Asked { .. }
-        | Body::Resolved { .. }
-        | Body::CancelRequested
-        | Body::PolicyBlocked { .. }
-        | Body::SettingChanged { .. }
-        | Body::Usage(_)
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Notice { .. }
-        | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::Moved { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => Part::Nothing,
+        Family::Turn(TurnEvent::Ended { .. }) => Part::End,
+        Family::Context(ContextEvent::Cleared) => Part::Cleared,
+        Family::Turn(TurnEvent::Queued { .. } | TurnEvent::Started | TurnEvent::CancelRequested { .. })
+        | Family::Speech(SpeechEvent::Output { .. })
+        | Family::Tool(ToolEvent::Changed(_))
+        | Family::Context(ContextEvent::Compacting { .. } | ContextEvent::Compacted { .. })
+        | Family::Permission(_)
+        | Family::Usage(_)
+        | Family::Setup(_)
+        | Family::Other => Part::Nothing,
     }
 }
 

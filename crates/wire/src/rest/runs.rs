@@ -60,42 +60,21 @@ impl Run {
 
     /// Takes the next event. What was streamed is not needed.
     pub fn observe(&mut self, event: &Event) {
-        match &event.body {
-            Body::UserMessage { content } if self.prompt.is_empty() => self.prompt = beginning(content),
-            Body::SettingChanged { id, value } if **id == *MODEL => self.model = value.to_string(),
-            Body::ToolStarted(_) => self.tool_calls += 1,
-            Body::Usage(usage) => {
-                self.steps += 1;
-                self.totals.add(usage);
-            }
-            Body::TurnEnded { stop, .. } => self.last = Some(*stop),
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::ToolEnded(_)
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::ToolChanged(_)
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => {}
+        if let Body::UserMessage { content } = &event.body
+            && self.prompt.is_empty()
+        {
+            self.prompt = beginning(content);
+        } else if let Body::SettingChanged { id, value } = &event.body
+            && **id == *MODEL
+        {
+            self.model = value.to_string();
+        } else if let Body::ToolStarted(_) = &event.body {
+            self.tool_calls += 1;
+        } else if let Body::Usage(usage) = &event.body {
+            self.steps += 1;
+            self.totals.add(usage);
+        } else if let Body::TurnEnded { stop, .. } = &event.body {
+            self.last = Some(*stop);
         }
     }
 

@@ -19,6 +19,7 @@ use engine::{Body, Event, POSITIONS_RESERVED, Seq, SessionId, Stop, Totals, Turn
 use serde_json::{Value, json};
 
 use super::forms;
+use crate::sse::write_event;
 use crate::turn_text::TurnText;
 
 /// More frames than this no event becomes.
@@ -80,9 +81,8 @@ impl Sink<'_> {
     pub fn put(&mut self, name: &str, data: impl FnOnce(u64) -> Value) {
         *self.told += 1;
         if *self.told > self.since {
-            let data = data(*self.told);
-            self.out
-                .extend_from_slice(format!("id: {}\nevent: {name}\ndata: {data}\n\n", self.told).as_bytes());
+            let data = data(*self.told).to_string();
+            write_event(self.out, Some(self.told), Some(name), data.as_bytes());
         }
     }
 }
@@ -123,7 +123,7 @@ impl Stream {
     pub fn tell(&mut self, event: &Event, since: u64, out: &mut Vec<u8>) {
         let mut told = self.told.saturating_add(frames_lost(self.after, event.seq));
         self.after = event.seq;
-        if let Body::Moved { cwd } = &event.body {
+        if let Body::Moved { cwd, .. } = &event.body {
             self.folder = Arc::new(cwd.clone());
         }
         let mut sink = Sink { told: &mut told, since, out };
@@ -143,13 +143,13 @@ impl Stream {
     /// The last frame of a stream. It has no number, because it stands in no log.
     pub fn end(&self, success: Option<bool>, out: &mut Vec<u8>) {
         let data = json!({ "session_id": self.session.as_str(), "success": success });
-        out.extend_from_slice(format!("event: end\ndata: {data}\n\n").as_bytes());
+        write_event(out, None, Some("end"), data.to_string().as_bytes());
     }
 
     /// Says that something is wrong with the session itself.
     pub fn trouble(&self, text: &str, out: &mut Vec<u8>) {
         let data = json!({ "message_id": null, "error": text, "exception": "SessionTrouble" });
-        out.extend_from_slice(format!("event: error\ndata: {data}\n\n").as_bytes());
+        write_event(out, None, Some("error"), data.to_string().as_bytes());
     }
 }
 

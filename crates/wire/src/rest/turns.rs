@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::message_id;
 use crate::money;
-use crate::record::word::Word;
 use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
 
@@ -109,7 +108,7 @@ impl Turn {
             "message_id": message_id(session, self.id),
             "prompt": self.prompt,
             "status": self.status(),
-            "stop_reason": self.ended.map(|(_, stop)| stop.word()),
+            "stop_reason": self.ended.map(|(_, stop)| stop.as_str()),
             "error": self.error,
             "started_at": self.started_at.map(rfc3339),
             "ended_at": self.ended.map(|(at, _)| rfc3339(at)),

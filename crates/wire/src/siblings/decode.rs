@@ -23,6 +23,7 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
     match method {
         "session/new" => Ok(Call::New(place(read(params)?)?)),
         "session/load" => Ok(Call::Load { id: named(params)?, place: None }),
+        "session/resume" => resume(params),
         "session/fork" => {
             let id = named(params)?;
             Ok(Call::Fork { id, place: place(read(params)?)? })
@@ -39,7 +40,8 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
         "session/setMode" => {
             let chosen: ModeParams = read(params)?;
             // The agents of both are modes; the session knows which.
-            Ok(set(named(params)?, MODE, chosen.mode.into()))
+            let (id, setting) = (named(params)?, MODE.into());
+            Ok(Call::Change { id, setting, value: chosen.mode.into(), answer: ChangeAnswer::Word })
         }
         "session/setModel" => {
             let chosen: ModelParams = read(params)?;
@@ -81,6 +83,40 @@ pub(crate) fn named(params: Option<&RawValue>) -> Result<SessionId, Fault> {
     }
     let params: Params = read(params)?;
     session_id(&params.session_id)
+}
+
+/// The same where one need not be named.
+pub(crate) fn maybe_named(params: Option<&RawValue>) -> Result<Option<SessionId>, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "sessionId", alias = "session_id")]
+        session_id: Option<String>,
+    }
+    let params: Params = read(params)?;
+    params.session_id.as_deref().map(session_id).transpose()
+}
+
+fn resume(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(
+            rename = "sinceEventId",
+            alias = "since_event_id",
+            alias = "lastEventId",
+            alias = "last_event_id",
+            default
+        )]
+        since: Option<Box<RawValue>>,
+    }
+    let params_read: Params = read(params)?;
+    let since = params_read.since.map_or(0, |since| cursor(since.get()));
+    Ok(Call::Replay { id: named(params)?, since })
+}
+
+/// Below zero, no integer, or nothing at all means everything that is kept. No update has a number that does not fit.
+fn cursor(text: &str) -> u64 {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text.parse().unwrap_or(u64::MAX) } else { 0 }
 }
 
 fn session_id(text: &str) -> Result<SessionId, Fault> {

@@ -3,7 +3,7 @@
 use engine::{APPROVAL, Listed, MODE, MODEL, Stop};
 use serde_json::{Map, Value, json};
 
-use super::shape::path_text;
+use super::shape::{agent_name, path_text};
 use crate::acp::{result, write_error};
 use crate::call::{Fault, Outcome, SessionView};
 use crate::rpc::RpcId;
@@ -30,10 +30,12 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
             }
             result(id, &json!({ "stopReason": stop_reason(*stop) }), out);
         }
-        Outcome::Said { id: session, stop, error, output } => {
+        Outcome::Said { id: session, stop, error, said: turn } => {
             if is_failure(*stop) {
                 return failed(id, error.as_deref(), out);
             }
+            // Of a cancelled turn nothing is final: all of it is the partial output.
+            let output = if *stop == Stop::Cancelled { &turn.text } else { turn.last_message() };
             let mut said = json!({
                 "sessionId": session.as_str(), "stopReason": stop_reason(*stop), "output": output,
             });
@@ -46,11 +48,19 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
             result(id, &json!({ "sessionId": session.as_str(), "cancelled": was_busy }), out);
         }
         Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
+        Outcome::Replayed { id: session, replayed, last, truncated } => {
+            let replayed = json!({
+                "sessionId": session.as_str(),
+                "replayed": replayed,
+                "lastEventId": last,
+                "truncated": truncated,
+            });
+            result(id, &replayed, out);
+        }
         // The rest is said differently, or answers calls that neither has.
         Outcome::Initialized { .. }
         | Outcome::Done
         | Outcome::Extended(_)
-        | Outcome::Replayed { .. }
         | Outcome::Tasked { .. }
         | Outcome::Stopped { .. }
         | Outcome::Answered { .. }
@@ -86,21 +96,14 @@ pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
 fn created(view: &SessionView) -> Value {
     json!({
         "sessionId": view.id.as_str(),
-        "mode": view.settings.get(MODE),
+        "mode": agent_name(view.settings.get(MODE)),
         "model": view.settings.get(MODEL),
         "approval": view.settings.get(APPROVAL),
     })
 }
 
 pub(crate) fn stop_reason(stop: Stop) -> &'static str {
-    match stop {
-        Stop::EndTurn => "end_turn",
-        Stop::MaxTokens => "max_tokens",
-        Stop::MaxTurnRequests => "max_turn_requests",
-        Stop::Refusal => "refusal",
-        Stop::Cancelled => "cancelled",
-        Stop::Failed | Stop::Interrupted => "error",
-    }
+    if is_failure(stop) { "error" } else { stop.as_str() }
 }
 
 fn is_failure(stop: Stop) -> bool {
@@ -123,7 +126,11 @@ fn listed(sessions: &[Listed], next: Option<&str>) -> Value {
             "sessionId": session.row.id.as_str(),
             "cwd": path_text(&session.row.cwd),
             "title": session.row.title.as_deref(),
-            "status": if session.row.busy { "running" } else { "idle" },
+            "status": match (session.row.busy, session.cancelling) {
+                (true, true) => "cancelled",
+                (true, false) => "running",
+                (false, _) => "idle",
+            },
             "source": session.row.source.as_ref(),
             "parentId": session.row.parent.as_ref().map(engine::SessionId::as_str),
             "createdAt": rfc3339(session.row.created_at),
@@ -139,4 +146,36 @@ fn listed(sessions: &[Listed], next: Option<&str>) -> Value {
 
 fn insert(object: &mut Value, name: &str, value: Value) {
     object.as_object_mut().unwrap_or(&mut Map::new()).insert(name.to_owned(), value);
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Principal, Seq, SessionId, SessionRow, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_list_says_which_sessions_run_and_which_unwind() {
+        let session = |busy, cancelling| {
+            let row = SessionRow {
+                id: SessionId::parse("s").unwrap(),
+                owner: Principal::local(),
+                cwd: "/project".into(),
+                roots: Vec::new(),
+                parent: None,
+                source: "stdio".into(),
+                title: None,
+                created_at: Timestamp(0),
+                updated_at: Timestamp(0),
+                busy,
+                last_seq: Seq(1),
+            };
+            let list = listed(&[Listed { row, live: true, cancelling }], None);
+            list["sessions"][0]["status"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(session(false, false), "idle");
+        assert_eq!(session(true, false), "running");
+        assert_eq!(session(true, true), "cancelled");
+        assert_eq!(session(false, true), "idle", "the store has its end already");
+    }
 }

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use engine::{
-    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
-    StepStatus, ToolContent, ToolEnd, TurnId,
+    Content, FileChange, NoticeLevel, Opaque, PlanEntry, Question, Resolution, ToolContent, ToolEnd, TurnId,
 };
 use serde_json::{Value, json};
 
@@ -48,16 +47,7 @@ pub(crate) fn change(change: &FileChange, folder: &Path) -> (String, String) {
 
 pub(crate) fn plan(entries: &[PlanEntry]) -> Value {
     let entry = |entry: &PlanEntry| {
-        let priority = match entry.priority {
-            Priority::High => "high",
-            Priority::Medium => "medium",
-            Priority::Low => "low",
-        };
-        let status = match entry.status {
-            StepStatus::Pending => "pending",
-            StepStatus::InProgress => "in_progress",
-            StepStatus::Completed => "completed",
-        };
+        let (priority, status) = (entry.priority.as_str(), entry.status.as_str());
         json!({ "content": entry.content.as_ref(), "priority": priority, "status": status })
     };
     entries.iter().map(entry).collect()
@@ -71,13 +61,6 @@ pub(crate) fn level(level: NoticeLevel) -> &'static str {
     }
 }
 
-pub(crate) fn stream_name(stream: OutputStream) -> &'static str {
-    match stream {
-        OutputStream::Stdout => "stdout",
-        OutputStream::Stderr => "stderr",
-    }
-}
-
 /// How a question was settled, in the words that would have answered it.
 pub(crate) fn decision(resolution: Resolution) -> &'static str {
     match resolution {
@@ -88,6 +71,16 @@ pub(crate) fn decision(resolution: Resolution) -> &'static str {
         Resolution::Cancelled => "cancelled",
         Resolution::TimedOut => "timed_out",
         Resolution::EndedByRestart => "ended_by_restart",
+    }
+}
+
+/// A mode of ours by the name that the older agents have for it; others keep theirs.
+pub(crate) fn agent_name(mode: &str) -> &str {
+    match mode {
+        "code" => "build",
+        "architect" => "plan",
+        "ask" => "explore",
+        other => other,
     }
 }
 

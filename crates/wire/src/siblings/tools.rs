@@ -4,10 +4,12 @@
 //! chimera wrote is translated on the way in. A tool that is in no table is another's (an MCP server's, an external
 //! agent's, or one of ours that the dialect has none for) and keeps its name.
 
-use engine::Opaque;
+use std::path::Path;
+
+use engine::{NoSuchTool, Opaque, ToolEnd};
 use serde_json::{Map, Value};
 
-use super::shape::opaque;
+use super::shape::{opaque, result_text};
 
 /// The tools that a dialect calls otherwise.
 pub(crate) struct ToolNames {
@@ -56,6 +58,18 @@ impl ToolNames {
                 renamed(input, &|name| tool.arguments.iter().find(|(own, _)| *own == name).map(|pair| pair.1))
             }
             None => input,
+        }
+    }
+
+    /// What a tool call came to, as one text. Its diffs apply in `folder`.
+    pub(crate) fn result(&self, end: &ToolEnd, folder: &Path) -> String {
+        let text = result_text(end, folder);
+        match NoSuchTool::parse(&text).filter(|_| end.failed) {
+            Some(NoSuchTool { name, tools }) => {
+                let theirs = |ours: &String| self.name(ours).to_owned();
+                NoSuchTool { name: theirs(&name), tools: tools.iter().map(theirs).collect() }.to_string()
+            }
+            None => text,
         }
     }
 

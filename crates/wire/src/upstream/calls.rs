@@ -288,6 +288,7 @@ impl Call {
             kind,
             locations: self.locations.clone(),
             input: self.input.clone().unwrap_or_else(|| Opaque("{}".into())),
+            client_terminal: None,
         }
     }
 }

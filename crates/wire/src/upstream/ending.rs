@@ -26,14 +26,13 @@ impl Ending {
 
     pub(super) fn end(self, call: CallId, fields: &Fields<'_>, elapsed_ms: u64) -> ToolEnd {
         ToolEnd {
-            plain_text: false,
-            call,
             failed: self.failed,
             content: content(fields),
             locations: locations(fields).unwrap_or_default(),
             raw: fields.get("rawOutput").map(|output| cut_json(output, RAW_BYTES_MAX)),
             exit: exit(fields),
             elapsed_ms,
+            ..ToolEnd::of(call)
         }
     }
 }

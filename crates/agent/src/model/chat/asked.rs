@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::anthropic::rounded;
 use super::super::call::bare;
-use super::super::entries::{Entry, Result as ToolResult, entries};
+use super::super::entries::{Entry, Result as ToolResult, answered, entries};
 use super::super::responses::cache_key;
 use super::super::wire::Asking;
 use super::super::{Image, ModelRequest, Thinking, schema};
@@ -145,25 +145,11 @@ fn messages(entry: Entry<'_>) -> Vec<Value> {
             }
             vec![message]
         }
-        Entry::Results(results) => answered(results),
-    }
-}
-
-/// Results hold text only. Images are shown after all of them, for results must follow their calls.
-fn answered(results: Vec<ToolResult<'_>>) -> Vec<Value> {
-    let mut messages = Vec::new();
-    let (mut texts, mut images) = (Vec::new(), Vec::new());
-    for result in results {
-        if !result.images.is_empty() {
-            texts.push(format!("What {} has shown:", result.tool));
-            images.extend(result.images);
+        Entry::Results(results) => {
+            let message = |result: &ToolResult<'_>| json!({ "role": "tool", "tool_call_id": result.id, "content": result.text });
+            answered(results, message, user)
         }
-        messages.push(json!({ "role": "tool", "tool_call_id": result.id, "content": result.text }));
     }
-    if !images.is_empty() {
-        messages.push(user(texts, images));
-    }
-    messages
 }
 
 /// A text alone is a text: many know no parts.

@@ -142,7 +142,7 @@ async fn closing_again_and_again_does_not_give_it_more_time() {
     start(&session, "deaf").await;
     let before = tokio::time::Instant::now();
     for _ in 0..20 {
-        drop(session.send(Input::Close).await);
+        drop(session.send(Input::Close { by: None, reason: None }).await);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(session.is_closed());

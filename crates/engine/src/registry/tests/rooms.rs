@@ -7,6 +7,7 @@ use expect_test::expect;
 use super::{House, end_of, in_time, is_end, me, pass, run, start, wish};
 use crate::registry::{Limits, OpenError};
 use crate::session::Input;
+use crate::store::ListQuery;
 use crate::testing::{brief, prompt, sender, until};
 
 #[tokio::test(start_paused = true)]
@@ -38,6 +39,24 @@ async fn a_busy_session_stays_and_an_idle_one_leaves_in_its_place() {
     assert!(house.is_live(&busy).await && !house.is_live(&idle).await);
     busy.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
     end_of(&busy, turn).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_says_whose_turn_was_cancelled_and_has_not_ended() {
+    let house = House::with_room_for(1);
+    let session = house.create().await;
+    let turn = start(&session, "deaf").await;
+    let cancelling = async || {
+        let listed = house.registry.list(ListQuery::all(me())).await.unwrap().pop().unwrap();
+        assert_eq!(listed.row.id, *session.id());
+        listed.cancelling
+    };
+    assert!(!cancelling().await);
+    let accepted = session.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
+    session.written(accepted.seq).await;
+    assert!(cancelling().await);
+    end_of(&session, turn).await;
+    assert!(!cancelling().await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -165,7 +165,7 @@ async fn an_imported_history_may_hold_anything() {
         event(i64::MIN, Some(9), Body::TurnStarted),
         event(i64::MAX, Some(9), usage()),
         event(0, Some(9), usage()),
-        event(0, None, Body::Moved { cwd: "/their/machine".into() }),
+        event(0, None, Body::Moved { cwd: "/their/machine".into(), from: None }),
     ];
     let session = house.registry.import(wish(), Some("imported".into()), events).await.unwrap();
     assert_eq!(run(&session, "say hello").await, Stop::EndTurn);

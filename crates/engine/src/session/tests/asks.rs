@@ -2,20 +2,15 @@
 
 use expect_test::expect;
 
-use super::{check, check_unattended};
+use super::{check, check_running, check_unattended};
 
 #[test]
 fn the_first_answer_wins_and_the_late_one_is_refused() {
-    check(
-        "editor: prompt ship it
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          phone: allow 1
          editor: deny 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: ship it
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: AllowedOnce by phone
@@ -27,9 +22,8 @@ fn the_first_answer_wins_and_the_late_one_is_refused() {
 
 #[test]
 fn a_program_that_a_project_names_is_allowed_by_the_owner_at_the_machine_alone() {
-    check(
-        "editor: prompt go
-         agent: mcp_server npx a
+    check_running(
+        "agent: mcp_server npx a
          elsewhere: allow 1
          client: always 1
          editor: allow 1
@@ -39,10 +33,6 @@ fn a_program_that_a_project_names_is_allowed_by_the_owner_at_the_machine_alone()
          client: never 3
          agent: mcp_server npx c",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: npx a?
             > wait for 1
             ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there
@@ -114,19 +104,14 @@ fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
 
 #[test]
 fn why_a_person_refuses_is_told_to_the_agent_and_answers_nothing() {
-    check(
-        "editor: prompt ship it
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          phone: because 1 not on a Friday
          agent: ask git push
          phone: because 2
          agent: which colour
          phone: because 3 neither suits",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: ship it
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: DeniedOnce by phone
@@ -190,17 +175,12 @@ fn an_ask_nobody_made_cannot_be_answered() {
 
 #[test]
 fn a_refused_wish_leaves_the_turn_going() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: deny 1
          agent: text then not
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: DeniedOnce by editor
@@ -213,9 +193,8 @@ fn a_refused_wish_leaves_the_turn_going() {
 
 #[test]
 fn an_ask_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          phone: cancel-turn 1
          agent: ask git fetch
          editor: cancel-turn 2
@@ -223,10 +202,6 @@ fn an_ask_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders(
          agent: ask git pull
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: DeniedOnce by phone
@@ -248,17 +223,12 @@ fn an_ask_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders(
 /// What the sender has waiting is not meant.
 #[test]
 fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
-    check(
-        "editor: prompt go
-         editor: prompt next
+    check_running(
+        "editor: prompt next
          agent: ask git push
          editor: cancel-turn 1
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             > accepted 2
             2 queued by editor
             1 ask 1: git push?
@@ -277,9 +247,8 @@ fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
 
 #[test]
 fn cancel_settles_every_ask_and_the_end_every_open_call() {
-    check(
-        "editor: prompt go
-         agent: tool one
+    check_running(
+        "agent: tool one
          agent: tool two
          agent: ask git push
          agent: ask git fetch
@@ -288,10 +257,6 @@ fn cancel_settles_every_ask_and_the_end_every_open_call() {
          phone: allow 1
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 tool one started
             1 tool two started
             1 ask 1: git push?
@@ -314,17 +279,12 @@ fn cancel_settles_every_ask_and_the_end_every_open_call() {
 
 #[test]
 fn a_wish_after_the_cancel_is_refused_at_once() {
-    check(
-        "editor: prompt go
-         editor: cancel
+    check_running(
+        "editor: cancel
          agent: ask git push
          agent: read notes
          agent: fail whatever",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 cancel by editor
             > cancel 1
             1 ask 1: Cancelled by engine
@@ -338,9 +298,8 @@ fn a_wish_after_the_cancel_is_refused_at_once() {
 
 #[test]
 fn a_mode_beats_an_allowing_rule() {
-    check(
-        "editor: prompt go
-         agent: ask make
+    check_running(
+        "agent: ask make
          editor: always 1
          agent: ask make
          editor: set mode ask
@@ -348,10 +307,6 @@ fn a_mode_beats_an_allowing_rule() {
          editor: set mode code
          agent: ask make",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: make?
             > wait for 1
             > remember ask make: true
@@ -372,17 +327,12 @@ fn a_mode_beats_an_allowing_rule() {
 
 #[test]
 fn auto_reads_and_edits_without_asking() {
-    check(
-        "editor: prompt go
-         agent: read notes
+    check_running(
+        "agent: read notes
          agent: edit notes
          agent: ask make
          agent: fetch example.org",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: AllowedOnce by policy
             > tell the tool AllowedOnce: reading is allowed
             1 ask 2: AllowedOnce by policy
@@ -427,17 +377,12 @@ fn read_only_refuses_all_but_reading_without_asking() {
 
 #[test]
 fn read_only_beats_an_allowing_rule() {
-    check(
-        "editor: prompt go
-         agent: ask make
+    check_running(
+        "agent: ask make
          editor: always 1
          editor: set approval read-only
          agent: ask make",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: make?
             > wait for 1
             > remember ask make: true
@@ -517,17 +462,12 @@ fn the_reading_modes_refuse_edits_and_programs_even_with_full_approval() {
 
 #[test]
 fn an_ask_that_nobody_answers_in_time_is_denied() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          clock: expire 1
          clock: expire 1
          editor: allow 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: TimedOut by engine
@@ -562,9 +502,8 @@ fn where_nobody_can_answer_a_wish_is_refused_at_once() {
 
 #[test]
 fn an_answer_that_is_not_understood_does_nothing_and_is_no_refusal() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: withdraw 1
          agent: ask git push
          editor: withdraw 2
@@ -573,10 +512,6 @@ fn an_answer_that_is_not_understood_does_nothing_and_is_no_refusal() {
          agent: ask git push
          editor: allow 4",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: Cancelled by editor
@@ -599,9 +534,8 @@ fn an_answer_that_is_not_understood_does_nothing_and_is_no_refusal() {
 
 #[test]
 fn after_three_refusals_the_same_wish_is_refused_without_asking() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: deny 1
          agent: ask git push
          phone: deny 2
@@ -613,10 +547,6 @@ fn after_three_refusals_the_same_wish_is_refused_without_asking() {
          editor: prompt again
          agent: ask git push",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             1 ask 1: DeniedOnce by editor

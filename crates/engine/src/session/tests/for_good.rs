@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use expect_test::expect;
 
-use super::check;
+use super::{check, check_running};
 use crate::content::{Content, FileChange, Opaque, ToolContent};
 use crate::event::{AskRequest, ToolClass};
 use crate::ids::{SurfaceId, Timestamp};
@@ -51,17 +51,12 @@ fn what_somebody_else_answers_for_good_holds_in_the_session_alone() {
 
 #[test]
 fn an_answer_about_exact_arguments_is_remembered_as_one() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: exactly 1
          agent: ask git pull
          editor: never-exactly 2",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             > remember exact arguments of ask git push: true
@@ -121,17 +116,12 @@ fn what_somebody_else_answers_about_exact_arguments_holds_for_these_alone() {
 
 #[test]
 fn always_writes_a_rule_and_the_same_wish_is_not_asked_again() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: always 1
          agent: ask git push
          agent: ask git push --force",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             > remember ask git push: true
@@ -147,18 +137,13 @@ fn always_writes_a_rule_and_the_same_wish_is_not_asked_again() {
 
 #[test]
 fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
-    check(
-        "editor: prompt go
-         agent: ask rm -rf
+    check_running(
+        "agent: ask rm -rf
          editor: never 1
          agent: ask rm -rf
          editor: set approval full
          agent: ask rm -rf",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: rm -rf?
             > wait for 1
             > remember ask rm -rf: false

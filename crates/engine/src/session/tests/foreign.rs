@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::content::{Opaque, ToolKind};
-use crate::event::{AskOption, AskRequest, Body, ForeignAsk, Origin, Resolution, Risk, ToolClass, ToolStart};
+use crate::event::{AskOption, AskRequest, Body, ForeignAsk, Origin, Resolution, ToolClass, ToolStart};
 use crate::ids::{AskId, CallId, SessionId, SurfaceId, Timestamp};
 use crate::rules::RuleScope;
 use crate::session::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
@@ -85,14 +85,8 @@ fn between_turns_an_agent_may_speak_and_start_nothing() {
     let mut session = joined();
     let effects = tell(&mut session, Body::Title { title: "A net".into() }).unwrap();
     assert!(matches!(&effects[..], [Effect::Record { origin: Origin::Agent, turn: None, .. }]));
-    let start = ToolStart {
-        call: CallId("c".into()),
-        tool: "bash".into(),
-        title: "".into(),
-        kind: ToolKind::Execute,
-        locations: Vec::new(),
-        input: Opaque("{}".into()),
-    };
+    let start =
+        ToolStart { kind: ToolKind::Execute, ..ToolStart::new(CallId("c".into()), "bash".into(), "".into()) };
     assert_eq!(tell(&mut session, Body::ToolStarted(Box::new(start))), Err(Refusal::NotATurnsBusiness));
 }
 
@@ -102,18 +96,7 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
     session.apply(NOW, Input::Prompt { by, content }).unwrap();
     let option = |id: &str, means| AskOption { id: id.into(), name: id.into(), means };
     let request = AskRequest {
-        call: None,
-        tool: "bash".into(),
-        title: "".into(),
-        kind: ToolKind::Execute,
-        class: ToolClass::Execute,
-        path: None,
         subject: subject.into(),
-        input: Opaque("{}".into()),
-        risk: Risk::Medium,
-        reason: "".into(),
-        preview: Vec::new(),
-        question: None,
         foreign: Some(Box::new(ForeignAsk {
             options: vec![
                 option("yes", Resolution::AllowedOnce),
@@ -123,8 +106,7 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
             ],
             params: Opaque("{}".into()),
         })),
-        consent: None,
-        rule: None,
+        ..AskRequest::new("bash", "", ToolClass::Execute)
     };
     let turn = session.running().unwrap();
     let report = TurnReport::Ask { request: Box::new(request), hit: None };

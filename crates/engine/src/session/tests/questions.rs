@@ -2,20 +2,15 @@
 
 use expect_test::expect;
 
-use super::{check, check_unattended};
+use super::{check, check_running, check_unattended};
 
 #[test]
 fn the_first_reply_answers_a_question_and_the_late_one_is_refused() {
-    check(
-        "editor: prompt paint it
-         agent: which colour
+    check_running(
+        "agent: which colour
          phone: reply 1 red
          editor: reply 1 green",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: paint it
-            > start 1
             1 ask 1: colour?
             > wait for 1
             1 ask 1: AllowedOnce by phone
@@ -27,18 +22,13 @@ fn the_first_reply_answers_a_question_and_the_late_one_is_refused() {
 
 #[test]
 fn what_is_none_of_the_choices_leaves_the_question_open() {
-    check(
-        "editor: prompt paint it
-         agent: which colour
+    check_running(
+        "agent: which colour
          editor: reply 1 blue
          editor: reply 1 green
          agent: question why
          editor: reply 2 because",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: paint it
-            > start 1
             1 ask 1: colour?
             > wait for 1
             ! question 1 cannot be answered so; choose one of red, green
@@ -54,9 +44,8 @@ fn what_is_none_of_the_choices_leaves_the_question_open() {
 
 #[test]
 fn a_yes_or_a_no_lets_the_agent_decide_and_is_never_remembered() {
-    check(
-        "editor: prompt paint it
-         agent: which colour
+    check_running(
+        "agent: which colour
          editor: always 1
          agent: which colour
          editor: never 2
@@ -66,10 +55,6 @@ fn a_yes_or_a_no_lets_the_agent_decide_and_is_never_remembered() {
          editor: deny 4
          agent: which colour",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: paint it
-            > start 1
             1 ask 1: colour?
             > wait for 1
             1 ask 1: DeniedOnce by editor
@@ -94,16 +79,11 @@ fn a_yes_or_a_no_lets_the_agent_decide_and_is_never_remembered() {
 
 #[test]
 fn words_neither_allow_nor_refuse_a_wish() {
-    check(
-        "editor: prompt go
-         agent: ask git push
+    check_running(
+        "agent: ask git push
          editor: reply 1 yes
          editor: deny 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: git push?
             > wait for 1
             ! 1 is a wish, not a question: allow it or deny it
@@ -115,18 +95,13 @@ fn words_neither_allow_nor_refuse_a_wish() {
 
 #[test]
 fn a_question_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders() {
-    check(
-        "editor: prompt go
-         agent: question why
+    check_running(
+        "agent: question why
          phone: cancel-turn 1
          agent: question why
          editor: cancel-turn 2
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: why?
             > wait for 1
             1 ask 1: Cancelled by phone
@@ -144,15 +119,10 @@ fn a_question_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_send
 
 #[test]
 fn whoever_gives_a_question_up_answers_in_the_conversation() {
-    check(
-        "editor: prompt go
-         agent: question why
+    check_running(
+        "agent: question why
          editor: withdraw 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 ask 1: why?
             > wait for 1
             1 ask 1: Cancelled by editor

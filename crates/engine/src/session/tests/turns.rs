@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::{check, check_running};
 use crate::content::Content;
 use crate::ids::{SurfaceId, Timestamp};
 use crate::session::script::Stage;
@@ -11,16 +11,11 @@ use std::sync::Arc;
 
 #[test]
 fn a_second_cancel_changes_nothing() {
-    check(
-        "editor: prompt go
-         editor: cancel
+    check_running(
+        "editor: cancel
          phone: cancel
          editor: cancel 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 cancel by editor
             > cancel 1
         "#]],
@@ -48,18 +43,13 @@ fn a_store_that_was_put_back_goes_on_after_what_was_seen_and_says_so_in_its_turn
 
 #[test]
 fn a_second_prompt_queues_and_starts_after_the_first() {
-    check(
-        "editor: prompt one
-         phone: prompt two
+    check_running(
+        "phone: prompt two
          editor: prompt three
          agent: end
          agent: end
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by phone
             > accepted 3
@@ -79,19 +69,14 @@ fn a_second_prompt_queues_and_starts_after_the_first() {
 
 #[test]
 fn cancel_empties_only_what_its_sender_queued() {
-    check(
-        "editor: prompt one
-         phone: prompt two
+    check_running(
+        "phone: prompt two
          editor: prompt three
          phone: prompt four
          editor: cancel
          agent: end
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by phone
             > accepted 3
@@ -115,17 +100,12 @@ fn cancel_empties_only_what_its_sender_queued() {
 
 #[test]
 fn one_queued_turn_can_be_cancelled_alone() {
-    check(
-        "editor: prompt one
-         editor: prompt two
+    check_running(
+        "editor: prompt two
          editor: prompt three
          editor: cancel 2
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by editor
             > accepted 3
@@ -141,17 +121,12 @@ fn one_queued_turn_can_be_cancelled_alone() {
 
 #[test]
 fn a_running_turn_cancelled_by_number_leaves_the_queue() {
-    check(
-        "editor: prompt one
-         editor: prompt two
+    check_running(
+        "editor: prompt two
          editor: cancel 1
          agent: end
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by editor
             1 cancel by editor
@@ -167,17 +142,12 @@ fn a_running_turn_cancelled_by_number_leaves_the_queue() {
 
 #[test]
 fn a_late_cancel_does_not_hit_the_next_turn() {
-    check(
-        "editor: prompt one
-         editor: prompt two
+    check_running(
+        "editor: prompt two
          agent: end
          editor: cancel 1
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by editor
             1 ended by agent: EndTurn
@@ -200,15 +170,10 @@ fn cancel_with_nothing_to_cancel_is_nothing() {
 
 #[test]
 fn the_end_of_a_cancelled_turn_is_cancelled_whatever_the_agent_says() {
-    check(
-        "editor: prompt one
-         editor: cancel
+    check_running(
+        "editor: cancel
          agent: fail connection lost",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             1 cancel by editor
             > cancel 1
             1 ended by agent: Cancelled
@@ -218,16 +183,11 @@ fn the_end_of_a_cancelled_turn_is_cancelled_whatever_the_agent_says() {
 
 #[test]
 fn a_failed_turn_says_why_and_the_next_one_runs() {
-    check(
-        "editor: prompt one
-         phone: prompt two
+    check_running(
+        "phone: prompt two
          agent: fail no credit
          agent: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by phone
             1 notice: no credit
@@ -242,9 +202,8 @@ fn a_failed_turn_says_why_and_the_next_one_runs() {
 
 #[test]
 fn close_ends_everything_and_then_stops() {
-    check(
-        "editor: prompt one
-         phone: prompt two
+    check_running(
+        "phone: prompt two
          agent: tool ls
          agent: ask git push
          server: close
@@ -252,10 +211,6 @@ fn close_ends_everything_and_then_stops() {
          agent: end
          agent@1: text too late",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by phone
             1 tool ls started
@@ -275,6 +230,57 @@ fn close_ends_everything_and_then_stops() {
 }
 
 #[test]
+fn a_client_that_closes_a_running_turn_has_cancelled_it() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         editor: close
+         editor: close again
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            2 ended by editor: Cancelled
+            1 cancel by editor
+            > cancel 1
+            > cancel 1
+            1 ended by agent: Cancelled
+            > stop
+        "#]],
+    );
+}
+
+#[test]
+fn a_close_with_a_reason_is_a_cancel_also_where_nothing_runs() {
+    check("editor: close", expect![["> stop\n"]]);
+    check(
+        "editor: close user_done",
+        expect![[r#"
+            - cancel by editor: user_done
+            > stop
+        "#]],
+    );
+    check(
+        "editor: prompt one
+         editor: cancel
+         editor: close user_done",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            1 cancel by editor
+            > cancel 1
+            > cancel 1
+        "#]],
+    );
+}
+
+#[test]
 fn close_without_work_stops_at_once() {
     check(
         "server: close
@@ -288,16 +294,11 @@ fn close_without_work_stops_at_once() {
 
 #[test]
 fn a_session_with_work_does_not_retire() {
-    check(
-        "editor: prompt one
-         server: retire
+    check_running(
+        "server: retire
          agent: end
          server: retire",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             ! the session is in the middle of a turn
             1 ended by agent: EndTurn
             > stop
@@ -345,9 +346,8 @@ fn a_setting_that_stays_is_not_recorded() {
 
 #[test]
 fn reports_of_an_old_turn_are_refused() {
-    check(
-        "editor: prompt one
-         agent: end
+    check_running(
+        "agent: end
          agent@1: text ghost
          agent@1: end
          editor: prompt two
@@ -356,10 +356,6 @@ fn reports_of_an_old_turn_are_refused() {
          agent@9: text prophet
          agent@2: end",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             1 ended by agent: EndTurn
             ! turn 1 is not running
             ! turn 1 is not running
@@ -377,9 +373,8 @@ fn reports_of_an_old_turn_are_refused() {
 
 #[test]
 fn a_turn_cannot_report_what_is_not_its_business() {
-    check(
-        "editor: prompt go
-         agent: turn-started
+    check_running(
+        "agent: turn-started
          agent: turn-ended
          agent: user I am the user
          agent: queued
@@ -388,10 +383,6 @@ fn a_turn_cannot_report_what_is_not_its_business() {
          agent: setting ask
          agent: moved /tmp",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             ! a turn cannot report this
             ! a turn cannot report this
             ! a turn cannot report this
@@ -406,9 +397,8 @@ fn a_turn_cannot_report_what_is_not_its_business() {
 
 #[test]
 fn tool_calls_start_once_and_end_once() {
-    check(
-        "editor: prompt go
-         agent: output ls
+    check_running(
+        "agent: output ls
          agent: done ls
          agent: tool ls
          agent: tool ls
@@ -417,10 +407,6 @@ fn tool_calls_start_once_and_end_once() {
          agent: done ls
          agent: output ls",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             ! a turn cannot report this
             ! a turn cannot report this
             1 tool ls started
@@ -435,17 +421,12 @@ fn tool_calls_start_once_and_end_once() {
 
 #[test]
 fn a_turn_that_ends_in_the_middle_closes_its_calls_and_asks() {
-    check(
-        "editor: prompt go
-         agent: tool ls
+    check_running(
+        "agent: tool ls
          agent: ask git push
          agent: end
          editor: allow 1",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: go
-            > start 1
             1 tool ls started
             1 ask 1: git push?
             > wait for 1
@@ -483,9 +464,8 @@ fn names_and_places_can_change_at_any_time() {
 
 #[test]
 fn a_restart_ends_what_was_open_and_counts_on() {
-    check(
-        "editor: prompt one
-         phone: prompt two
+    check_running(
+        "phone: prompt two
          agent: tool ls
          agent: ask git push
          server: restart
@@ -494,10 +474,6 @@ fn a_restart_ends_what_was_open_and_counts_on() {
          editor: prompt three
          agent: ask git push",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             > accepted 2
             2 queued by phone
             1 tool ls started
@@ -549,16 +525,11 @@ fn a_restart_keeps_settings_title_and_place() {
 
 #[test]
 fn a_restart_with_nothing_open_has_nothing_to_do() {
-    check(
-        "editor: prompt one
-         agent: end
+    check_running(
+        "agent: end
          server: restart
          server: restart",
         expect![[r#"
-            > accepted 1
-            1 started by editor
-            1 editor says: one
-            > start 1
             1 ended by agent: EndTurn
         "#]],
     );

@@ -37,12 +37,9 @@ fn story() -> Vec<Arc<Event>> {
     let remote = Some("alice".into());
     let by = Origin::Surface { id: SurfaceId(1), name: "web".into(), request: None, remote };
     let call = ToolStart {
-        call: engine::CallId("c1".into()),
-        tool: "shell".into(),
-        title: "make".into(),
         kind: engine::ToolKind::Execute,
-        locations: Vec::new(),
         input: engine::Opaque("{\"command\":\"make\"}".into()),
+        ..ToolStart::new(engine::CallId("c1".into()), "shell".into(), "make".into())
     };
     let text = |text: &str| Body::Text { message: MessageId(1), text: text.into() };
     vec![

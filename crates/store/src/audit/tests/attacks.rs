@@ -20,7 +20,7 @@ struct Long {
 }
 
 fn long() -> Long {
-    let key = Key::of(&[b'7'; 64]).unwrap();
+    let key = Key::of(&[b'7'; 64]);
     let mut prevs = vec![GENESIS.to_owned()];
     let mut bytes = Vec::new();
     for seq in 1..=ROWS {
@@ -232,7 +232,7 @@ fn a_rewound_folder_is_found_by_a_seal_kept_elsewhere() {
 #[test]
 fn another_key_verifies_nothing() {
     let world = World::with_rows(3, 3);
-    let other = Key::of(&[b'8'; 64]).unwrap();
+    let other = Key::of(&[b'8'; 64]);
     assert!(!verify(&world.folder(), &other, None).unwrap().is_whole());
 }
 

@@ -87,6 +87,54 @@ impl Address {
     }
 }
 
+/// A URL that could be read, in parts: what may be shown of it, and what may not.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresAddress {
+    /// Without the password.
+    pub shown: String,
+    pub password: Option<String>,
+    url: String,
+}
+
+impl PostgresAddress {
+    pub fn parse(url: &str) -> Result<Self, DbError> {
+        let Address { config, .. } = Address::parse(url)?;
+        let ports = config.get_ports();
+        let host = |(at, host): (usize, &Host)| {
+            let host = match host {
+                Host::Tcp(name) if name.contains(':') => format!("[{name}]"),
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(folder) => folder.display().to_string(),
+            };
+            // One port may stand for all hosts.
+            match ports.get(at).or(ports.first()) {
+                None | Some(5432) => host,
+                Some(port) => format!("{host}:{port}"),
+            }
+        };
+        let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+        let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+        let name = config.get_dbname().map(|name| format!("/{name}")).unwrap_or_default();
+        Ok(Self {
+            shown: format!("postgres://{user}{}{name}", hosts.join(",")),
+            password: config.get_password().map(|password| String::from_utf8_lossy(password).into_owned()),
+            url: url.to_owned(),
+        })
+    }
+
+    /// All of it, with the password: for connecting, and for taking it out of texts.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// The password is nobody's business.
+impl std::fmt::Debug for PostgresAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PostgresAddress").field(&self.shown).finish()
+    }
+}
+
 /// What the driver does not know: which certificate, and which roots.
 #[derive(Default)]
 struct Security {
@@ -184,6 +232,25 @@ mod tests {
         ] {
             let error = check(url).unwrap_err();
             assert!(!error.replace("secret-roots", "").contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password_wherever_that_stands() {
+        for (url, shown, password) in [
+            ("postgres://me:secret@db.example/work", "postgres://me@db.example/work", Some("secret")),
+            (
+                "postgres://me@db.example/work?password=secret",
+                "postgres://me@db.example/work",
+                Some("secret"),
+            ),
+            ("postgresql://me:%73ecret@[::1]:5433/work", "postgres://me@[::1]:5433/work", Some("secret")),
+            ("postgres://db.example:5433,other/work", "postgres://db.example:5433,other/work", None),
+            ("postgres://me@/work?host=/run/pg", "postgres://me@/run/pg/work", None),
+        ] {
+            let address = PostgresAddress::parse(url).unwrap();
+            assert_eq!((address.shown.as_str(), address.password.as_deref()), (shown, password), "{url}");
+            assert!(!format!("{address:?}").contains("secret"), "{address:?}");
         }
     }
 }

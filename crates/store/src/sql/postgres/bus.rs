@@ -273,6 +273,9 @@ async fn notify(client: &Client, message: &str) -> bool {
     told.is_ok()
 }
 
+/// A connection to NATS that lasted for this long was a good one: the next is opened at once.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// Holds a connection to NATS as well as it can.
 async fn by_nats(
     bus: Arc<Bus>,
@@ -282,23 +285,36 @@ async fn by_nats(
 ) {
     let mut pause = PAUSE_MIN;
     let mut before = false;
+    let mut warned = false;
     loop {
         match nats::Line::open(&server, &subject).await {
             Ok(mut line) => {
-                pause = PAUSE_MIN;
+                let opened = Instant::now();
                 bus.on_nats.store(true, Ordering::Release);
                 if std::mem::replace(&mut before, true) {
                     bus.missed();
                 }
                 let reason = line.serve(&mut messages, |payload| bus.hear(payload, false)).await;
                 bus.on_nats.store(false, Ordering::Release);
-                tracing::warn!(reason, "the bus is gone; wake-ups go through the database");
+                // A server that refuses what we ask for says so once the connection stands.
+                if opened.elapsed() >= SETTLED {
+                    (pause, warned) = (PAUSE_MIN, false);
+                }
+                if std::mem::replace(&mut warned, true) {
+                    tracing::debug!(reason, "the bus is gone again");
+                } else {
+                    tracing::warn!(reason, "the bus is gone; wake-ups go through the database");
+                }
                 // What was on its way may concern anything.
                 while messages.try_recv().is_ok() {}
                 bus.tell(vec![EVERYWHERE.to_owned()]);
             }
+            Err(reason) if std::mem::replace(&mut warned, true) => {
+                tracing::debug!(reason, "the bus cannot be reached");
+                before = true;
+            }
             Err(reason) => {
-                tracing::debug!(reason, "the bus cannot be reached; wake-ups go through the database");
+                tracing::warn!(reason, "the bus cannot be reached; wake-ups go through the database");
                 before = true;
             }
         }

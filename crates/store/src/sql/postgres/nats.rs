@@ -1,110 +1,138 @@
-//! As much of NATS as wake-ups need: one subject that a process tells and hears.
+//! One connection to a bus, by the NATS project's client: one subject that a process tells and hears.
 //!
-//! Lines of text with a payload after two of them. Everything that a server sends has a limit, and a server that
-//! breaks it, or is silent when asked whether it is there, is left.
+//! The client could connect again by itself, and would go on trying when nobody holds it any more. So a connection is used
+//! until something goes wrong with it, and whoever holds it opens the next.
+//!
+//! **Invariant:** with `tls://` nothing secret is sent before the server has proved its name. Neither errors nor logs have
+//! what the address has before its `@`.
 
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use futures_util::StreamExt;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio_rustls::rustls::ClientConfig;
 
+use super::tls::client_config;
 use crate::sql::DbError;
 
-/// A server tells of all servers of its cluster in its first line.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Ours are smaller, and who else is on the bus is not known.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Messages that wait to be heard or told. Whoever hears more slowly has missed something, and looks everywhere.
+const WAITING_MAX: usize = 1024;
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// A server that leaves two of these unanswered is gone.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-const SILENCE_MAX: Duration = Duration::from_secs(6);
+const TELL_MAX: Duration = Duration::from_secs(6);
 
 #[derive(Clone)]
 pub(super) struct Address {
-    host: String,
+    server: ServerAddr,
     user: Option<(String, Option<String>)>,
+    encrypted: bool,
+    /// Without it, the client makes one if the server insists.
+    tls: Option<ClientConfig>,
 }
 
 impl Address {
-    /// `nats://HOST[:PORT]`, with `TOKEN@` or `USER:PASSWORD@` before the host.
+    /// `nats://HOST[:PORT]` or `tls://HOST[:PORT]`, with `TOKEN@` or `USER:PASSWORD@` before the host, and with
+    /// `?sslrootcert=FILE` after it, as in the address of a database.
     pub(super) fn parse(url: &str) -> Result<Self, DbError> {
         let wrong = || DbError::Failed {
             reason: "the bus must look like nats://HOST:4222, nats://TOKEN@HOST:4222 or \
-                     nats://USER:PASSWORD@HOST:4222; TLS is not spoken to it"
+                     nats://USER:PASSWORD@HOST:4222; with tls:// it is encrypted, verified by the machine's \
+                     certificates or by those in FILE with ?sslrootcert=FILE after it"
                 .into(),
         };
-        let rest = url.strip_prefix("nats://").ok_or_else(wrong)?.trim_end_matches('/');
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+        let encrypted = match scheme {
+            "nats" => false,
+            "tls" => true,
+            _ => return Err(wrong()),
+        };
         let (user, host) = match rest.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, rest),
         };
-        if host.is_empty() || host.contains(['/', '?', '#']) {
+        let (host, roots) = match host.split_once('?') {
+            None => (host, None),
+            Some((host, query)) => (host, Some(query.strip_prefix("sslrootcert=").ok_or_else(wrong)?)),
+        };
+        let host = host.trim_end_matches('/');
+        if host.is_empty() || host.contains(['/', '#']) {
             return Err(wrong());
         }
-        let port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let host = if port { host.to_owned() } else { format!("{host}:4222") };
+        let server: ServerAddr = format!("{scheme}://{host}").parse().map_err(|_| wrong())?;
+        let roots = roots.map(|file| file.replace("%2F", "/"));
+        let tls = match encrypted || roots.is_some() {
+            true => Some(client_config(roots.as_deref())?),
+            false => None,
+        };
         let user = user.map(|user| match user.split_once(':') {
             Some((name, password)) => (name.to_owned(), Some(password.to_owned())),
             None => (user.to_owned(), None),
         });
-        Ok(Self { host, user })
+        Ok(Self { server, user, encrypted, tls })
     }
 
-    fn greeting(&self) -> String {
-        let mut hello = serde_json::json!({
-            "verbose": false, "pedantic": false, "echo": false, "lang": "rust", "protocol": 1,
-            "name": "ropewalk", "version": env!("CARGO_PKG_VERSION"),
-        });
+    fn options(&self) -> ConnectOptions {
+        let options = ConnectOptions::new()
+            .name("ropewalk")
+            .no_echo()
+            .require_tls(self.encrypted)
+            .connection_timeout(CONNECT_MAX)
+            .ping_interval(ASK_EVERY)
+            .subscription_capacity(WAITING_MAX)
+            .client_capacity(WAITING_MAX)
+            .ignore_discovered_servers()
+            .max_reconnects(1);
+        let options = match &self.tls {
+            Some(tls) => options.tls_client_config(tls.clone()),
+            None => options,
+        };
         match &self.user {
-            Some((name, Some(password))) => {
-                hello["user"] = name.as_str().into();
-                hello["pass"] = password.as_str().into();
-            }
-            Some((token, None)) => hello["auth_token"] = token.as_str().into(),
-            None => {}
+            Some((name, Some(password))) => options.user_and_password(name.clone(), password.clone()),
+            Some((token, None)) => options.token(token.clone()),
+            None => options,
         }
-        format!("CONNECT {hello}\r\n")
     }
-}
-
-/// What a server said.
-enum Said {
-    Message(Vec<u8>),
-    Ping,
-    Pong,
-    Nothing,
 }
 
 pub(super) struct Line {
-    from: BufReader<OwnedReadHalf>,
-    to: OwnedWriteHalf,
+    client: Client,
+    messages: Subscriber,
+    /// Why it is not to be used any more.
+    ended: mpsc::Receiver<String>,
     subject: String,
 }
 
 impl Line {
     pub(super) async fn open(address: &Address, subject: &str) -> Result<Self, String> {
-        match tokio::time::timeout(CONNECT_MAX, Self::greet(address, subject)).await {
+        // Addresses of one name are tried one after the other, each for its own time.
+        match tokio::time::timeout(2 * CONNECT_MAX, Self::connect(address, subject)).await {
             Ok(opened) => opened,
             Err(_) => Err("it does not answer".into()),
         }
     }
 
-    async fn greet(address: &Address, subject: &str) -> Result<Self, String> {
-        let stream = TcpStream::connect(&address.host).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (from, to) = stream.into_split();
-        let mut line = Self { from: BufReader::new(from), to, subject: subject.to_owned() };
-        let first = line.line().await?;
-        let info = first.strip_prefix("INFO ").ok_or("it is no NATS server")?;
-        let info: serde_json::Value = serde_json::from_str(info).map_err(|error| error.to_string())?;
-        if info["tls_required"] == true {
-            return Err("it wants TLS, which is not spoken to a bus".into());
-        }
-        line.send(&format!("{}SUB {subject} 1\r\nPING\r\n", address.greeting())).await?;
-        // A server that does not let us in says so instead.
-        while !matches!(line.next().await?, Said::Pong) {}
-        Ok(line)
+    async fn connect(address: &Address, subject: &str) -> Result<Self, String> {
+        let (end, ended) = mpsc::channel(1);
+        let options = address.options().event_callback(move |event| {
+            match event {
+                Event::Connected | Event::LameDuckMode | Event::ClientError(_) => {}
+                // Whatever was refused, the connection does not do what it is for. The first reason is enough.
+                Event::Disconnected
+                | Event::Draining
+                | Event::Closed
+                | Event::SlowConsumer(_)
+                | Event::ServerError(_) => drop(end.try_send(event.to_string())),
+            }
+            std::future::ready(())
+        });
+        let client = options.connect(address.server.clone()).await.map_err(|error| reason(&error))?;
+        let messages = client.subscribe(subject.to_owned()).await.map_err(|error| reason(&error))?;
+        client.flush().await.map_err(|error| reason(&error))?;
+        Ok(Self { client, messages, ended, subject: subject.to_owned() })
     }
 
     /// Carries messages until something goes wrong, and says what.
@@ -113,91 +141,130 @@ impl Line {
         messages: &mut mpsc::Receiver<String>,
         mut hear: impl FnMut(&[u8]),
     ) -> String {
-        let Self { from, to, subject } = self;
-        // Reading in the middle of a message must not be given up, so it has a future of its own.
-        let (said, mut hears) = mpsc::channel(16);
-        let reading = async {
-            loop {
-                match next(from).await {
-                    Ok(one) => drop(said.send(one).await),
-                    Err(reason) => return reason,
-                }
-            }
-        };
-        let writing = async {
-            let mut heard_at = Instant::now();
-            let mut ask = tokio::time::interval(ASK_EVERY);
-            loop {
-                let frame = tokio::select! {
-                    Some(one) = hears.recv() => {
-                        heard_at = Instant::now();
-                        match one {
-                            Said::Message(payload) => {
-                                hear(&payload);
-                                continue;
-                            }
-                            Said::Ping => "PONG\r\n".to_owned(),
-                            Said::Pong | Said::Nothing => continue,
-                        }
+        loop {
+            let message = tokio::select! {
+                biased;
+                reason = self.ended.recv() => return reason.unwrap_or_else(|| "it hung up".into()),
+                heard = self.messages.next() => {
+                    let Some(heard) = heard else { return "it hung up".into() };
+                    if heard.payload.len() <= PAYLOAD_BYTES_MAX {
+                        hear(&heard.payload);
                     }
-                    Some(message) = messages.recv() => {
-                        format!("PUB {subject} {}\r\n{message}\r\n", message.len())
-                    }
-                    _ = ask.tick() => "PING\r\n".to_owned(),
-                };
-                let written = tokio::time::timeout(SILENCE_MAX, to.write_all(frame.as_bytes())).await;
-                if heard_at.elapsed() > SILENCE_MAX || !matches!(written, Ok(Ok(()))) {
-                    return "it does not answer any more".to_owned();
+                    continue;
                 }
+                Some(message) = messages.recv() => message,
+            };
+            let told = self.client.publish(self.subject.clone(), message.into());
+            match tokio::time::timeout(TELL_MAX, told).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return reason(&error),
+                Err(_) => return "it does not answer any more".into(),
             }
-        };
-        tokio::select! {
-            reason = reading => reason,
-            reason = writing => reason,
         }
-    }
-
-    async fn send(&mut self, text: &str) -> Result<(), String> {
-        self.to.write_all(text.as_bytes()).await.map_err(|error| error.to_string())
-    }
-
-    async fn next(&mut self) -> Result<Said, String> {
-        next(&mut self.from).await
-    }
-
-    async fn line(&mut self) -> Result<String, String> {
-        line(&mut self.from).await
     }
 }
 
-async fn line(from: &mut BufReader<OwnedReadHalf>) -> Result<String, String> {
-    let mut line = Vec::new();
-    let read = from.take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await;
-    read.map_err(|error| error.to_string())?;
-    match line.pop() {
-        Some(b'\n') => Ok(String::from_utf8_lossy(&line).trim_end().to_owned()),
-        Some(_) => Err("a line without an end".into()),
-        None => Err("it hung up".into()),
+/// An error and what caused it, as far as that says more.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = error.source();
     }
+    text
 }
 
-/// One line, and the payload that may come with it.
-async fn next(from: &mut BufReader<OwnedReadHalf>) -> Result<Said, String> {
-    let line = line(from).await?;
-    let mut words = line.split_ascii_whitespace();
-    Ok(match words.next().map(str::to_ascii_uppercase).as_deref() {
-        Some("MSG") => {
-            let bytes = words.next_back().and_then(|count| count.parse::<usize>().ok());
-            let bytes =
-                bytes.filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX).ok_or("a message without a size")?;
-            let mut payload = vec![0; bytes + 2];
-            from.read_exact(&mut payload).await.map_err(|error| error.to_string())?;
-            payload.truncate(bytes);
-            Said::Message(payload)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::nats::Server;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn opened(url: &str) -> Result<(), String> {
+        Line::open(&Address::parse(url).unwrap(), "ropewalk.test").await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn a_server_proves_its_name_and_then_hears_who_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(path("right"), made.cert.pem()).unwrap();
+        std::fs::write(path("wrong"), other.cert.pem()).unwrap();
+        std::fs::write(path("key"), made.signing_key.serialize_pem()).unwrap();
+        let server = Server::secured(&path("right"), &path("key"), "me", "s3cret");
+        let url = |host: &str, name: &str| {
+            format!("tls://me:s3cret@{host}:{}?sslrootcert={}", server.port(), path(name).display())
+        };
+        let right = url("localhost", "right");
+        assert_eq!(opened(&right).await, Ok(()));
+        assert_eq!(opened(&right.replace("tls://", "nats://")).await, Ok(()), "it insists");
+        for (url, said) in [
+            (url("localhost", "wrong"), "certificate"),
+            (url("127.0.0.1", "right"), "certificate"),
+            (format!("tls://me:s3cret@localhost:{}", server.port()), "certificate"),
+            (right.replace("s3cret", "wr0ng"), "authorization"),
+            (right.replace("me:s3cret", "s3cret"), "authorization"),
+        ] {
+            let error = opened(&url).await.unwrap_err();
+            assert!(error.contains(said) && !error.contains("s3cret"), "{error}");
         }
-        Some("PING") => Said::Ping,
-        Some("PONG") => Said::Pong,
-        Some("-ERR") => return Err(format!("it refused: {}", line.trim_start_matches("-ERR").trim())),
-        _ => Said::Nothing,
-    })
+        let plain = Server::start();
+        let url = url("localhost", "right").replace(&server.port().to_string(), &plain.port().to_string());
+        assert!(opened(&url).await.is_err(), "nothing is told to a server that does not encrypt");
+    }
+
+    /// The client's tasks are not ours to wait for, so they have to end by themselves.
+    #[tokio::test]
+    async fn a_connection_that_nobody_holds_is_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let info =
+                b"INFO {\"server_id\":\"x\",\"version\":\"2.14.0\",\"max_payload\":1048576}\r\nPONG\r\n";
+            stream.write_all(info).await.unwrap();
+            stream
+        };
+        let address = Address::parse(&url).unwrap();
+        let (line, mut stream) = tokio::join!(Line::open(&address, "ropewalk.test"), serving);
+        drop(line.unwrap());
+        let mut heard = String::new();
+        let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut heard));
+        closed.await.expect("it is closed").unwrap();
+        assert!(heard.contains("SUB ropewalk.test"), "{heard}");
+    }
+
+    #[test]
+    fn what_stands_before_the_host_may_have_any_characters() {
+        let read =
+            |url: &str| Address::parse(url).map(|address| (address.server.host().to_owned(), address.user));
+        let host = "bus.example".to_owned();
+        assert_eq!(read("nats://bus.example/").unwrap(), (host.clone(), None));
+        assert_eq!(
+            read("nats://a/b?c+d=@bus.example:4222").unwrap(),
+            (host.clone(), Some(("a/b?c+d=".into(), None)))
+        );
+        assert_eq!(
+            read("nats://me:p:a@ss%@bus.example").unwrap(),
+            (host, Some(("me".into(), Some("p:a@ss%".into()))))
+        );
+        assert_eq!(read("nats://[::1]:4222").unwrap().0, "::1");
+        for url in [
+            "nats://",
+            "nats://h/x",
+            "nats://h#x",
+            "ws://h",
+            "h",
+            "nats://h?sslmode=disable",
+            "nats://h:port",
+        ] {
+            assert!(read(url).is_err(), "{url}");
+        }
+    }
 }

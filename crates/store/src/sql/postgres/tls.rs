@@ -1,4 +1,4 @@
-//! TLS to a database, by the library that the rest of the program uses: always verified, by the machine's roots
+//! TLS to a database and to a bus, by the library that the rest of the program uses: always verified, by the machine's roots
 //! or by a file of the operator's.
 
 use std::io;
@@ -27,28 +27,33 @@ impl Tls {
     }
 
     pub(super) fn verifying(file: Option<&str>) -> Result<Self, DbError> {
-        let mut roots = RootCertStore::empty();
-        if let Some(file) = file {
-            let failed = |error: &dyn std::fmt::Display| DbError::Failed {
-                reason: format!("sslrootcert {file}: {error}"),
-            };
-            let read = CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))?;
-            for certificate in read {
-                let certificate = certificate.map_err(|error| failed(&error))?;
-                roots.add(certificate).map_err(|error| failed(&error))?;
-            }
-        } else {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        if roots.is_empty() {
-            let reason = "there is no certificate to verify the database by; name one with sslrootcert=FILE";
-            return Err(DbError::Failed { reason: reason.into() });
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| DbError::Failed { reason: error.to_string() })?;
-        Ok(Self(Some(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))))
+        client_config(file).map(|config| Self(Some(Arc::new(config))))
     }
+}
+
+/// Verifies a server by the certificates in this file, or by the machine's roots.
+pub(super) fn client_config(file: Option<&str>) -> Result<ClientConfig, DbError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = file {
+        let failed = |error: &dyn std::fmt::Display| DbError::Failed {
+            reason: format!("sslrootcert {file}: {error}"),
+        };
+        let read = CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))?;
+        for certificate in read {
+            let certificate = certificate.map_err(|error| failed(&error))?;
+            roots.add(certificate).map_err(|error| failed(&error))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        let reason = "there is no certificate to verify the server by; name one with sslrootcert=FILE";
+        return Err(DbError::Failed { reason: reason.into() });
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| DbError::Failed { reason: error.to_string() })?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 impl MakeTlsConnect<Socket> for Tls {

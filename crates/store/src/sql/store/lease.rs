@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::sweep;
+use super::{sweep, unfinished};
 use crate::sql::{Db, DbError, Statement};
 
 /// Whether the owner of a session's row `s` lives: 1 or 0.
@@ -50,7 +50,7 @@ async fn renew(db: &dyn Db, name: &str) -> Result<(), DbError> {
     db.run(vec![Statement::new(renew, [name.into(), lease.into()])], Vec::new()).await.map(drop)
 }
 
-/// Takes up what dead processes left: leases long over, and sessions half deleted.
+/// Takes up what dead processes left: leases long over, sessions half deleted, and sessions half written.
 async fn clean_up(db: &dyn Db) -> Result<(), DbError> {
     let old = "DELETE FROM log_owners WHERE alive_until < NOW_MS - 3600000";
     db.run(vec![Statement::new(old, [])], Vec::new()).await?;
@@ -58,5 +58,5 @@ async fn clean_up(db: &dyn Db) -> Result<(), DbError> {
     for row in db.run(vec![half], Vec::new()).await?.into_iter().flat_map(|found| found.rows) {
         sweep(db, &row.text(0)?).await?;
     }
-    Ok(())
+    unfinished::clean_up(db).await
 }

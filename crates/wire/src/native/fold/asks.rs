@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::{AskId, AskRequest, Risk, SessionId, Timestamp, ToolContent};
+use engine::{AskId, AskRequest, SessionId, Timestamp, ToolContent};
 
 use super::diffs::diff_of;
 use super::text::{head, kind_word};
@@ -47,7 +47,7 @@ pub fn ask_view(
         tool: request.tool.to_string(),
         title: short(&request.title),
         kind: kind_word(request.kind).to_owned(),
-        risk: risk_word(request.risk).to_owned(),
+        risk: request.risk.as_str().to_owned(),
         reason: request.reason.to_string(),
         subject: short(&request.subject),
         folder: folder.display().to_string(),
@@ -63,13 +63,4 @@ pub fn ask_view(
         more: 0,
     };
     AskView { more, ..view }
-}
-
-fn risk_word(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "low",
-        Risk::Medium => "medium",
-        Risk::High => "high",
-        Risk::Critical => "critical",
-    }
 }

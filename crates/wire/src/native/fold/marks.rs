@@ -30,50 +30,21 @@ pub struct Marks {
 
 impl Marks {
     pub fn observe(&mut self, event: &Event) {
-        match &event.body {
-            Body::TurnQueued { content } => {
-                let waits = Prompt { from: name_of(&event.origin), text: prompt(content).0 };
-                self.queued.extend(event.turn.map(|turn| (turn, waits)));
-            }
-            Body::TurnStarted => {
-                let after = event.seq.0.saturating_sub(1);
-                let (rows_before, queued) = (self.rows, self.queued.clone());
-                self.marks.push(Mark { after, rows_before, queued });
-                self.queued.retain(|turn, _| Some(*turn) != event.turn);
-            }
-            Body::TurnEnded { .. } => self.queued.retain(|turn, _| Some(*turn) != event.turn),
-            Body::Cleared => {
-                // The turn that forgets goes on: it is made from its beginning, and forgets again.
-                let first = self.marks.len().saturating_sub(1);
-                self.marks.drain(..first);
-                self.cleared = event.seq.0;
-            }
-            Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::ToolStarted(_)
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::ToolEnded(_)
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Compacting { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::ToolChanged(_)
-            | Body::Offered { .. }
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => {}
+        if let Body::TurnQueued { content } = &event.body {
+            let waits = Prompt { from: name_of(&event.origin), text: prompt(content).0 };
+            self.queued.extend(event.turn.map(|turn| (turn, waits)));
+        } else if let Body::TurnStarted = &event.body {
+            let after = event.seq.0.saturating_sub(1);
+            let (rows_before, queued) = (self.rows, self.queued.clone());
+            self.marks.push(Mark { after, rows_before, queued });
+            self.queued.retain(|turn, _| Some(*turn) != event.turn);
+        } else if let Body::TurnEnded { .. } = &event.body {
+            self.queued.retain(|turn, _| Some(*turn) != event.turn);
+        } else if let Body::Cleared = &event.body {
+            // The turn that forgets goes on: it is made from its beginning, and forgets again.
+            let first = self.marks.len().saturating_sub(1);
+            self.marks.drain(..first);
+            self.cleared = event.seq.0;
         }
         self.rows += u64::from(makes_row(&event.body));
     }
@@ -121,38 +92,21 @@ fn enough(marks: &[Mark], rows: u64, rows_min: usize) -> Option<&Mark> {
     marks.iter().rev().find(|mark| rows.saturating_sub(mark.rows_before) >= rows_min as u64)
 }
 
-/// Whether an event of an outline makes a row of its own, whatever stands around it.
+/// Whether an event of an outline makes a row of its own, whatever stands around it. A kind that is not counted
+/// here only makes more rows than were asked for.
 fn makes_row(body: &Body) -> bool {
-    match body {
-        Body::UserMessage { .. }
-        | Body::ToolStarted(_)
-        | Body::CancelRequested
-        | Body::SettingChanged { .. }
-        | Body::Notice { .. }
-        | Body::Compacted { .. }
-        | Body::Moved { .. }
-        | Body::TurnEnded { .. } => true,
-        Body::Asked { request, .. } => request.question.is_some(),
-        Body::TurnQueued { .. }
-        | Body::TurnStarted
-        | Body::Text { .. }
-        | Body::Thought { .. }
-        | Body::Plan { .. }
-        | Body::ToolOutput { .. }
-        | Body::ToolTerminal { .. }
-        | Body::ToolEnded(_)
-        | Body::FileEdited { .. }
-        | Body::FileShown { .. }
-        | Body::Resolved { .. }
-        | Body::PolicyBlocked { .. }
-        | Body::Usage(_)
-        | Body::Commands { .. }
-        | Body::Title { .. }
-        | Body::Cleared
-        | Body::Compacting { .. }
-        | Body::ToolChanged(_)
-        | Body::Offered { .. }
-        | Body::Joined { .. }
-        | Body::Foreign { .. } => false,
+    if let Body::Asked { request, .. } = body {
+        return request.question.is_some();
     }
+    matches!(
+        body,
+        Body::UserMessage { .. }
+            | Body::ToolStarted(_)
+            | Body::CancelRequested { .. }
+            | Body::SettingChanged { .. }
+            | Body::Notice { .. }
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::TurnEnded { .. }
+    )
 }

@@ -220,11 +220,13 @@ impl Rows {
                 self.blocked(event, call.as_ref(), tool, reason);
             }
             Body::SettingChanged { id, value } => self.set(event, id, value),
-            Body::Moved { cwd } => self.note(event, format!("the folder is {}", cwd.display())),
+            Body::Moved { cwd, .. } => self.note(event, format!("the folder is {}", cwd.display())),
             Body::Compacted { .. } => {
                 self.note(event, "earlier messages were summed up for the model".to_owned());
             }
-            Body::CancelRequested => self.note(event, format!("{} asked to stop", name_of(&event.origin))),
+            Body::CancelRequested { .. } => {
+                self.note(event, format!("{} asked to stop", name_of(&event.origin)))
+            }
             Body::Usage(usage) => self.turn.iter_mut().for_each(|tally| tally.used(usage)),
             Body::Notice { level, text } => {
                 let text = head(text, TEXT_BYTES_MAX).0.to_owned();

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings,
-    StepStatus, Timestamp, Totals, TurnId,
+    APPROVAL, AskId, Body, CallId, CommandSpec, ContextEvent, Event, Family, PermissionEvent, PlanEntry,
+    SessionId, SettingSpec, Settings, SetupEvent, StepStatus, Timestamp, ToolEvent, Totals, TurnEvent,
+    TurnId,
 };
 
 use super::asks::ask_view;
@@ -65,55 +66,65 @@ impl State {
 
     /// Says whether anything of [`view`](Self::view) is different.
     pub fn observe(&mut self, event: &Event) -> bool {
-        match &event.body {
-            Body::TurnQueued { content } => {
-                let (from, text) = (name_of(&event.origin), prompt(content).0);
-                let text = head(&text, INPUT_BYTES_MAX).0.to_owned();
-                self.queue.extend(event.turn.map(|turn| (turn, Waiting { turn: turn.0, from, text })));
-            }
-            Body::TurnStarted => {
-                self.running = event.turn.map(|turn| (turn, event.at));
-                self.queue.retain(|turn, _| Some(*turn) != event.turn);
-                self.plan = None;
-            }
-            Body::TurnEnded { .. } => self.ended(event.turn),
-            Body::Plan { entries } => self.plan = Some(plan_of(entries)),
-            Body::ToolStarted(start) => {
+        match event.body.family() {
+            Family::Turn(turn) => return self.turn(event, turn),
+            Family::Tool(ToolEvent::Started(start)) => {
                 self.calls.insert(start.call.clone(), (event.seq.0, event.turn));
                 return false;
             }
-            Body::Asked { ask, request } => {
+            Family::Permission(PermissionEvent::Asked { ask, request }) => {
                 let row = match &request.question {
                     Some(_) => Some(event.seq.0),
                     None => request.call.as_ref().and_then(|call| self.calls.get(call)).map(|(row, _)| *row),
                 };
-                let view = ask_view(&self.session, (*ask, event.at), &self.folder, row, request);
-                self.asks.insert(*ask, (event.turn, view));
+                let view = ask_view(&self.session, (ask, event.at), &self.folder, row, request);
+                self.asks.insert(ask, (event.turn, view));
             }
-            Body::Resolved { ask, .. } => return self.asks.remove(ask).is_some(),
-            Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
-            Body::Offered { settings } => self.offered(settings),
-            Body::Usage(usage) => self.totals.add_from(&event.origin, usage),
-            Body::Commands { commands } => self.commands = commands.iter().map(slash_command).collect(),
-            Body::Title { title } => self.title = Some(Arc::clone(title)),
-            Body::Moved { cwd } => self.folder.clone_from(cwd),
-            Body::Cleared => self.plan = None,
-            Body::Compacting { given_up } => self.compacting = !given_up,
-            Body::Compacted { .. } => self.compacting = false,
-            Body::UserMessage { .. }
-            | Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::ToolOutput { .. }
-            | Body::ToolTerminal { .. }
-            | Body::ToolEnded(_)
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::Notice { .. }
-            | Body::ToolChanged(_)
-            | Body::Joined { .. }
-            | Body::Foreign { .. } => return false,
+            Family::Permission(PermissionEvent::Resolved { ask, .. }) => {
+                return self.asks.remove(&ask).is_some();
+            }
+            Family::Usage(usage) => self.totals.add_from(&event.origin, usage),
+            Family::Setup(setup) => return self.set_up(setup),
+            Family::Context(ContextEvent::Cleared) => self.plan = None,
+            Family::Context(ContextEvent::Compacting { given_up }) => self.compacting = !given_up,
+            Family::Context(ContextEvent::Compacted { .. }) => self.compacting = false,
+            Family::Other => {
+                let Body::Plan { entries } = &event.body else { return false };
+                self.plan = Some(plan_of(entries));
+            }
+            Family::Speech(_) | Family::Tool(ToolEvent::Changed(_) | ToolEvent::Ended(_)) => return false,
+        }
+        true
+    }
+
+    fn turn(&mut self, event: &Event, turn: TurnEvent<'_>) -> bool {
+        match turn {
+            TurnEvent::Queued { content } => {
+                let (from, text) = (name_of(&event.origin), prompt(content).0);
+                let text = head(&text, INPUT_BYTES_MAX).0.to_owned();
+                self.queue.extend(event.turn.map(|turn| (turn, Waiting { turn: turn.0, from, text })));
+            }
+            TurnEvent::Started => {
+                self.running = event.turn.map(|turn| (turn, event.at));
+                self.queue.retain(|turn, _| Some(*turn) != event.turn);
+                self.plan = None;
+            }
+            TurnEvent::Ended { .. } => self.ended(event.turn),
+            TurnEvent::UserMessage { .. } | TurnEvent::CancelRequested { .. } => return false,
+        }
+        true
+    }
+
+    fn set_up(&mut self, setup: SetupEvent<'_>) -> bool {
+        match setup {
+            SetupEvent::Setting { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
+            SetupEvent::Offered { settings } => self.offered(settings),
+            SetupEvent::Commands { commands } => {
+                self.commands = commands.iter().map(slash_command).collect();
+            }
+            SetupEvent::Title { title } => self.title = Some(Arc::clone(title)),
+            SetupEvent::Moved { cwd, .. } => cwd.clone_into(&mut self.folder),
+            SetupEvent::Joined { .. } => return false,
         }
         true
     }

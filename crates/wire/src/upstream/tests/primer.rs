@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Body, CallId, Content, Event, MessageId, Opaque, Origin, Seq, Stop, Timestamp, ToolContent, ToolEnd,
-    ToolKind, ToolStart, TurnId,
+    Body, CallId, Content, Event, MessageId, Origin, Seq, Stop, Timestamp, ToolContent, ToolEnd, ToolKind,
+    ToolStart, TurnId,
 };
 use expect_test::expect;
 
@@ -38,23 +38,12 @@ fn said(message: u64, text: &str) -> Body {
 #[test]
 fn it_says_who_said_what_and_what_was_done() {
     let call = CallId("c".into());
-    let start = ToolStart {
-        call: call.clone(),
-        tool: "shell".into(),
-        title: "ls".into(),
-        kind: ToolKind::Execute,
-        locations: Vec::new(),
-        input: Opaque("{}".into()),
-    };
+    let start =
+        ToolStart { kind: ToolKind::Execute, ..ToolStart::new(call.clone(), "shell".into(), "ls".into()) };
     let end = ToolEnd {
-        plain_text: false,
-        call,
         failed: true,
         content: vec![ToolContent::Block(Content::text("no such folder"))],
-        locations: Vec::new(),
-        raw: None,
-        exit: None,
-        elapsed_ms: 0,
+        ..ToolEnd::of(call)
     };
     let text = told(vec![
         prompt("look around"),

@@ -122,25 +122,9 @@ fn body(word: &str, rest: &str, first: &str, second: &str) -> Body {
             let (priority, status) = (Priority::Medium, StepStatus::Pending);
             Body::Plan { entries: vec![PlanEntry { content: rest.into(), priority, status }] }
         }
-        "tool" => Body::ToolStarted(Box::new(ToolStart {
-            call,
-            tool: "tool".into(),
-            title: "Tool".into(),
-            kind: ToolKind::Other,
-            locations: Vec::new(),
-            input: Opaque("{}".into()),
-        })),
+        "tool" => Body::ToolStarted(Box::new(ToolStart::new(call, "tool".into(), "Tool".into()))),
         "out" => Body::ToolOutput { call, stream: OutputStream::Stdout, text: second.into() },
-        "end" => Body::ToolEnded(Box::new(ToolEnd {
-            plain_text: false,
-            call,
-            failed: false,
-            content: Vec::new(),
-            locations: Vec::new(),
-            raw: None,
-            exit: None,
-            elapsed_ms: 5,
-        })),
+        "end" => Body::ToolEnded(Box::new(ToolEnd { elapsed_ms: 5, ..ToolEnd::of(call) })),
         "edit" => {
             let change = FileChange { path: second.into(), before: None, after: Some("x\n".into()) };
             Body::FileEdited { call: (!first.is_empty()).then_some(call), change }

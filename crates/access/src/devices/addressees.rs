@@ -1,0 +1,45 @@
+//! Devices as those who may be told by push.
+
+use engine::{BoxFuture, Principal};
+use tokio::time::Instant;
+use wire::native::Subscription;
+
+use super::Devices;
+use super::push::{Addressees, Subscribed};
+
+impl Addressees for Devices {
+    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<Subscribed>> {
+        Box::pin(async move {
+            self.refresh().await;
+            let (now, state) = (self.clock.now(), self.state());
+            let bound = state.book.of(owner).filter(|record| self.is_bound(record));
+            bound.filter_map(|record| record.subscribed(now)).collect()
+        })
+    }
+
+    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<Subscribed>> {
+        Box::pin(async move {
+            self.refresh().await;
+            let (now, state) = (self.clock.now(), self.state());
+            state.book.get(device).filter(|record| self.is_bound(record))?.subscribed(now)
+        })
+    }
+
+    fn looks(&self, device: &str) -> bool {
+        self.presence.are_on(device, Instant::now())
+    }
+
+    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a Subscription) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let (device, gone) = (device.to_owned(), gone.clone());
+            let forgotten = self.change(move |book| {
+                if let Some(record) = book.get_mut(&device) {
+                    record.subscription.take_if(|kept| *kept == gone);
+                }
+            });
+            if let Err(wrong) = forgotten.await {
+                tracing::warn!(message = wrong.message, "a subscription was not forgotten");
+            }
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Before anybody is known: whether a request is meant for us, which page sends it, which body we take, and
+//! what every answer wears. The gate of a server begins here, and so does the door of a hub.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+
+use crate::listen::Peer;
+use crate::origins::{Names, Page};
+use crate::refusal::Refusal;
+use crate::request;
+use crate::{body, web};
+
+/// Whether the request is meant for us, and which page it comes from: none, if it says nothing of a page.
+/// A wrong name has a code with `host` in it, a wrong page one with `origin`.
+pub fn page(names: &Names, request: &Request) -> Result<Option<Page>, Refusal> {
+    let host = request::host(request)?;
+    if !names.are_ours(&host) {
+        let message = "this is not a name of this server; start it with --allow-host to give it one";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message));
+    }
+    let origin = request::origin(request.headers())?;
+    let page = origin.map(|origin| names.page(origin, &host));
+    // Browsers say this also where they send no origin, as for pictures and scripts.
+    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    // Whoever follows a link to one of our pages gets the page, which says nothing by itself.
+    let followed = page.is_none() && web::is_public(request.uri().path()) && request::is_navigation(request);
+    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named) && !followed) {
+        let message = "this page may not talk to this server; start it with --cors and the page's origin";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
+    }
+    Ok(page)
+}
+
+/// Addresses end up in logs, histories and other servers' logs: a token must not be in one.
+pub fn no_token_in_url(request: &Request) -> Result<(), Refusal> {
+    request::no_token_in_url(request.uri())
+}
+
+/// Whose request it is, for counting. A proxy adds the address it speaks for at the end; what stands before was
+/// sent by that address itself.
+pub fn address(behind_proxy: bool, request: &Request) -> IpAddr {
+    let ours = request.extensions().get::<Peer>().map(|peer| peer.address);
+    // A program that serves our routes by itself says it in axum's way.
+    let others = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let peer = ours.or_else(others);
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip().to_canonical());
+    if !behind_proxy {
+        return peer;
+    }
+    let forwarded = request.headers().get_all("x-forwarded-for").iter().next_back();
+    let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+    last.unwrap_or(peer)
+}
+
+/// Whether a request comes from this machine itself: over loopback, with nothing in between that passes it on
+/// for somebody else (a proxy must say that it does). What is not known counts as another machine.
+pub fn at_machine(request: &Request) -> bool {
+    let ours = request.extensions().get::<Peer>().map(|peer| peer.address);
+    let others = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let loopback = ours.or_else(others).is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+    let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    loopback && !passed_on.iter().any(|name| request.headers().contains_key(*name))
+}
+
+/// From here on the body is JSON, has at most so many bytes, and never a long silence between them.
+pub fn fit(request: &mut Request, bytes_max: usize) -> Result<(), Refusal> {
+    request::must_be_json(request)?;
+    if request::declared_bytes(request.headers()).is_some_and(|declared| declared > bytes_max as u64) {
+        return Err(body::too_large(bytes_max));
+    }
+    let inner = std::mem::take(request.body_mut());
+    *request.body_mut() = body::limited(inner, bytes_max);
+    Ok(())
+}
+
+/// What every answer wears.
+pub fn dressed(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

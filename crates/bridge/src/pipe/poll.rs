@@ -1,0 +1,106 @@
+//! Frames without a WebSocket: a question that waits at the receiver, and requests that hand frames over.
+//!
+//! Only one of each is under way, so nothing overtakes. Several frames that wait travel together.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wire::json;
+use wire::tunnel::FRAME_BYTES_MAX;
+
+use super::{Ends, Outgoing};
+use crate::post::{Post, Whose};
+use crate::trouble::Trouble;
+
+/// How long is waited after an answer without frames that came sooner than this.
+const EMPTY_REST: Duration = Duration::from_secs(1);
+/// Of frames that are handed over together, past the first.
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+
+pub(super) async fn run(post: &Post, whose: &Whose, connection: &str, ends: Ends) -> Trouble {
+    let Ends { out, incoming, .. } = ends;
+    tokio::select! {
+        trouble = give(post, whose, connection, out, incoming.clone()) => trouble,
+        trouble = take(post, whose, connection, incoming) => trouble,
+    }
+}
+
+async fn take(post: &Post, whose: &Whose, connection: &str, incoming: mpsc::Sender<Vec<u8>>) -> Trouble {
+    loop {
+        let began = Instant::now();
+        let told = match post.down(whose, connection).await {
+            Ok(body) => hand_on(&body, &incoming).await,
+            Err(trouble) => return trouble,
+        };
+        match told {
+            // A receiver that does not wait would be asked without end.
+            Ok(Some(0)) if began.elapsed() < EMPTY_REST => tokio::time::sleep(EMPTY_REST).await,
+            Ok(Some(_)) => {}
+            // Nobody listens any more; what there is to say is still handed over.
+            Ok(None) => return std::future::pending().await,
+            Err(trouble) => return trouble,
+        }
+    }
+}
+
+async fn give(
+    post: &Post,
+    whose: &Whose,
+    connection: &str,
+    mut out: mpsc::Receiver<Outgoing>,
+    incoming: mpsc::Sender<Vec<u8>>,
+) -> Trouble {
+    let mut next = None;
+    loop {
+        let first = match next.take() {
+            Some(frame) => Some(frame),
+            None => frame(&mut out).await,
+        };
+        let Some(first) = first else { return Trouble::closed() };
+        let mut body = Vec::with_capacity(first.len() + 2);
+        body.push(b'[');
+        body.extend_from_slice(&first);
+        while let Ok(outgoing) = out.try_recv() {
+            let Outgoing::Frame(frame) = outgoing else { continue };
+            if body.len() + frame.len() > TOGETHER_BYTES_MAX {
+                next = Some(frame);
+                break;
+            }
+            body.push(b',');
+            body.extend_from_slice(&frame);
+        }
+        body.push(b']');
+        let told = match post.up(whose, connection, body).await {
+            Ok(body) => hand_on(&body, &incoming).await,
+            Err(trouble) => return trouble,
+        };
+        if let Err(trouble) = told {
+            return trouble;
+        }
+    }
+}
+
+async fn frame(out: &mut mpsc::Receiver<Outgoing>) -> Option<Vec<u8>> {
+    loop {
+        match out.recv().await? {
+            Outgoing::Frame(frame) => return Some(frame),
+            // A receiver that keeps a mirror says by itself what it has.
+            Outgoing::Mark(_) => {}
+        }
+    }
+}
+
+/// Says how many frames there were; nothing, if nobody listens.
+async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<Option<usize>, Trouble> {
+    debug_assert!(body.len() <= FRAME_BYTES_MAX, "the answer was read under a limit");
+    let frames: Vec<&RawValue> = json::read_bytes(body, "the answer").map_err(Trouble::malformed)?;
+    let count = frames.len();
+    for frame in frames {
+        if incoming.send(frame.get().as_bytes().to_vec()).await.is_err() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(count))
+}

@@ -1,0 +1,83 @@
+//! What our own clients at the machine see of a bridge.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use access::devices::Visitor;
+use app::{Desk, DeskParts, Extras, Line, open};
+use engine::{Principal, Standing};
+use testkit::server::{DEADLINE, Setup, run};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::Dialect;
+use wire::native::{Envelope, Frame, Request, Role, Told};
+
+use super::receiver::{Manner, Receiver};
+use super::world::{Wish, World};
+
+/// Waits until these are the others who see the session.
+async fn until_others(line: &mut Line, wanted: &[String]) {
+    let mut last = None;
+    let told = async {
+        while last.as_deref() != Some(wanted) {
+            if let Frame::Told(told) = line.frames.recv().await.unwrap()
+                && let Told::View(view) = *told
+                && let Some(state) = view.state
+            {
+                last = Some(state.others);
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(DEADLINE, told).await.is_ok();
+    assert!(in_time, "{wanted:?}, not {last:?}");
+}
+
+#[tokio::test]
+async fn a_client_at_the_machine_sees_where_the_session_is_bridged_to_and_whether_it_is_connected() {
+    run(Setup::offline(), async |server| {
+        let mut client = server.older_client(Dialect::Ferret).await;
+        let session = client.new_session().await;
+        let parts = server.connection_parts(Principal::local());
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let desk = Desk::new(DeskParts {
+            registry: parts.registry,
+            rules: parts.rules,
+            identity: parts.identity,
+            hall: Arc::default(),
+            extras: Extras { host: "laptop".into(), shelf: None },
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+        });
+        let mut line = open(
+            &desk,
+            Visitor {
+                principal: Principal::local(),
+                name: "terminal".into(),
+                role: Role::Owner,
+                device: None,
+                remote: None,
+                standing: Standing::OwnerAtMachine,
+            },
+        );
+        let request = Request::Watch { session, after: None };
+        line.requests.send(Envelope { id: 1, request }).await.unwrap();
+        until_others(&mut line, &[]).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let socket = receiver.socket().await;
+        let bridge = format!("bridge to {}", receiver.url);
+        until_others(&mut line, std::slice::from_ref(&bridge)).await;
+        receiver.inner.manner.socket.store(503, Ordering::SeqCst);
+        drop(socket);
+        until_others(&mut line, &[format!("{bridge} (not connected)")]).await;
+        receiver.inner.manner.socket.store(101, Ordering::SeqCst);
+        let _socket = receiver.socket().await;
+        until_others(&mut line, std::slice::from_ref(&bridge)).await;
+        world.close().await;
+        until_others(&mut line, &[]).await;
+        stop.cancel();
+        tasks.close();
+        tokio::time::timeout(DEADLINE, tasks.wait()).await.expect("all lines end");
+    })
+    .await;
+}

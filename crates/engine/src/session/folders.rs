@@ -1,0 +1,23 @@
+//! Where a session works and has worked: it may go back to where it came from.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Session;
+
+/// The first ones are kept, and the folder that the session was opened in is the first.
+const FOLDERS_MAX: usize = 64;
+
+impl Session {
+    pub fn folders(&self) -> &Arc<Vec<PathBuf>> {
+        &self.folders
+    }
+
+    pub(super) fn remember_folders(&mut self, from: Option<&Path>, cwd: &Path) {
+        for folder in from.into_iter().chain([cwd]) {
+            if self.folders.len() < FOLDERS_MAX && !self.folders.iter().any(|known| known == folder) {
+                Arc::make_mut(&mut self.folders).push(folder.to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The real binary with its HTTP door open.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod attacks;
+mod consent;
+mod five;
+mod gate;
+mod http;
+mod people;
+mod push;
+mod same_log;
+pub mod ways;
+pub mod web;

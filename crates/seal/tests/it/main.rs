@@ -1,0 +1,4 @@
+//! Sealing from outside. One program for all of these tests: what they share is compiled and linked once.
+
+mod refusals;
+mod vectors;

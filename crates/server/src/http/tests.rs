@@ -1,0 +1,112 @@
+//! The whole door in one process: every route behind the gate.
+
+mod browsers;
+
+use std::sync::Arc;
+
+use access::{Client, Digest, GateParts, Keys, Names};
+use agent::{Agent, AgentConfig};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use engine::{Clock, MemoryStore, Registry, RegistryParts, Timestamp};
+use hyper_util::service::TowerToHyperService;
+use metrics::Metrics;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::Identity;
+
+use super::{Doors, Gate, Transports, Visits, router, sockets};
+
+struct StillClock;
+
+impl Clock for StillClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(9_000)
+    }
+}
+
+fn doors() -> Arc<Doors> {
+    let client = Client { id: "ci".into(), digest: Digest::of("of-ci") };
+    let keys = Keys::Tokens { master: Digest::of("master"), clients: vec![client] };
+    let names =
+        Names { bound: "127.0.0.1:80".parse().unwrap(), secure: false, hosts: Vec::new(), cors: Vec::new() };
+    let backend = Arc::new(Agent::new(AgentConfig::offline()));
+    let store = Arc::new(MemoryStore::default());
+    Arc::new(Doors {
+        registry: Registry::new(RegistryParts::new(store, backend, Arc::new(StillClock))),
+        rules: service::Rules::default(),
+        identity: Identity {
+            name: "ropewalk".into(),
+            title: "Ropewalk".into(),
+            version: "1.2.3".into(),
+            sandbox: "read-only".into(),
+            adapters: Vec::new(),
+            sandbox_backends: wire::Backends::default(),
+            disabled: Vec::new(),
+        },
+        dialect: wire::Spoken::default(),
+        greeted: None,
+        gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
+        secret: [4; 32],
+        visits: Visits::default(),
+        transports: Transports::default(),
+        sockets: sockets(),
+        hall: Arc::default(),
+        desk: app::DeskSlot::default(),
+        metrics: Metrics::new("1.2.3", Timestamp(2_000)),
+        started: Timestamp(2_000),
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+    })
+}
+
+async fn send(router: &Router, request: Request) -> (StatusCode, String) {
+    let service = TowerToHyperService::new(router.clone());
+    let Ok(answer) = hyper::service::Service::call(&service, request).await;
+    let answer: Response = answer;
+    let status = answer.status();
+    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn ask(path: &str, token: &str) -> Request {
+    let request = Request::builder().uri(path).header("host", "127.0.0.1");
+    request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap()
+}
+
+fn post(path: &str, body: impl Into<Body>) -> Request {
+    let mut request = ask(path, "master").map(|_| body.into());
+    *request.method_mut() = Method::POST;
+    request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
+    request
+}
+
+fn code(text: &str) -> String {
+    let value: Value = serde_json::from_str(text).unwrap();
+    value["error"].as_str().unwrap().to_owned()
+}
+
+/// K8, K3.
+#[tokio::test]
+async fn until_it_is_ready_the_server_says_that_it_is_starting() {
+    let doors = doors();
+    let router = router(Arc::clone(&doors));
+    let health = async || send(&router, ask("/health", "")).await;
+    let (status, text) = health().await;
+    let expected = json!({ "status": "starting", "version": "1.2.3", "uptime_secs": 7, "started_at": 2 });
+    assert_eq!((status, text), (StatusCode::SERVICE_UNAVAILABLE, expected.to_string()));
+    let (status, text) = send(&router, ask("/x", "master")).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::SERVICE_UNAVAILABLE, "starting"));
+    assert_eq!(send(&router, ask("/x", "wrong")).await.0, StatusCode::UNAUTHORIZED);
+    doors.gate.open();
+    assert_eq!(health().await.0, StatusCode::OK);
+    assert_eq!(send(&router, ask("/x", "master")).await.0, StatusCode::NOT_FOUND);
+    let (status, text) = send(&router, post("/health", "{}")).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
+    doors.stop.cancel();
+    assert_eq!(health().await.0, StatusCode::SERVICE_UNAVAILABLE);
+}

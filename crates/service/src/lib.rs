@@ -1,0 +1,25 @@
+//! What a caller can do to sessions: one method per command, the same for every door.
+//!
+//! A door (standard input, `/acp`, REST, our own clients, the bridge) decodes a request, says who sends it, calls a
+//! method here and encodes what comes back. Who may do what, which folders are open to whom, how long an answer may
+//! be and what becomes of a session that left memory in this very moment is decided here, once.
+//!
+//! **Invariant:** no door opens, makes, changes or deletes a session in another way.
+
+mod bridges;
+mod caller;
+mod error;
+mod folders;
+mod numbers;
+mod rules;
+mod service;
+mod session_text;
+mod sessions;
+
+pub use bridges::{Bridges, REMOTE_UNNAMED, remote_name};
+pub use caller::Caller;
+pub use error::ServiceError;
+pub use numbers::{Counting, Found, Numbers, OTTER};
+pub use rules::Rules;
+pub use service::{NewSession, Service};
+pub use session_text::{SessionText, SessionTextError};

@@ -1,0 +1,63 @@
+//! What a server allows its callers beside what the table says: folders and sizes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Bridges, Numbers};
+
+/// As many updates as otter keeps.
+const HISTORY_MAX: u64 = 1024;
+
+/// What this server allows its clients.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Where sessions work whose client names no folder.
+    pub home_dir: PathBuf,
+    /// The folders in or below which a session must work; without a list, any folder the client names.
+    pub places: Option<Vec<PathBuf>>,
+    /// Further folders that sessions may work in; without a list, any folder the client names.
+    pub allowed_dirs: Option<Vec<PathBuf>>,
+    /// Sessions on one page of a listing; 0 lists all.
+    pub list_max: usize,
+    /// The door, as it stands in listings.
+    pub source: Arc<str>,
+    /// Everybody may ask what this server is.
+    pub discovery: bool,
+    /// Updates that a client of a dialect with numbers can still be told again.
+    pub history_max: u64,
+    /// Shared by all connections of a server.
+    pub numbers: Numbers,
+    /// How sessions are seen elsewhere; shared likewise.
+    pub bridges: Bridges,
+}
+
+impl Rules {
+    /// The folders that sessions work in, for whoever opens folders.
+    pub fn within(&self) -> Option<Arc<[PathBuf]>> {
+        self.places.as_deref().map(Into::into)
+    }
+
+    /// The same for whoever comes from elsewhere: they work below the server's own folder, or in one that its
+    /// owner opened.
+    pub fn confined(&self) -> Self {
+        let allowed = self.allowed_dirs.clone().unwrap_or_default();
+        let places: Vec<_> = std::iter::once(self.home_dir.clone()).chain(allowed).collect();
+        Self { allowed_dirs: Some(places.clone()), places: Some(places), ..self.clone() }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            home_dir: "/".into(),
+            places: None,
+            allowed_dirs: None,
+            list_max: 100,
+            source: "acp".into(),
+            discovery: true,
+            history_max: HISTORY_MAX,
+            numbers: Numbers::default(),
+            bridges: Bridges::default(),
+        }
+    }
+}
