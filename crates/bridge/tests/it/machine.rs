@@ -154,7 +154,7 @@ async fn without_a_session_heartbeats_have_the_approval_that_a_new_one_would_get
 /// What its sessions offer lies on a disk that does not answer until the gate goes.
 struct SlowDisk {
     turns: Turns,
-    asked: tokio::sync::mpsc::UnboundedSender<()>,
+    asked: tokio::sync::mpsc::Sender<()>,
     gate: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -164,7 +164,7 @@ impl Backend for SlowDisk {
     }
 
     fn offer(&self, cwd: &Path) -> Offer {
-        self.asked.send(()).unwrap();
+        self.asked.try_send(()).unwrap();
         assert!(self.gate.lock().unwrap().recv().is_err(), "nobody sends anything through the gate");
         self.turns.offer(cwd)
     }
@@ -181,7 +181,7 @@ impl Backend for SlowDisk {
 /// A thread that reads a disk cannot be stopped. It keeps neither the bridge nor the sessions from ending.
 #[tokio::test]
 async fn a_bridge_ends_while_a_disk_is_still_read_for_it() {
-    let (asked, mut was_asked) = tokio::sync::mpsc::unbounded_channel();
+    let (asked, mut was_asked) = tokio::sync::mpsc::channel(1);
     let (open, gate) = mpsc::channel();
     let turns = Turns::new(async |_, _| panic!("there is no session"));
     run(Setup::new(SlowDisk { turns, asked, gate: Mutex::new(gate) }), async |server| {
