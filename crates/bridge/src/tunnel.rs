@@ -67,11 +67,14 @@ impl Tunnel {
     pub async fn run(mut self) -> Result<(), Trouble> {
         self.shared.bridges.begin(&self.session, self.shared.post.address().to_string());
         let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.enrolled.clone());
+        let mut plain = PlainClient::new(&self.shared);
         let ended = tokio::select! {
             biased;
-            ended = self.connect_again() => ended,
+            ended = self.connect_again(&mut plain) => ended,
             trouble = beating => Err(trouble),
         };
+        // Whatever ended it: nothing of its connection outlives the bridge.
+        plain.finish().await;
         self.note(false);
         if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
             forget(&self.shared, &self.session).await;
@@ -87,14 +90,7 @@ impl Tunnel {
         ended
     }
 
-    async fn connect_again(&mut self) -> Result<(), Trouble> {
-        let mut plain = PlainClient::new(&self.shared);
-        let ended = self.connect_as(&mut plain).await;
-        plain.finish().await;
-        ended
-    }
-
-    async fn connect_as(&mut self, plain: &mut PlainClient) -> Result<(), Trouble> {
+    async fn connect_again(&mut self, plain: &mut PlainClient) -> Result<(), Trouble> {
         loop {
             let Ended::Trouble(trouble) = self.once(plain).await else { return Ok(()) };
             // A certificate that was good once, for whichever session, may be good again.

@@ -65,7 +65,7 @@ pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
 pub use registry::{
     FolderEntry, FolderSession, Follower, FollowerFault, History, HistoryPiece, Limits, Listed, MakeId,
-    OpenError, Registry, RegistryParts, SessionFolders, Wish,
+    OpenError, Registry, RegistryParts, SessionFolders, SessionHold, Wish,
 };
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, RuleScope, Rules};

@@ -138,7 +138,15 @@ struct Live {
     touched: Timestamp,
     /// On its way out of memory: whoever wants it waits at the gate and opens it anew.
     leaving: bool,
+    /// Whether its [`SessionHold`] is still there.
+    held: Weak<()>,
 }
+
+/// Keeps a new session in memory until its first prompt is in its log: without work, it would be the first to make
+/// room for others.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SessionHold(Arc<()>);
 
 /// A place for a session that is being opened; given back if that fails.
 struct Seat<'a> {
@@ -173,6 +181,7 @@ struct Start {
     awaited: bool,
     effects: Vec<Effect>,
     servers: Vec<ToolServer>,
+    held: Weak<()>,
     within: Option<Arc<[PathBuf]>>,
     /// The last position that somebody has seen.
     seen: Seq,
@@ -531,7 +540,7 @@ impl Registry {
         &self,
         seat: Seat<'_>,
         claim: Claim,
-        Start { fresh, awaited, mut effects, servers, within, seen }: Start,
+        Start { fresh, awaited, mut effects, servers, held, within, seen }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
@@ -584,7 +593,7 @@ impl Registry {
             ask_timeout: self.limits.ask_timeout,
         };
         let (task, handle) = Task::new(parts, effects);
-        let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false };
+        let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false, held };
         let followers = {
             let followers = self.lock_followers();
             seat.fill(row.id, live);
@@ -717,10 +726,11 @@ impl Registry {
 }
 
 impl Live {
-    /// Has no work, as far as its snapshot tells; what gave up in the middle of some has none either.
+    /// Has no work and is about to get none, as far as can be told; what gave up in the middle of some has none either.
     fn is_idle(&self) -> bool {
         let snapshot = self.handle.snapshot();
-        self.handle.is_closed() || (!snapshot.busy && snapshot.waiting == 0)
+        let awaits_work = self.held.strong_count() > 0;
+        self.handle.is_closed() || (!awaits_work && !snapshot.busy && snapshot.waiting == 0)
     }
 
     fn last_used(&self) -> Timestamp {

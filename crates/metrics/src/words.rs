@@ -115,7 +115,7 @@ impl Reason {
             }
             Fault::UnknownMethod(_) => Some(Self::UnknownMethod),
             Fault::InvalidParams(_) | Fault::UnknownChoice(_) => Some(Self::BadParams),
-            Fault::NoSuchSession { .. } => Some(Self::UnknownSession),
+            Fault::NoSuchSession { .. } | Fault::NotOpen { .. } => Some(Self::UnknownSession),
             Fault::Internal(_) | Fault::Foreign(_) => None,
         }
     }

@@ -29,6 +29,7 @@ use crate::debts::{Debts, Owed};
 use crate::handlers::Handlers;
 use crate::host::Editor;
 use crate::link::Link;
+use crate::order::{Place, RequestOrder};
 use crate::outlet::Outlet;
 use crate::panics::contain;
 use crate::writer::{AttachAnswer, Command, Out, Shown, Start, Writer};
@@ -229,6 +230,7 @@ impl Desk {
             handlers,
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
+            order: RequestOrder::default(),
             greeted: self.greeted,
             disabled,
         }
@@ -304,6 +306,7 @@ pub(crate) struct Reader {
     handlers: Handlers,
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
+    order: RequestOrder,
     greeted: Option<Greeted>,
     /// Methods of the official protocol that are not offered here.
     disabled: Vec<String>,
@@ -325,8 +328,8 @@ impl Reader {
                 Some(Arrival::Frame(Frame::Line(line))) => {
                     self.message(wire::parse(&line), line.len(), None).await;
                 }
-                Some(Arrival::Frame(Frame::TooLong { limit_bytes })) => {
-                    self.refuse(RpcId::null(), Fault::FrameTooLong { limit_bytes }).await;
+                Some(Arrival::Frame(Frame::TooLong { limit_bytes, id })) => {
+                    self.refuse(id.unwrap_or_else(RpcId::null), Fault::FrameTooLong { limit_bytes }).await;
                 }
                 Some(Arrival::Posted(Posted { message: Ok(message), frame_bytes, taken })) => {
                     self.message(Ok(message.as_message()), frame_bytes, taken).await;
@@ -417,20 +420,27 @@ impl Reader {
                 greeted(hello).await;
             }
         }
-        if !self.handlers.is_slow(&call) {
+        if !self.handlers.is_slow(&call) && !self.order.must_wait(&call) {
             return carry_out(&self.handlers, id, call).await;
         }
         // The semaphore is never closed, so a permit always comes.
         let Ok(permit) = Arc::clone(&self.slow).acquire_owned().await else { return };
         let handlers = self.handlers.clone();
+        let Place { before, done } = self.order.take(&call);
         self.tasks.spawn(async move {
+            if let Some(before) = before {
+                before.cancelled().await;
+            }
             carry_out(&handlers, id, call).await;
-            drop((permit, taken));
+            drop((permit, taken, done));
         });
     }
 
     async fn notified(&self, call: Call) {
-        let handled = contain(self.handlers.handle(&RpcId::null(), call)).await;
+        let handled = match call {
+            Call::Answer { id, ask, answer } => contain(self.handlers.decide_quietly(id, ask, answer)).await,
+            call => contain(self.handlers.handle(&RpcId::null(), call)).await,
+        };
         if let Ok(Err(fault)) = handled {
             tracing::debug!(?fault, "a notification could not be acted on");
         }
@@ -446,6 +456,7 @@ impl Reader {
             | Fault::InvalidParams(_)
             | Fault::NotInitialized { .. }
             | Fault::NoSuchSession { .. }
+            | Fault::NotOpen { .. }
             | Fault::NoSuchAsk { .. }
             | Fault::UnknownChoice(_)
             | Fault::Foreign(_)

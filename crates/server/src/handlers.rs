@@ -9,7 +9,7 @@ use engine::{
     TurnId, full_name,
 };
 use metrics::shortened;
-use service::{Caller, NewSession, Numbers, OTTER, Rules, Service, ServiceError};
+use service::{Caller, LIST_MAX, NewSession, Numbers, OTTER, Rules, Service, ServiceError};
 use wire::document::WHOLE_BYTES_MAX;
 use wire::{
     Call, ChangeAnswer, Cursor, Dialect, Fault, Outcome, Place, RpcId, SessionView, TurnText, UpdateStart,
@@ -23,6 +23,8 @@ use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
 const REQUEST_ID_BYTES_MAX: usize = 256;
+/// A page of sessions for dialects whose documents know no further pages, where nobody chose how long it is.
+const LIST_WITHOUT_CURSORS_MAX: usize = 1000;
 
 #[derive(Clone)]
 pub(crate) struct Handlers {
@@ -256,7 +258,7 @@ impl Handlers {
         // A client that names a folder by a short way means it from the server's own.
         let cwd = cwd.map(|cwd| self.rules().home_dir.join(cwd));
         let new = NewSession { cwd, ..NewSession::default() };
-        let handle = self.service.create(&self.caller, new).await.map_err(fault)?;
+        let (handle, hold) = self.service.create_held(&self.caller, new).await.map_err(fault)?;
         self.debts.opened(handle.id());
         let patience = patience::refuse_in_time(handle.clone());
         drop(self.service.registry().tracker().spawn(patience));
@@ -265,6 +267,7 @@ impl Handlers {
         handle.send(change).await.map_err(|error| refused(handle.id(), error))?;
         let prompt = Input::Prompt { by: by.clone(), content };
         let accepted = handle.send_durably(prompt).await.map_err(|error| refused(handle.id(), error))?;
+        drop(hold);
         self.count_at_its_end(id, &handle, accepted);
         let cwd = (*handle.snapshot().cwd).clone();
         let outcome = Outcome::Tasked { id: handle.id().clone(), cwd, role, approval };
@@ -294,6 +297,29 @@ impl Handlers {
     }
 
     async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
+        let (seq, outcome) = self.settle(session, ask, answer).await?;
+        let Some(seq) = seq else { return Ok(Some(outcome)) };
+        self.write(Command::AnswerAfter { session: session.clone(), seq, id: id.clone(), outcome }).await
+    }
+
+    /// The same for a client that sent it as a notification, and is told nothing.
+    pub(crate) async fn decide_quietly(
+        &self,
+        session: Option<SessionId>,
+        ask: AskId,
+        answer: Answer,
+    ) -> Handled {
+        self.settle(&self.named_or_only(session)?, ask, answer).await?;
+        Ok(None)
+    }
+
+    /// Gives a question its answer; where that stands in the log, if the question was open.
+    async fn settle(
+        &self,
+        session: &SessionId,
+        ask: AskId,
+        answer: Answer,
+    ) -> Result<(Option<Seq>, Outcome), Fault> {
         let handle = self.session(session).await?;
         let allowed = matches!(
             answer,
@@ -303,16 +329,12 @@ impl Handlers {
         // Before it is written: who answers is not told that the question is settled.
         self.debts.answers(session, ask);
         match self.service.answer(&self.caller, &handle, ask, answer).await {
-            Ok(accepted) => {
-                let outcome = outcome(true);
-                let (session, id) = (session.clone(), id.clone());
-                self.write(Command::AnswerAfter { session, seq: accepted.seq, id, outcome }).await
-            }
+            Ok(accepted) => Ok((Some(accepted.seq), outcome(true))),
             Err(error) => {
                 self.debts.was_answering(session, ask);
                 match error {
                     ServiceError::Send(SendError::Refused(Refusal::UnknownAsk(_))) => {
-                        Ok(Some(outcome(false)))
+                        Ok((None, outcome(false)))
                     }
                     error => Err(about(session)(error)),
                 }
@@ -373,7 +395,11 @@ impl Handlers {
     async fn list(&self, cwd: Option<PathBuf>, cursor: Option<String>) -> Handled {
         let before = cursor.as_deref().map(parse_cursor).transpose()?;
         let list_max = self.rules().list_max;
-        let page = if list_max == 0 { usize::MAX - 1 } else { list_max };
+        let page = match (list_max, self.debts.client().dialect) {
+            (0, _) => usize::MAX - 1,
+            (LIST_MAX, Dialect::Ferret | Dialect::Otter) => LIST_WITHOUT_CURSORS_MAX,
+            (chosen, _) => chosen,
+        };
         let query = ListQuery { owner: self.caller.principal.clone(), cwd, before, limit: page + 1 };
         let listed = self.service.list(&self.caller, query, self.folder_prefix()).await;
         let mut sessions = listed.map_err(fault)?;
@@ -505,7 +531,7 @@ impl Handlers {
 
     /// A client names sessions that it has opened on this connection.
     fn must_be_open(&self, id: &SessionId) -> Result<(), Fault> {
-        if self.debts.has_open(id) { Ok(()) } else { Err(Fault::NoSuchSession { id: id.to_string() }) }
+        if self.debts.has_open(id) { Ok(()) } else { Err(Fault::NotOpen { id: id.to_string() }) }
     }
 
     async fn open(&self, id: &SessionId, place: Option<Place>) -> Result<SessionHandle, Fault> {

@@ -10,6 +10,7 @@ mod handlers;
 mod host;
 pub mod http;
 mod link;
+mod order;
 mod outlet;
 mod panics;
 mod patience;

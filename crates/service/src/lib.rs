@@ -20,6 +20,6 @@ pub use bridges::{Bridges, REMOTE_UNNAMED, remote_name};
 pub use caller::Caller;
 pub use error::ServiceError;
 pub use numbers::{Counting, Found, Numbers, OTTER};
-pub use rules::Rules;
+pub use rules::{LIST_MAX, Rules};
 pub use service::{NewSession, Service};
 pub use session_text::{SessionText, SessionTextError};

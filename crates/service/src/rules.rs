@@ -7,6 +7,8 @@ use crate::{Bridges, Numbers};
 
 /// As many updates as otter keeps.
 const HISTORY_MAX: u64 = 1024;
+/// Sessions on one page of a listing where nobody chose.
+pub const LIST_MAX: usize = 100;
 
 /// What this server allows its clients.
 #[derive(Debug, Clone)]
@@ -52,7 +54,7 @@ impl Default for Rules {
             home_dir: "/".into(),
             places: None,
             allowed_dirs: None,
-            list_max: 100,
+            list_max: LIST_MAX,
             source: "acp".into(),
             discovery: true,
             history_max: HISTORY_MAX,

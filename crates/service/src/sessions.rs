@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Act, Event, MakeId, OpenError, SessionHandle, SessionId, SessionRow, ToolServer, Wish};
+use engine::{
+    Act, Event, MakeId, OpenError, SessionHandle, SessionHold, SessionId, SessionRow, ToolServer, Wish,
+};
 use wire::Place;
 
 use crate::service::{Service, blocking};
@@ -36,13 +38,19 @@ impl Service {
     }
 
     pub async fn create(&self, caller: &Caller, new: NewSession) -> Result<SessionHandle, ServiceError> {
+        self.create_held(caller, new).await.map(|(handle, _hold)| handle)
+    }
+
+    /// The same for a caller who has its first prompt already.
+    pub async fn create_held(
+        &self,
+        caller: &Caller,
+        new: NewSession,
+    ) -> Result<(SessionHandle, SessionHold), ServiceError> {
         self.check(caller, Act::Create, None)?;
         let make_id = new.make_id;
         let wish = self.wish(caller, new).await?;
-        Ok(match make_id {
-            Some(make_id) => self.registry().create_with_id(wish, make_id).await?,
-            None => self.registry().create(wish).await?,
-        })
+        Ok(self.registry().create_held(wish, make_id).await?)
     }
 
     /// A new session with everything that was written in another one so far, in its folder if none is named.

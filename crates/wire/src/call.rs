@@ -199,6 +199,47 @@ pub enum Call {
     Ignore,
 }
 
+impl Call {
+    /// The session that it is about, as far as it names one.
+    pub fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Load { id, .. }
+            | Self::Replay { id, .. }
+            | Self::Resume { id, .. }
+            | Self::Fork { id, .. }
+            | Self::Close { id }
+            | Self::Delete { id }
+            | Self::Prompt { id, .. }
+            | Self::Message { id, .. }
+            | Self::Cancel { id }
+            | Self::Stop { id, .. }
+            | Self::Change { id, .. }
+            | Self::Get { id, .. }
+            | Self::Export { id, .. }
+            | Self::Remove { id }
+            | Self::Move { id, .. } => Some(id),
+            Self::Answer { id, .. }
+            | Self::Sandbox { id, .. }
+            | Self::Bridge { id }
+            | Self::Tools { id }
+            | Self::Servers { id }
+            | Self::AddServer { id, .. }
+            | Self::RemoveServer { id, .. }
+            | Self::Extension { id, .. } => id.as_ref(),
+            Self::Initialize(_)
+            | Self::Authenticate { .. }
+            | Self::Logout
+            | Self::New(_)
+            | Self::List { .. }
+            | Self::Task { .. }
+            | Self::CancelRequest { .. }
+            | Self::ListAll
+            | Self::Import { .. }
+            | Self::Ignore => None,
+        }
+    }
+}
+
 /// How a changed setting is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeAnswer {
@@ -389,6 +430,10 @@ pub enum Fault {
     NoSuchSession {
         id: String,
     },
+    /// A session that this client has not opened, whether or not it is there.
+    NotOpen {
+        id: String,
+    },
     /// The question is unknown or answered already.
     NoSuchAsk {
         ask: String,
@@ -422,6 +467,9 @@ impl Fault {
             Self::NoSuchSession { id } => {
                 format!("session not found: {id}; session/list shows what there is")
             }
+            Self::NotOpen { id } => format!(
+                "session {id} is not open on this connection; open it with session/load, or make one with session/new"
+            ),
             Self::NoSuchAsk { ask } => format!("permission request {ask} is unknown or already answered"),
         }
     }

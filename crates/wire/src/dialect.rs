@@ -383,6 +383,10 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
         Some("\"0.2\"") => Ok(Dialect::Ferret),
         Some("\"0.1\"") => Ok(Dialect::Otter),
         Some("\"2025-04-01\"") => Ok(Dialect::Bernstein),
+        // Who started a program of another name asked for its protocol; the answer says which version that has.
+        Some(text) if text.starts_with('"') && preferred.is_some() => {
+            Ok(preferred.unwrap_or(Dialect::Ferret))
+        }
         Some(text) if text.starts_with('"') => Err(Fault::InvalidParams(format!(
             "protocolVersion {text} is not known; use the number 1 for the Agent Client Protocol, \"0.2\" for ferret, \"0.1\" for otter, or \"2025-04-01\" for Bernstein"
         ))),
@@ -392,9 +396,9 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
     }
 }
 
-/// Appends the answer to a frame that cannot be read: the same in every dialect.
-pub fn write_unreadable(fault: &Fault, out: &mut Vec<u8>) {
-    acp::fault(&RpcId::null(), fault, out);
+/// Appends the answer to a frame that cannot be read: the same in every dialect. Without an id, none could be found.
+pub fn write_unreadable(id: Option<RpcId>, fault: &Fault, out: &mut Vec<u8>) {
+    acp::fault(&id.unwrap_or_else(RpcId::null), fault, out);
 }
 
 /// The answering half of a connection.

@@ -3,7 +3,13 @@
 //! A frame over the limit is thrown away as it arrives, so memory stays flat however long it is, and
 //! the frame after it is read as usual.
 
+mod remains;
+
 use sha2::{Digest, Sha256};
+
+use crate::rpc::RpcId;
+
+pub use self::remains::{Remains, remains};
 
 /// The largest frame taken from anybody: an image of 20 MiB in base64 and its surroundings.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -17,8 +23,9 @@ const TAIL_BYTES: usize = 256;
 pub enum Frame {
     /// One line without its end. Never blank.
     Line(Vec<u8>),
-    /// A frame was dropped because it was longer than the limit.
-    TooLong { limit_bytes: usize },
+    /// A frame was dropped because it was longer than the limit. The id is that of the request that it was, as far as its
+    /// ends tell.
+    TooLong { limit_bytes: usize, id: Option<RpcId> },
 }
 
 /// What is known of a frame that was thrown away.
@@ -106,7 +113,7 @@ impl FrameBuffer {
             self.searched = self.start;
             self.skipping = false;
             if too_long {
-                return Some(Frame::TooLong { limit_bytes: self.limit_bytes });
+                return Some(self.too_long());
             }
             if frame.is_some() {
                 return frame;
@@ -118,10 +125,15 @@ impl FrameBuffer {
     pub fn finish(&mut self) -> Option<Frame> {
         let rest = clean(&self.bytes[self.start..]).map(Frame::Line);
         self.drop_whole();
-        let skipped = self.skipping.then_some(Frame::TooLong { limit_bytes: self.limit_bytes });
+        let skipped = self.skipping.then(|| self.too_long());
         self.bytes.clear();
         (self.start, self.searched, self.skipping) = (0, 0, false);
         skipped.or(rest)
+    }
+
+    fn too_long(&self) -> Frame {
+        let Remains { id, answers, .. } = remains(&self.dropped.head, &self.dropped.tail);
+        Frame::TooLong { limit_bytes: self.limit_bytes, id: id.filter(|_| !answers) }
     }
 
     /// What is known of the last frame that was too long.
@@ -182,6 +194,10 @@ mod tests {
         out
     }
 
+    fn too_long(limit_bytes: usize) -> Frame {
+        Frame::TooLong { limit_bytes, id: None }
+    }
+
     fn line(text: &str) -> Frame {
         Frame::Line(text.into())
     }
@@ -194,9 +210,27 @@ mod tests {
     #[test]
     fn a_frame_over_the_limit_is_reported_and_the_next_one_works() {
         let long = vec![b'x'; 1000];
-        let expected = [Frame::TooLong { limit_bytes: 10 }, line("ok")];
+        let expected = [too_long(10), line("ok")];
         assert_eq!(frames(10, &[&long, &long, b"tail\nok\n"]), expected);
-        assert_eq!(frames(10, &[&long]), [Frame::TooLong { limit_bytes: 10 }]);
+        assert_eq!(frames(10, &[&long]), [too_long(10)]);
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_keeps_its_id_and_an_answer_does_not() {
+        let long = "x".repeat(5000);
+        let dropped = |line: String, id: Option<&str>| {
+            let frame = Frame::TooLong { limit_bytes: 10, id: id.and_then(RpcId::from_json) };
+            assert_eq!(frames(10, &[line.as_bytes(), b"\n"]), [frame], "{id:?}");
+        };
+        dropped(
+            format!(r#"{{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":["{long}"]}}"#),
+            Some("7"),
+        );
+        dropped(
+            format!(r#"{{"jsonrpc":"2.0","method":"session/prompt","params":["{long}"],"id":"a"}}"#),
+            Some("\"a\""),
+        );
+        dropped(format!(r#"{{"jsonrpc":"2.0","id":7,"result":["{long}"]}}"#), None);
     }
 
     #[test]
@@ -207,7 +241,7 @@ mod tests {
             for part in line.chunks(piece) {
                 buffer.push(part);
                 if let Some(frame) = buffer.next_frame() {
-                    assert_eq!(frame, Frame::TooLong { limit_bytes: 10 });
+                    assert_eq!(frame, too_long(10));
                 }
             }
             let dropped = buffer.dropped();
@@ -228,7 +262,7 @@ mod tests {
             }
             buffer.push(if end { b"\n" } else { b"" });
             let frame = if end { buffer.next_frame() } else { buffer.finish() };
-            assert_eq!(frame, Some(Frame::TooLong { limit_bytes: 10 }));
+            assert_eq!(frame, Some(too_long(10)));
             assert_eq!(buffer.dropped().sha256, Some(Sha256::digest(line).into()), "{piece}");
         }
         let mut buffer = FrameBuffer::new(10);
@@ -239,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_exact() {
-        assert_eq!(frames(3, &[b"abc\nabcd\n"]), [line("abc"), Frame::TooLong { limit_bytes: 3 }]);
+        assert_eq!(frames(3, &[b"abc\nabcd\n"]), [line("abc"), too_long(3)]);
     }
 
     #[test]

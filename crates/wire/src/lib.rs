@@ -50,7 +50,7 @@ pub use dialect::{
     Spoken, Stand, UpdateStart, Updates, View, chosen, write_unreadable,
 };
 pub use encoder::{Encoder, Step};
-pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
+pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer, Remains, remains};
 pub use rpc::{Message, OwnedMessage, RpcId, parse};
 pub use timestamp::rfc3339;
 pub use turn_text::TurnText;

@@ -115,7 +115,8 @@ struct Envelope<'a> {
     id: Option<&'a RawValue>,
     #[serde(default, borrow)]
     method: Option<Cow<'a, str>>,
-    #[serde(default, borrow, deserialize_with = "present")]
+    /// Some libraries write null where there are none.
+    #[serde(default, borrow)]
     params: Option<&'a RawValue>,
     #[serde(default, borrow, deserialize_with = "present")]
     result: Option<&'a RawValue>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 
 use super::history::{self, Import};
-use super::{History, OpenError, Registry, Start, Wish};
+use super::{History, OpenError, Registry, SessionHold, Start, Wish};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::SessionHandle;
 use crate::ids::{SessionId, Timestamp};
@@ -25,8 +25,19 @@ impl Registry {
     }
 
     /// A new session with an id of the client's kind.
-    pub async fn create_with_id(&self, mut wish: Wish, make: MakeId) -> Result<SessionHandle, OpenError> {
-        let start = Start::created(&mut wish);
+    pub async fn create_with_id(&self, wish: Wish, make: MakeId) -> Result<SessionHandle, OpenError> {
+        self.create_held(wish, Some(make)).await.map(|(handle, _hold)| handle)
+    }
+
+    /// The same for whoever has its first prompt already: nobody takes it out of memory while they hold it.
+    pub async fn create_held(
+        &self,
+        mut wish: Wish,
+        make: Option<MakeId>,
+    ) -> Result<(SessionHandle, SessionHold), OpenError> {
+        let make = make.unwrap_or(random_id);
+        let hold = SessionHold::default();
+        let start = Start { held: Arc::downgrade(&hold.0), ..Start::created(&mut wish) };
         let session = self.new_session(wish, None, None);
         let seat = self.make_room().await?;
         let (_held, claim) = self.claim_new(session, make, None).await?;
@@ -38,7 +49,7 @@ impl Registry {
             self.end(&session_id).await;
             self.store.delete(&session_id).await.ok();
         }
-        created
+        created.map(|handle| (handle, hold))
     }
 
     /// A new session that begins with everything the source has written so far.

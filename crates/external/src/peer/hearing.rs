@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use wire::upstream::journal::Asked;
-use wire::{Fault, Frame, FrameBuffer, Message, RpcId};
+use wire::{Fault, Frame, FrameBuffer, Message, Remains, RpcId};
 
-use super::noise::{self, Noise, Quiet, Remains};
+use super::noise::{self, Noise, Quiet};
 use super::surrogates;
 use super::{PeerError, Remote, Shared, Waiter};
 use crate::journal::Notes;
@@ -253,12 +253,12 @@ impl Listener {
         }
         let line = match frame {
             Frame::Line(line) => line,
-            Frame::TooLong { limit_bytes } => {
+            Frame::TooLong { limit_bytes, .. } => {
                 let dropped = buffer.dropped();
-                let remains = noise::remains(&dropped.head, &dropped.tail);
+                let remains = wire::remains(&dropped.head, &dropped.tail);
                 let limit = limit_bytes as u64;
                 self.settle(&remains, &PeerError::TooLong { bytes: dropped.bytes, limit }).await?;
-                let (bytes, method) = (dropped.bytes, remains.method);
+                let (bytes, method) = (dropped.bytes, remains.method.as_deref().map(noise::excerpt));
                 return self.noise(Noise::TooLong { bytes, limit, method }).await;
             }
         };
@@ -289,7 +289,7 @@ impl Listener {
     async fn misunderstood(&mut self, line: &[u8], fault: Fault) -> Result<(), Unheard> {
         let what = noise::of(line, fault);
         if let Noise::NotAMessage { .. } = what {
-            self.settle(&noise::remains(line, line), &PeerError::Malformed).await?;
+            self.settle(&wire::remains(line, line), &PeerError::Malformed).await?;
         }
         self.noise(what).await
     }

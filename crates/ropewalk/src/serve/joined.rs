@@ -203,8 +203,8 @@ impl Joined {
     async fn send(&mut self, frame: Frame) -> Result<(), Gone> {
         let line = match frame {
             Frame::Line(line) => line,
-            Frame::TooLong { limit_bytes } => {
-                self.answer(&Fault::FrameTooLong { limit_bytes }).await;
+            Frame::TooLong { limit_bytes, id } => {
+                self.answer(id, &Fault::FrameTooLong { limit_bytes }).await;
                 return Ok(());
             }
         };
@@ -212,16 +212,16 @@ impl Joined {
             self.unanswered.push(id);
         }
         let Ok(text) = String::from_utf8(line) else {
-            self.answer(&Fault::Parse("the frame is not valid UTF-8".into())).await;
+            self.answer(None, &Fault::Parse("the frame is not valid UTF-8".into())).await;
             return Ok(());
         };
         self.stream.send(Message::text(text)).await.map_err(|error| Gone(error.to_string()))
     }
 
     /// What never reaches the server is answered here, as the server would.
-    async fn answer(&mut self, fault: &Fault) {
+    async fn answer(&mut self, id: Option<RpcId>, fault: &Fault) {
         let mut bytes = Vec::new();
-        wire::write_unreadable(fault, &mut bytes);
+        wire::write_unreadable(id, fault, &mut bytes);
         self.put(bytes).await;
     }
 

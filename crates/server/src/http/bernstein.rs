@@ -91,7 +91,7 @@ impl Talk {
         let (incoming, arrivals) = mpsc::channel::<Arrival>(1);
         let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
         let arrival = if post.body.len() > FRAME_BYTES_MAX {
-            Frame::TooLong { limit_bytes: FRAME_BYTES_MAX }.into()
+            Frame::TooLong { limit_bytes: FRAME_BYTES_MAX, id: None }.into()
         } else {
             post.into_posted().into()
         };

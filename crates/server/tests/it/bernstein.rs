@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use engine::{Body, ListQuery, Principal, Resolution, Resolver, Seq};
+use engine::{Body, Limits, ListQuery, Principal, Resolution, Resolver, Seq};
 use serde_json::{Value, json};
 use server::memory::Peer;
 use server::{Connection, ConnectionParts};
@@ -403,6 +403,35 @@ async fn cancel_ends_what_runs_and_the_session_is_gone() {
         // What it did is kept.
         let all = server.registry().list(ListQuery::all(Principal::local())).await.unwrap();
         assert_eq!(all.len(), 1);
+    })
+    .await;
+}
+
+/// However many come at once, each gets a session and is carried out, or is told that there is no room.
+#[tokio::test]
+async fn prompts_at_once_do_not_push_out_each_others_sessions() {
+    let setup = Setup { limits: Limits { sessions_max: 2, ..Limits::default() }, ..Setup::offline() };
+    check_with(setup, async |server, client| {
+        let mut waiting = std::collections::BTreeSet::new();
+        for _ in 0..8 {
+            waiting.insert(client.send("prompt", json!({ "prompt": "list" })).await);
+        }
+        let mut opened = 0;
+        while !waiting.is_empty() {
+            let answer = client.until(|frame| frame["id"].is_number()).await;
+            assert!(waiting.remove(&answer["id"].as_u64().unwrap()), "{answer}");
+            match answer["error"]["code"].as_i64() {
+                None => opened += 1,
+                Some(code) => assert_eq!(code, -32603, "{answer}"),
+            }
+        }
+        assert!(opened >= 2);
+        // No session was made that nothing was done in.
+        let all = server.registry().list(ListQuery::all(Principal::local())).await.unwrap();
+        assert_eq!(all.len(), opened);
+        for listed in all {
+            server.idle(listed.row.id.as_str()).await;
+        }
     })
     .await;
 }

@@ -477,3 +477,78 @@ proptest! {
         runtime.block_on(check(cuts, points));
     }
 }
+
+/// What is sent about a session before it is loaded is carried out once it is, in the order in which it was sent.
+#[tokio::test]
+async fn what_follows_a_load_waits_for_it() {
+    run(Setup::offline().on_disk(), async |server| {
+        let (mut client, session) = opened(server).await;
+        client.message(&session, "list").await;
+        drop(client);
+        for method in ["session/load", "session/resume"] {
+            server.restart().await;
+            let mut client = server.older_client(Otter).await;
+            let about = json!({ "sessionId": session });
+            let message = json!({ "sessionId": session, "message": "list" });
+            let mode = json!({ "sessionId": session, "mode": "plan" });
+            let loading = client.send(method, about).await;
+            let changing = client.send("session/setMode", mode).await;
+            let asked = client.send("session/message", message).await;
+            client.reply(loading).await.unwrap();
+            assert_eq!(client.reply(changing).await.unwrap()["mode"], "plan");
+            assert_eq!(client.reply(asked).await.unwrap()["stopReason"], "end_turn");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_not_opened_is_told_from_one_that_is_not_there() {
+    run(Setup::offline().on_disk(), async |server| {
+        let (mut client, session) = opened(server).await;
+        client.message(&session, "list").await;
+        drop(client);
+        server.restart().await;
+        let mut client = server.older_client(Otter).await;
+        let refused = client.refused("session/message", json!({ "sessionId": session, "message": "list" })).await;
+        assert_eq!(
+            refused.message,
+            format!("session {session} is not open on this connection; open it with session/load, or make one with session/new")
+        );
+        let refused = client.refused("session/load", json!({ "sessionId": "otter-x" })).await;
+        assert_eq!(refused.message, "session not found: otter-x; session/list shows what there is");
+    })
+    .await;
+}
+
+/// An answer that is lost leaves the agent waiting for ever.
+#[tokio::test]
+async fn an_answer_counts_without_an_id_too() {
+    let script = Script::new([vec![touch()], vec![]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
+        let question = client.next_of("permission_request").await["update"].take();
+        client
+            .notify("permission/respond", json!({ "requestId": question["requestId"], "reply": "allow" }))
+            .await;
+        client.reply(asked).await.unwrap();
+        assert!(server.workspace().join("made").exists());
+    })
+    .await;
+}
+
+/// One content block is a message, as updates have it; parameters that are null are none.
+#[tokio::test]
+async fn a_message_may_be_one_block_and_parameters_may_be_null() {
+    run(Setup::offline(), async |server| {
+        let (mut client, session) = opened(server).await;
+        let block = json!({ "type": "text", "text": "list" });
+        let said = client.call("session/message", json!({ "sessionId": session, "content": block })).await;
+        assert_eq!(said["stopReason"], "end_turn");
+        assert!(client.call("session/list", Value::Null).await["sessions"].is_array());
+        let refused = client.refused("session/message", json!({ "sessionId": session, "content": 7 })).await;
+        assert_eq!(refused.message, "the message must be a string or content blocks, not a number");
+    })
+    .await;
+}

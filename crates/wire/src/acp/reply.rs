@@ -76,7 +76,7 @@ pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
         Fault::UnknownMethod(_) => (-32601, None),
         Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
-        Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
+        Fault::NoSuchSession { id } | Fault::NotOpen { id } => (-32002, Some(json!({ "sessionId": id }))),
         Fault::Internal(_) => (-32603, None),
         Fault::Foreign(error) => {
             let data = error.data.as_ref().and_then(|data| serde_json::from_str(&data.0).ok());

@@ -26,6 +26,9 @@ use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 use crate::upstream::{ANSWER, EXTENSION};
 
+/// So many notices wait for the next turn; what is said beyond them stands in the log alone.
+const NOTICES_MAX: usize = 16;
+
 pub struct Updates {
     client: ClientAbilities,
     keeps: tools::Keeps,
@@ -37,6 +40,9 @@ pub struct Updates {
     /// Money since the beginning of what this connection has seen, and how full the agent's context is.
     pub(super) spent: Totals,
     pub(super) turn_usage: Totals,
+    turn_runs: bool,
+    /// What was said outside a turn, for a client that hears it with the next one.
+    notices: Vec<(Seq, Arc<str>)>,
     /// What an external agent answered to the running prompt besides the reason of its end.
     answer: Option<Opaque>,
     pub(super) consoles: Consoles,
@@ -105,6 +111,8 @@ impl Updates {
             settings: (*snapshot.settings).clone(),
             spent: snapshot.totals,
             turn_usage: Totals::default(),
+            turn_runs: snapshot.busy,
+            notices: Vec::new(),
             answer: None,
             consoles: Consoles::new(client.terminal_output.then(|| Arc::clone(&snapshot.cwd))),
             calls: Calls::default(),
@@ -278,8 +286,9 @@ impl Updates {
             Body::Compacted { summary } => self.compacted(event, summary, out),
             Body::Foreign { payload } if payload.0.starts_with(ANSWER) => self.answer = Some(payload.clone()),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
-            Body::TurnStarted => self.turn_begins(),
+            Body::TurnStarted => self.turn_begins(out),
             Body::TurnEnded { stop, error } => {
+                self.turn_runs = false;
                 let (turn, usage, words) = (event.turn?, self.turn_over(), self.answer.take());
                 return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage, words });
             }
@@ -298,7 +307,11 @@ impl Updates {
         None
     }
 
-    fn turn_begins(&mut self) {
+    fn turn_begins(&mut self, out: &mut Vec<u8>) {
+        self.turn_runs = true;
+        for (seq, text) in std::mem::take(&mut self.notices) {
+            self.chunk("agent_thought_chunk", &text, &format!("n{seq}"), None, out);
+        }
         self.turn_usage = Totals::default();
         self.answer = None;
         self.theirs.clear();
@@ -385,7 +398,15 @@ impl Updates {
     }
 
     /// A client without notices sees the text as a thought, so that nothing is only in our log.
-    fn notice(&self, level: NoticeLevel, text: &str, event: &Event, view: View, out: &mut Vec<u8>) {
+    fn notice(&mut self, level: NoticeLevel, text: &str, event: &Event, view: View, out: &mut Vec<u8>) {
+        let in_turn = event.turn.is_some() || self.turn_runs;
+        if !self.client.notices && !in_turn && !view.replay {
+            // Outside a turn, editors show no thoughts, or take them for a mistake of the agent's.
+            if self.notices.len() < NOTICES_MAX {
+                self.notices.push((event.seq, text.into()));
+            }
+            return;
+        }
         if !self.client.notices {
             return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
         }

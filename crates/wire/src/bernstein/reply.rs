@@ -75,7 +75,7 @@ pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::UnknownMethod(_) => (-32601, fault.text()),
         Fault::InvalidParams(_) => (-32602, fault.text()),
         Fault::Internal(_) | Fault::Foreign(_) => (-32603, fault.text()),
-        Fault::NoSuchSession { id } => {
+        Fault::NoSuchSession { id } | Fault::NotOpen { id } => {
             (NO_SUCH_SESSION, format!("session not found: {id}; it was cancelled or ended, or never was"))
         }
         Fault::NoSuchAsk { .. } => (PERMISSION, fault.text()),

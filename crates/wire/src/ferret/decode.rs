@@ -40,7 +40,7 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
 }
 
 pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
-    siblings::notification(method, params)
+    siblings::notification(method, params, || request(method, params, 0))
 }
 
 /// In ferret's words or in otter's, which ferret's server takes too: `requestId` and `reply`, and a session only where the

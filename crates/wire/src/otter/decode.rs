@@ -17,7 +17,7 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
 }
 
 pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
-    siblings::notification(method, params)
+    siblings::notification(method, params, || request(method, params, 0))
 }
 
 /// The name of a question. It says which session it belongs to, because an answer does not.

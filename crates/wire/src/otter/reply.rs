@@ -17,7 +17,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
     match outcome {
         Outcome::Initialized { greeting, version } => {
             let version = match version {
-                Some(NUMBERED_VERSION) => json!(NUMBERED_VERSION),
+                Some(NUMBERED_VERSION..) => json!(NUMBERED_VERSION),
                 Some(_) | None => json!("0.1"),
             };
             let hello = json!({

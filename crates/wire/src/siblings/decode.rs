@@ -51,10 +51,16 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
     }
 }
 
-/// Everything is a request here; only a cancel may come without an id, as the official protocol has it.
-pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+/// Everything is a request here; only a cancel may come without an id, as the official protocol has it, and an answer
+/// to a question, which must not be lost: `answer` reads it.
+pub(crate) fn notification(
+    method: &str,
+    params: Option<&RawValue>,
+    answer: impl FnOnce() -> Result<Call, Fault>,
+) -> Result<Call, Fault> {
     match method {
         "session/cancel" => Ok(Call::Cancel { id: named(params)? }),
+        "permission/respond" | "tool/approve" => answer(),
         _ => Ok(Call::Ignore),
     }
 }
@@ -202,9 +208,11 @@ pub(crate) fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
     let content = match params.message {
         Value::String(text) => vec![Content::text(text)],
         blocks @ Value::Array(_) => acp::blocks(blocks, "message")?,
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+        // One block by itself, as updates have it.
+        block @ Value::Object(_) => acp::blocks(Value::Array(vec![block]), "message")?,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => {
             let came = json::kind(&other);
-            let text = format!("`message` must be a string or a list of content blocks, not {came}");
+            let text = format!("the message must be a string or content blocks, not {came}");
             return Err(Fault::InvalidParams(text));
         }
     };

@@ -85,7 +85,8 @@ pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::InvalidParams(_)
         | Fault::NoSuchAsk { .. }
         | Fault::UnknownChoice(_)
-        | Fault::NoSuchSession { .. } => -32602,
+        | Fault::NoSuchSession { .. }
+        | Fault::NotOpen { .. } => -32602,
         Fault::Internal(_) | Fault::Foreign(_) => -32603,
         Fault::NotInitialized { .. } => -32002,
     };

@@ -617,6 +617,27 @@ fn a_client_that_can_nothing_else_is_told_everything_in_kinds_that_every_client_
     assert!(has("notice") && has("compaction_update"), "{able:#?}");
 }
 
+/// Editors show no thought outside a turn, or take it for the agent's mistake.
+#[test]
+fn a_notice_outside_a_turn_is_told_as_a_thought_with_the_next_turn() {
+    let outside = |seq, body| {
+        let Event { at, origin, relayed, .. } = (*event(seq, Body::TurnStarted)).clone();
+        Arc::new(Event { seq: Seq(seq), at, origin, turn: None, body, relayed })
+    };
+    let notice = Body::Notice { level: engine::NoticeLevel::Warning, text: "careful".into() };
+    let said = [outside(1, notice.clone()), event(2, Body::TurnStarted), outside(3, notice)];
+    let mut encoder = updates(ClientAbilities::default());
+    assert_eq!(lines(&mut encoder, &said[..1], false), Vec::<String>::new());
+    let told = lines(&mut encoder, &said[1..2], false);
+    assert!(
+        told.len() == 1 && told[0].contains("agent_thought_chunk") && told[0].contains("careful"),
+        "{told:?}"
+    );
+    assert_eq!(lines(&mut encoder, &said[2..], false).len(), 1, "a turn runs");
+    // In a history it stands where it was said.
+    assert_eq!(lines(&mut updates(ClientAbilities::default()), &said[..1], true).len(), 1);
+}
+
 /// The question's content takes the place of the terminal; once allowed, the terminal is back.
 #[test]
 fn a_command_that_was_asked_about_is_shown_in_its_terminal_again() {

@@ -75,6 +75,17 @@ async fn when_all_are_busy_there_is_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_whose_first_prompt_is_on_its_way_makes_no_room() {
+    let house = House::with_room_for(1);
+    let (session, hold) = house.registry.create_held(wish(), None).await.unwrap();
+    assert!(matches!(house.registry.create(wish()).await, Err(OpenError::LimitReached(1))));
+    assert!(!session.is_closed());
+    drop(hold);
+    house.create().await;
+    assert!(session.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prompt_that_was_accepted_is_not_cancelled_to_make_room() {
     let house = House::with_room_for(1);
     let session = house.create().await;

@@ -14,6 +14,7 @@
 //! - `differs_http_asks_for_a_token`: other programs on the same machine can reach a loopback port, and find a short token by
 //!   trying.
 //! - `differs_tls_is_a_certificate_and_its_key`: the document names `--tls` without saying whose certificate it would be.
+//! - `differs_texts_for_people_name_a_mode_as_everywhere`: the agent writes them for all clients of a session at once.
 //! - `differs_the_queue_has_an_end`: a client that only sends must not fill the memory.
 //! - `differs_a_session_without_a_message_is_not_listed`: editors make one with every window.
 //! - `differs_a_client_of_the_official_protocol_gets_that`: Zed and others speak it to whatever they start.
@@ -90,6 +91,19 @@ fn it_serves_stdio_until_the_input_closes() {
         let (code, log) = otter.close();
         assert_eq!(code, Some(0), "{log}");
     }
+}
+
+/// The field `mode` has the name that `session/setMode` takes; a sentence about it is written once, for all clients.
+#[test]
+fn differs_texts_for_people_name_a_mode_as_everywhere() {
+    let (mut otter, session) = greeted(&SERVE);
+    let (_, set) = otter.call(3, "session/setMode", &json!({ "sessionId": session, "mode": "plan" }));
+    assert_eq!(set["result"]["mode"], "plan", "{set}");
+    begin(&mut otter, 4, "session/message", &message(&session, "run touch made"));
+    let (_, refused) = until_kind(&mut otter, "sandbox_violation");
+    let update = &refused["params"]["update"];
+    assert_eq!(update["mode"], "plan", "{update}");
+    assert!(update["reason"].as_str().unwrap().contains("architect mode"), "{update}");
 }
 
 /// `--acp` beside `--http`, as `serve --http --stdio`: the editor on standard input is answered, the others over HTTP.

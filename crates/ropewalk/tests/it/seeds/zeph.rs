@@ -14,6 +14,8 @@
 //!
 //! What stays different on purpose (`docs/dialects/acp.md` and `http.md` say more):
 //! - `differs_without_a_store_no_session_begins`: a conversation that would be forgotten is not begun.
+//! - `differs_a_session_with_work_makes_no_room`: a turn is not ended because somebody else opens a session.
+//! - `differs_the_list_has_sessions_that_are_not_in_memory`: a client that starts again asks it which there are.
 //! - `differs_sessions_are_not_in_zephs_tables`: one layout for every dialect.
 //! - `differs_zephs_permission_file_is_only_read`: our rules say more than it can hold.
 //! - `differs_with_a_malformed_permission_file_everything_is_asked`: nobody can tell what it refuses.

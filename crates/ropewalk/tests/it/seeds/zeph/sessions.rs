@@ -63,6 +63,41 @@ fn a_session_is_loaded_with_its_history_and_resumed_without_after_a_restart() {
     }
 }
 
+/// `max_sessions`: the least recently used session without work makes room; a running turn is not ended for another one.
+#[test]
+fn differs_a_session_with_work_makes_no_room() {
+    let home = program::home();
+    let mut client = Client::stdio(&home, &["--max-sessions", "1"]);
+    client.hello();
+    let idle = client.new_session();
+    let busy = client.new_session();
+    assert_ne!(idle, busy, "the one without work made room");
+    let prompt = json!({ "sessionId": busy, "prompt": [{ "type": "text", "text": "sleep 60000" }] });
+    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    program.send(&json!({ "jsonrpc": "2.0", "id": 100, "method": "session/prompt", "params": prompt }));
+    let place = json!({ "cwd": client.work(), "mcpServers": [] });
+    let (_, answer) = client.call("session/new", &place);
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    let message = "session limit reached: all 1 open sessions are busy; wait, or close one";
+    assert_eq!(answer["error"]["message"], message);
+}
+
+/// `session/list` has the sessions of before, too: a client that starts again asks it which there are.
+#[test]
+fn differs_the_list_has_sessions_that_are_not_in_memory() {
+    let home = program::home();
+    let mut first = Client::stdio(&home, &[]);
+    first.hello();
+    let session = first.new_session();
+    first.prompt(&session, "think of the walrus");
+    let Way::Stdio(program) = first.way else { unreachable!() };
+    assert_eq!(program.close().0, Some(0));
+    let mut client = Client::stdio(&home, &[]);
+    client.hello();
+    let (_, listed) = client.call("session/list", &json!({}));
+    assert_eq!(listed["result"]["sessions"][0]["sessionId"], session.as_str(), "{listed}");
+}
+
 /// A store that cannot be used refuses, and says why: a conversation that would be forgotten is not begun.
 #[test]
 fn differs_without_a_store_no_session_begins() {
