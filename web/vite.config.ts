@@ -1,4 +1,6 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { minifySync, type Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
 // The server that the development page talks to: `ropewalk serve --http`.
@@ -8,10 +10,31 @@ const server = process.env.ROPEWALK_URL ?? 'http://127.0.0.1:5173'
 const manifest = readFileSync(new URL('../Cargo.toml', import.meta.url), 'utf8')
 const version = /^version = "(.+)"/m.exec(manifest)?.[1] ?? 'unknown'
 
+// What the bundler passes on as it stands, the page and the service worker, without what only we read.
+function small(): Plugin {
+  let folder = ''
+  return {
+    name: 'small',
+    apply: 'build',
+    configResolved: ({ root, build }) => { folder = resolve(root, build.outDir) },
+    transformIndexHtml: { order: 'post', handler: (html) => html.replaceAll(/\n\s*/g, '') + '\n' },
+    writeBundle: {
+      order: 'post',
+      handler() {
+        const worker = resolve(folder, 'sw.js')
+        const { code, errors } = minifySync('sw.js', readFileSync(worker, 'utf8'), { module: false })
+        if (errors.length > 0) throw new Error(`sw.js: ${errors[0]?.message}`)
+        writeFileSync(worker, code)
+      },
+    },
+  }
+}
+
 // File names are fixed: the binary embeds them by name and tells browsers by a digest when they change.
 export default defineConfig({
   // Random tests take their time on a machine that does other things too.
   test: { testTimeout: 60_000 },
+  plugins: [small()],
   define: { __VERSION__: JSON.stringify(version) },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {

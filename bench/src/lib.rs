@@ -11,6 +11,7 @@ pub mod hub;
 pub mod measure;
 pub mod peer;
 pub mod prompt;
+pub mod rounds;
 pub mod starts;
 pub mod stats;
 pub mod through;

@@ -29,6 +29,21 @@ export async function opened(context, url, ready, slower = 1) {
   return { ms, cpuMs: after - before, nodes, heapMb, kb: bytes / 1024 };
 }
 
+/** A row of the report: what opening the page costs, also with a processor that is four times slower, and how it scrolls. */
+export function costs(middle, slowMs, gaps) {
+  return {
+    open_ms: middle.ms,
+    open_cpu_ms: middle.cpuMs,
+    open_nodes: middle.nodes,
+    open_heap_mb: middle.heapMb,
+    transferred_kb: middle.kb,
+    open_slow_ms: slowMs,
+    scroll_gap_p50_ms: gaps.p50,
+    scroll_gap_p95_ms: gaps.p95,
+    scroll_gap_max_ms: gaps.max,
+  };
+}
+
 /** What the main thread has worked so far, in milliseconds. */
 export async function main(cdp) {
   const { metrics } = await cdp.send("Performance.getMetrics");

@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { exported, turn } from "./big.mjs";
-import { frames, opened } from "./bench-page.mjs";
+import { costs, frames, opened } from "./bench-page.mjs";
 import { browser, DESKTOP } from "./scene.mjs";
 import { until } from "./until.mjs";
 
@@ -51,17 +51,7 @@ export async function measurePeer(program) {
     await page.goto(url);
     await until("it is shown", () => page.evaluate(ready), 120_000);
     const gaps = await frames(page, "body");
-    return {
-      open_ms: middle.ms,
-      open_cpu_ms: middle.cpuMs,
-      open_nodes: middle.nodes,
-      open_heap_mb: middle.heapMb,
-      transferred_kb: middle.kb,
-      open_slow_ms: slow.sort((one, other) => one.ms - other.ms)[1].ms,
-      scroll_gap_p50_ms: gaps.p50,
-      scroll_gap_p95_ms: gaps.p95,
-      scroll_gap_max_ms: gaps.max,
-    };
+    return costs(middle, slow.sort((one, other) => one.ms - other.ms)[1].ms, gaps);
   } finally {
     server?.kill("SIGKILL");
     await context.close();

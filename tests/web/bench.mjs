@@ -9,7 +9,7 @@ import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { exported } from "./big.mjs";
 import { measurePeer } from "./bench-peer.mjs";
-import { anchor, frames, opened, streamed } from "./bench-page.mjs";
+import { anchor, costs, frames, opened, streamed } from "./bench-page.mjs";
 import { closeBrowser, DESKTOP, Scene } from "./scene.mjs";
 import { until } from "./until.mjs";
 
@@ -55,17 +55,7 @@ async function long() {
     await page.goto(url);
     await until("it is shown", () => page.evaluate(ready));
     const gaps = await frames(page, '[role="log"]');
-    return {
-      open_ms: middle.ms,
-      open_cpu_ms: middle.cpuMs,
-      open_nodes: middle.nodes,
-      open_heap_mb: middle.heapMb,
-      transferred_kb: middle.kb,
-      open_slow_ms: median(slow, "ms").ms,
-      scroll_gap_p50_ms: gaps.p50,
-      scroll_gap_p95_ms: gaps.p95,
-      scroll_gap_max_ms: gaps.max,
-    };
+    return costs(middle, median(slow, "ms").ms, gaps);
   } finally {
     await scene.end();
   }

@@ -3,7 +3,8 @@
 // A push carries no content, only that something waits and where; so the words here are all that a lock
 // screen ever shows. The shell of the app is fetched from the network first and kept for when there is none;
 // what the server says (`/ui/`) and its programming interfaces are never kept. Nothing is fetched ahead
-// except the shell itself. Plain JavaScript, because it is served as it stands.
+// except the shell itself. Plain JavaScript, because nothing bundles it; the build only
+// leaves out what we alone read.
 
 'use strict'
 

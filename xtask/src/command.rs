@@ -46,6 +46,15 @@ pub fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Gives a program that home, its own settings and nobody's keys: what a person has in the environment is no part of
+/// what is tried or measured.
+pub fn at_home(command: &mut Command, home: &Path) {
+    let given: Vec<_> =
+        command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+    command.env_clear().env("HOME", home);
+    command.envs(variable("PATH").map(|path| ("PATH", path))).envs(given);
+}
+
 /// This very program, to be started again. By way of the kernel where that is possible: a build of the workspace may
 /// have put another file in its place meanwhile.
 pub fn itself() -> anyhow::Result<Command> {

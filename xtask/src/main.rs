@@ -13,7 +13,8 @@ mod web;
 use std::process::ExitCode;
 
 use xtask::command::{self, cargo};
-use xtask::setup;
+use xtask::drills::DRILLS_USAGE;
+use xtask::{run_with_arguments, setup};
 
 /// What `drills` does; `cargo xtask` leads there.
 const DRILLS: [&str; 10] = [
@@ -41,34 +42,10 @@ usage: cargo xtask <task>
   rigs --every-version  the same with the official SDKs in all versions that are listed
 
 what `cargo drills` does (a program of its own):
-
-  agents [..]    have real agents, offline, do the same alone and behind the server, and compare
-  bench [..]     measure against a hand-written echo agent and the official SDK
-  bench turns    measure turns beside other agents, which are installed for it
-  bench agents   measure what it costs to stand between a client and an agent
-  bench web      measure the web app in a browser
-  bench hub      measure one hub and three under load
-  bridge-contract [--minutes N]  run a bridge against a receiver that knows the public contract and nothing else
-  real-model     have the built binary think with a real, small model
-  crash [..]     kill the server at random moments and check what comes back
-  chaos [..]     cut, stall and reorder every client's connections and check what each has seen
-  faults [..]    kill, stop and cut hubs, database, bus, machine and lines, and compare the logs
-  faults --long  kill every command and door of one machine, cut its power, damage its store, fill its disk
-  escape [..]    try to leave the sandbox in every way that is known
-  children [..]  have commands leave processes behind and check that none stays
-  prices [..]    make the table of models and their prices anew
 ";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_with_arguments("xtask", run)
 }
 
 fn run(arguments: &[&str]) -> anyhow::Result<()> {
@@ -82,6 +59,6 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         [drill, ..] if DRILLS.contains(drill) => {
             command::run(cargo().args(["run", "--quiet", "--package", "drills", "--"]).args(arguments))
         }
-        _ => anyhow::bail!("{USAGE}"),
+        _ => anyhow::bail!("{USAGE}\n{DRILLS_USAGE}"),
     }
 }

@@ -5,11 +5,10 @@
 //! The product and the reference take turns within every round, and each number is a median over the
 //! rounds. What is a goal and whether it is met is not decided here.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ropewalk_bench::doors::served::Served;
 use ropewalk_bench::doors::{self, Broadcast, reference, socket};
+use ropewalk_bench::rounds::Options;
 use ropewalk_bench::stats::Samples;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -31,39 +30,10 @@ fn main() -> anyhow::Result<()> {
     {
         return runtime.block_on(reference::serve(address.parse()?));
     }
-    let options = Options::parse(arguments.into_iter())?;
+    let options = Options::parse(arguments.into_iter(), "--product", [3, 7])?;
     let report = measure(&runtime, &options)?;
     println!("{}", serde_json::to_string_pretty(&report)?);
     std::fs::remove_dir_all(&options.scratch).context("removing what the measurement left")
-}
-
-struct Options {
-    quick: bool,
-    rounds: usize,
-    scratch: PathBuf,
-    product: PathBuf,
-}
-
-impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let (mut quick, mut rounds, mut scratch, mut product) = (false, None, None, None);
-        while let Some(flag) = arguments.next() {
-            let mut value = || arguments.next().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
-                "--quick" => quick = true,
-                "--rounds" => rounds = Some(value()?.parse()?),
-                "--scratch" => scratch = Some(value()?.into()),
-                "--product" => product = Some(value()?.into()),
-                _ => bail!("unknown argument {flag}"),
-            }
-        }
-        Ok(Self {
-            quick,
-            rounds: rounds.unwrap_or(if quick { 3 } else { 7 }),
-            scratch: scratch.context("--scratch is missing")?,
-            product: product.context("--product is missing")?,
-        })
-    }
 }
 
 /// All rounds with one number of readers.
@@ -102,7 +72,7 @@ fn measure(runtime: &Runtime, options: &Options) -> anyhow::Result<Value> {
             eprintln!("{readers} readers, round {} of {}", round + 1, options.rounds);
             let told = chunks * readers as u64;
             let home = options.scratch.join("product");
-            let product = runtime.block_on(doors::product(&options.product, &home, readers, chunks))?;
+            let product = runtime.block_on(doors::product(&options.program, &home, readers, chunks))?;
             let same = runtime.block_on(doors::broadcast(readers, &product.frames))?;
             let single = vec![CHUNK_FRAME_BYTES; usize::try_from(chunks)?];
             let single = runtime.block_on(doors::broadcast(readers, &single))?;
@@ -117,7 +87,7 @@ fn measure(runtime: &Runtime, options: &Options) -> anyhow::Result<Value> {
         }));
     }
     let home = options.scratch.join("product");
-    let served = runtime.block_on(Served::start(&options.product, &home))?;
+    let served = runtime.block_on(Served::start(&options.program, &home))?;
     let turns = socket::turns_us(&served, if options.quick { 200 } else { 1000 })?;
     Ok(json!({
         "quick": options.quick, "rounds": options.rounds, "crowds": crowds,

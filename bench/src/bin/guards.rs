@@ -6,10 +6,11 @@
 //! met is not decided here.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ropewalk_bench::guard_path::{self, GuardPath};
+use ropewalk_bench::rounds::Options;
 use ropewalk_bench::starts::{self, Kind, Measured, Place};
 use ropewalk_bench::stats::Samples;
 use ropewalk_bench::workspace::Workspace;
@@ -29,46 +30,17 @@ fn main() -> anyhow::Result<()> {
     {
         return starts::probe_open(Path::new(file), count.parse()?);
     }
-    let options = Options::parse(arguments.into_iter())?;
+    let options = Options::parse(arguments.into_iter(), "--helper", [20, 100])?;
     let report = measure(&options)?;
     println!("{}", serde_json::to_string_pretty(&report)?);
     std::fs::remove_dir_all(&options.scratch).context("removing the workspace of the measurement")
-}
-
-struct Options {
-    quick: bool,
-    rounds: usize,
-    scratch: PathBuf,
-    helper: PathBuf,
-}
-
-impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let (mut quick, mut rounds, mut scratch, mut helper) = (false, None, None, None);
-        while let Some(flag) = arguments.next() {
-            let mut value = || arguments.next().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
-                "--quick" => quick = true,
-                "--rounds" => rounds = Some(value()?.parse()?),
-                "--scratch" => scratch = Some(value()?.into()),
-                "--helper" => helper = Some(value()?.into()),
-                _ => bail!("unknown argument {flag}"),
-            }
-        }
-        Ok(Self {
-            quick,
-            rounds: rounds.unwrap_or(if quick { 20 } else { 100 }),
-            scratch: scratch.context("--scratch is missing")?,
-            helper: helper.context("--helper is missing")?,
-        })
-    }
 }
 
 fn measure(options: &Options) -> anyhow::Result<Value> {
     // As the product has it: several threads, of which one waits for what the children do.
     let runtime = Runtime::new()?;
     let workspace = Workspace::create(&options.scratch)?;
-    let helper = options.helper.canonicalize().context("the helper cannot be found")?;
+    let helper = options.program.canonicalize().context("the helper cannot be found")?;
     let place = Place { workspace: &workspace, helper, runtime: &runtime };
     eprintln!("starts, {} rounds", options.rounds);
     let started = starts::measure(&place, options.rounds)?;

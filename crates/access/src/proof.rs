@@ -66,15 +66,9 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use testkit::router::headers;
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use super::*;
 
     #[test]
     fn a_proof_is_read_where_it_may_stand_and_nowhere_else() {

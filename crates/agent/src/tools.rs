@@ -182,6 +182,36 @@ impl Tool {
             intend: Box::new(intend),
         }
     }
+
+    /// One that only looks at files, or at what the agent itself keeps.
+    pub(crate) fn reads(
+        name: &str,
+        description: &str,
+        schema: serde_json::Value,
+        intend: fn(&str) -> Result<Intent, String>,
+    ) -> Self {
+        Self::new(name, description, ToolKind::Read, ToolClass::Read, schema, intend)
+    }
+
+    /// One that only looks for files, or for text in them.
+    pub(crate) fn searches(
+        name: &str,
+        description: &str,
+        schema: serde_json::Value,
+        intend: fn(&str) -> Result<Intent, String>,
+    ) -> Self {
+        Self::new(name, description, ToolKind::Search, ToolClass::Read, schema, intend)
+    }
+
+    /// One that changes files.
+    pub(crate) fn edits(
+        name: &str,
+        description: &str,
+        schema: serde_json::Value,
+        intend: fn(&str) -> Result<Intent, String>,
+    ) -> Self {
+        Self::new(name, description, ToolKind::Edit, ToolClass::Edit, schema, intend)
+    }
 }
 
 /// What a call is about to do.

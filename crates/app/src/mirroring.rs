@@ -74,16 +74,7 @@ impl Mirroring {
         let full = (!same).then(|| SessionState { others: others.clone(), ..(*state).clone() });
         self.told_state = Some((state, others));
         let from = self.told.replace(delta.upto).filter(|_| !delta.reset);
-        let view = View {
-            session: self.session.to_string(),
-            upto: delta.upto,
-            reset: delta.reset,
-            earlier: delta.earlier,
-            rows: delta.rows,
-            appends: delta.appends,
-            state: full,
-        };
-        Some((from, view))
+        Some((from, delta.view(self.session.to_string(), full)))
     }
 }
 

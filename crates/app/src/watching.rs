@@ -89,16 +89,7 @@ impl Watching {
         }
         let full = (!same).then(|| SessionState { others: others.clone(), ..(*state).clone() });
         self.told_state = Some((state, others));
-        let view = View {
-            session: self.session.to_string(),
-            upto: delta.upto,
-            reset: delta.reset,
-            earlier: delta.earlier,
-            rows: delta.rows,
-            appends: delta.appends,
-            state: full,
-        };
-        (Some(view), over)
+        (Some(delta.view(self.session.to_string(), full)), over)
     }
 
     /// Waits for a client that is slow; what happens meanwhile is in the next view.

@@ -274,7 +274,7 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
         insecure: options.insecure,
     };
     let wanted = Wanted::of(&said, &config::user()?)?;
-    let folder = run::folder(options.cwd.as_deref())?;
+    let folder = run::folder(options.session.cwd.as_deref())?;
     let here = Here::start(&options.chat(String::new()), &folder, &Start::Any).await?;
     let outcome = match session(options, here.registry(), &folder).await {
         Ok(session) => drive(options, wanted, &here, &folder, session).await,
@@ -291,7 +291,7 @@ async fn session(
     folder: &Path,
 ) -> Result<SessionId, Trouble> {
     let owner = Principal::local();
-    let known = match (&options.resume, options.newest) {
+    let known = match (&options.session.resume, options.session.newest) {
         (Some(_), _) | (_, true) if options.guard.ephemeral => {
             return Err(Trouble::usage("--ephemeral keeps no session to go on with")
                 .fix("leave --ephemeral out, or --resume and --continue"));

@@ -26,7 +26,7 @@ use crate::{eventlog, hidden, run, terminal};
 
 /// `chat`: a new session, or one that is gone on with.
 pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
-    let start = match (&options.resume, options.newest) {
+    let start = match (&options.session.resume, options.session.newest) {
         (Some(id), _) => Start::Named(id.clone()),
         (None, true) => Start::Newest,
         (None, false) => Start::New,
@@ -36,7 +36,7 @@ pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
 
 /// `attach`: a session that is there.
 pub fn attach(options: &ChatOptions) -> anyhow::Result<ExitCode> {
-    let start = options.resume.clone().map_or(Start::Any, Start::Named);
+    let start = options.session.resume.clone().map_or(Start::Any, Start::Named);
     begin(options, start)
 }
 
@@ -54,7 +54,7 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
             Trouble::usage(format!("{id:?} cannot be a session")).because(error).fix("ropewalk sessions list")
         })?;
     }
-    let folder = run::folder(options.cwd.as_deref())?;
+    let folder = run::folder(options.session.cwd.as_deref())?;
     if let Start::Named(id) = &start
         && !options.guard.ephemeral
     {
@@ -88,7 +88,7 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
 pub fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
     let approval =
         options.guard.approval.as_deref().map(|named| full_name(APPROVAL, named.into()).to_string());
-    let wanted = [(MODEL, options.model.clone()), (MODE, options.mode.clone()), (APPROVAL, approval)];
+    let wanted = [(MODEL, options.session.model.clone()), (MODE, options.mode.clone()), (APPROVAL, approval)];
     wanted.into_iter().filter_map(|(id, value)| Some((id.to_owned(), value?))).collect()
 }
 

@@ -41,7 +41,7 @@ pub use audit::{
     AuditQueryOptions, AuditSealOptions, AuditShowOptions, AuditVerifyOptions,
 };
 pub use bridge::{AlsoBridge, BridgeOptions};
-pub use chat::{AttachOptions, ChatOptions};
+pub use chat::{AttachOptions, ChatOptions, SessionChoice};
 pub use config::{ConfigCommand, ConfigShowOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use hub::{
@@ -771,7 +771,7 @@ mod tests {
             (run.prompt.as_str(), run.command.as_deref(), run.timeout),
             ("--hello", Some("opencode"), Some(9))
         );
-        assert_eq!(run.cwd, Some("/tmp".into()));
+        assert_eq!(run.session.cwd, Some("/tmp".into()));
     }
 
     #[test]

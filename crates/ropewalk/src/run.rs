@@ -70,14 +70,14 @@ async fn in_registry(
     choose_agent(&mut guards, options)?;
     // An estimate leaves nothing behind.
     if let Some(Again::Named(id)) = again(options).filter(|_| !options.estimate_cost) {
-        eventlog::take_in_named(id, &folder(options.cwd.as_deref())?).await?;
+        eventlog::take_in_named(id, &folder(options.session.cwd.as_deref())?).await?;
     }
     let chosen = options.agent.agent.is_some() || options.command.is_some();
     if let Some(start) = again(options).filter(|_| !chosen) {
-        must_be_theirs(start, &folder(options.cwd.as_deref())?, &guards).await?;
+        must_be_theirs(start, &folder(options.session.cwd.as_deref())?, &guards).await?;
     }
     if guards.outside.is_none() {
-        guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+        guards.models = Models::find(&guards.config, options.session.model.as_deref()).await?;
     }
     guards.models.limit(&options.budget);
     guards.models.budget.turn_usd = options.budget.max_cost;
@@ -111,7 +111,7 @@ fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), Trouble
     }
     let (budget, guard) = (&options.budget, &options.guard);
     let only_ours = OnlyOurs { budget, guard, model: None, estimate: options.estimate_cost };
-    let home = folder(options.cwd.as_deref())?;
+    let home = folder(options.session.cwd.as_deref())?;
     external::choose(guards, &options.agent, &command.unwrap_or_default(), &only_ours, &home)
 }
 
@@ -146,7 +146,7 @@ pub enum Again<'a> {
 }
 
 fn again(options: &RunOptions) -> Option<Again<'_>> {
-    options.resume.as_deref().map(Again::Named).or(options.newest.then_some(Again::Newest))
+    options.session.resume.as_deref().map(Again::Named).or(options.session.newest.then_some(Again::Newest))
 }
 
 async fn session(registry: &Registry, again: Again<'_>, cwd: &Path) -> Result<engine::SessionId, Trouble> {
@@ -165,7 +165,7 @@ async fn one_turn(
 ) -> Result<ExitCode, Trouble> {
     let ours = guards.outside.is_none();
     let early = if ours {
-        let offer = registry.offer(folder(options.cwd.as_deref())?).await;
+        let offer = registry.offer(folder(options.session.cwd.as_deref())?).await;
         Some(wishes(&offer.settings, options, guards)?)
     } else {
         None
@@ -321,8 +321,8 @@ fn wishes(
     guards: &Guards,
 ) -> Result<Vec<(&'static str, String)>, Trouble> {
     // As it is offered, however it was written.
-    let found = options.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
-    let model = if guards.outside.is_some() { options.model.clone() } else { found };
+    let found = options.session.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
+    let model = if guards.outside.is_some() { options.session.model.clone() } else { found };
     let wanted = [(MODEL, &model), (MODE, &options.mode)];
     let mut wishes = Vec::new();
     for (id, value) in wanted {
@@ -349,7 +349,7 @@ async fn open(
     by: &Sender,
 ) -> Result<(SessionHandle, Seq), Trouble> {
     let owner = Principal::local();
-    let cwd = folder(options.cwd.as_deref())?;
+    let cwd = folder(options.session.cwd.as_deref())?;
     let Some(again) = again(options) else {
         let wish = Wish::new(owner, cwd, "run");
         let handle = registry.create(wish).await.map_err(Trouble::open)?;
@@ -358,7 +358,7 @@ async fn open(
     let id = session(registry, again, &cwd).await?;
     let handle = registry.open(&owner, &id).await.map_err(Trouble::open)?;
     let after = handle.read(Seq::START).head();
-    if options.cwd.is_some() && **handle.snapshot().cwd != *cwd {
+    if options.session.cwd.is_some() && **handle.snapshot().cwd != *cwd {
         send(&handle, Input::Move { by: by.clone(), cwd }).await?;
     }
     Ok((handle, after))

@@ -1,11 +1,11 @@
 //! The tokens of the HTTP door: where they come from, and the files they are kept in.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use access::{Client, Digest, Keys, random, url_safe};
+use access::{Client, Digest, Keys, create_secret_file, random, url_safe};
 
 use crate::cli::HttpOptions;
 use crate::config::ClientEntry;
@@ -155,7 +155,8 @@ fn kept(path: &Path) -> Result<String, Trouble> {
     };
     let line = match read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            create(path).map_err(unusable)?;
+            let made = random().and_then(|token| create_secret_file(path, &url_safe(&token)));
+            made.map_err(unusable)?;
             read(path).map_err(unusable)?
         }
         read => read.map_err(unusable)?,
@@ -175,24 +176,6 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other("others may read it; remove it, and another is made, or chmod 600"));
     }
     Ok(fs::read_to_string(path)?.trim().to_owned())
-}
-
-/// The file appears whole or not at all, so that whoever starts at the same moment never reads half of
-/// it; and only one of them makes it.
-fn create(path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let unfinished = folder.join(format!(".http.{}", url_safe(&random()?)));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let line = format!("{}\n", url_safe(&random()?));
-    let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| fs::hard_link(&unfinished, path));
-    fs::remove_file(&unfinished)?;
-    match linked {
-        // Somebody else's is as good as ours.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked.and_then(|()| File::open(folder)?.sync_all()),
-    }
 }
 
 #[cfg(test)]

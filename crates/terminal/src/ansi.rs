@@ -9,6 +9,7 @@ use std::str::Chars;
 
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::Span;
+use wire::page::ansi::skip_string;
 
 use crate::clean::{is_harmful, visible};
 use crate::look::Look;
@@ -16,7 +17,6 @@ use crate::look::Look;
 const ESCAPE: char = '\u{1b}';
 const BELL: char = '\u{7}';
 const CONTROL_SEQUENCE: char = '\u{9b}';
-const STRING_END: char = '\u{9c}';
 /// More parameters than any colour takes.
 const PARAMETERS_MAX: usize = 32;
 
@@ -93,19 +93,6 @@ impl Reader {
     fn close(&mut self) {
         if !self.text.is_empty() {
             self.spans.push(Span::styled(std::mem::take(&mut self.text), self.style));
-        }
-    }
-}
-
-fn skip_string(rest: &mut Peekable<Chars<'_>>) {
-    while let Some(c) = rest.next_if(|c| *c != '\n') {
-        match c {
-            BELL | STRING_END => return,
-            ESCAPE => {
-                rest.next_if_eq(&'\\');
-                return;
-            }
-            _ => {}
         }
     }
 }

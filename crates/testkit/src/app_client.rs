@@ -15,6 +15,18 @@ use wire::native::{
     What, Wrong,
 };
 
+/// The owner, with a client at the machine itself.
+pub fn owner_at_machine(name: &str) -> Visitor {
+    Visitor {
+        principal: Principal::local(),
+        name: name.into(),
+        role: Role::Owner,
+        device: None,
+        remote: None,
+        standing: Standing::OwnerAtMachine,
+    }
+}
+
 /// The house of our own clients, for one test.
 pub struct House {
     pub desk: Arc<Desk>,
@@ -51,15 +63,8 @@ impl House {
     }
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
-        let visitor = Visitor {
-            principal: Principal::local(),
-            name: name.into(),
-            role,
-            device: None,
-            remote: None,
-            standing: Standing::owner_if(role == Role::Owner),
-        };
-        self.client_of(visitor).await
+        let standing = Standing::owner_if(role == Role::Owner);
+        self.client_of(Visitor { role, standing, ..owner_at_machine(name) }).await
     }
 
     pub async fn client_of(&self, visitor: Visitor) -> Client {

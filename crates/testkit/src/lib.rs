@@ -7,6 +7,7 @@ pub mod nats;
 pub mod postgres;
 pub mod provider;
 pub mod push;
+pub mod router;
 mod script;
 pub mod server;
 pub mod store_suite;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent::{Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Price};
+use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Price};
 use engine::{BoxFuture, Usage};
 
 /// One thing the model does in a reply. A reply that just ends is finished.
@@ -57,6 +57,17 @@ impl Script {
     /// Everything the model was asked so far.
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.lock().requests.clone()
+    }
+
+    /// What the model was told of its last tool call, if it made one.
+    pub fn last_result(&self) -> String {
+        let requests = self.requests();
+        let messages = requests.last().map(|request| request.messages.as_slice()).unwrap_or_default();
+        let mut results = messages.iter().filter_map(|message| match message {
+            Message::ToolResult { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        results.next_back().unwrap_or_default()
     }
 
     /// Adds a reply after all others.

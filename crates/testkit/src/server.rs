@@ -362,6 +362,24 @@ pub async fn run(setup: Setup, test: impl AsyncFnOnce(&mut Server)) {
     server.stop().await;
 }
 
+/// The same with one client, which has greeted the server.
+pub async fn run_with_client(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client)) {
+    run(setup, async |server| {
+        let client = server.client().await;
+        test(server, client).await;
+    })
+    .await;
+}
+
+/// The same with one client that has a session.
+pub async fn run_with_session(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
+    run_with_client(setup, async |server, mut client| {
+        let session = client.new_session().await;
+        test(server, client, session).await;
+    })
+    .await;
+}
+
 /// The file and its log; the index beside them is made anew from the log.
 fn copy_database(from: &Path, to: &Path) {
     for name in ["sessions.db", "sessions.db-wal"] {

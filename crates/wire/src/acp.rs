@@ -31,7 +31,7 @@ pub use questions::{ExpectedAnswer, ask_answer};
 pub use relay::SERVER_TERMINAL;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
-pub(crate) use tools::block as schema_block;
+pub(crate) use tools::{block as schema_block, tool_kind};
 pub use updates::{AskFrame, Updates};
 
 /// Text in one prompt, all its blocks together.

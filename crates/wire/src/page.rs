@@ -3,7 +3,7 @@
 //! **Invariant:** whatever a session holds reaches the page escaped, through [`escape`] alone; the
 //! page's own policy forbids scripts and every connection besides.
 
-mod ansi;
+pub mod ansi;
 mod prose;
 
 use engine::{Content, NoticeLevel, SessionRow};

@@ -12,6 +12,8 @@ use engine::{SessionId, Timestamp};
 
 use crate::timestamp::compact;
 
+#[cfg(test)]
+pub(crate) use decode::call_of;
 pub(crate) use decode::{answer_in, hello, maybe_named, message, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{

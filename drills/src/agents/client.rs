@@ -83,13 +83,7 @@ pub struct Client {
 impl Client {
     /// Starts a command in a place. `offers` says whether files and terminals are served.
     pub fn start(mut command: Command, place: &Place, offers: bool, log: &str) -> anyhow::Result<Self> {
-        // Its own settings and nobody's keys: what a person has in the environment is no part of a run.
-        let given: Vec<_> = command
-            .get_envs()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
-            .collect();
-        command.env_clear().env("HOME", &place.home);
-        command.envs(command::variable("PATH").map(|path| ("PATH", path))).envs(given);
+        command::at_home(&mut command, &place.home);
         let errors = fs::File::create(place.home.with_file_name(log))?;
         command.current_dir(&place.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().context("the agent cannot be started")?;

@@ -146,13 +146,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(mut command: Command, place: &Place) -> anyhow::Result<Self> {
-        // Its own settings and nobody's keys: what a person has in the environment is no part of the bench.
-        let given: Vec<_> = command
-            .get_envs()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
-            .collect();
-        command.env_clear().env("HOME", &place.home);
-        command.envs(command::variable("PATH").map(|path| ("PATH", path))).envs(given);
+        command::at_home(&mut command, &place.home);
         let log = std::fs::File::create(place.home.with_file_name("stderr.log"))?;
         command.current_dir(&place.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().context("the agent cannot be started")?;

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
 use axum::routing::any;
 use axum::{Extension, Router};
 use engine::{Principal, SessionId, Timestamp};
 use hyper::body::Frame;
-use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
 use serde_json::Value;
+use testkit::router::{ask, code, post, send};
 
 use super::{Caller, Gate, GateParts, GateState, Scope, pass};
 use crate::body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
@@ -48,32 +46,6 @@ fn guarded(state: &GateState) -> Router {
         .route("/acp", any(|Content(bytes): Content| async move { bytes.len().to_string() }))
         .fallback(who)
         .layer(from_fn_with_state(state.clone(), pass))
-}
-
-async fn send(router: &Router, request: Request) -> (StatusCode, String) {
-    let service = TowerToHyperService::new(router.clone());
-    let Ok(answer) = hyper::service::Service::call(&service, request).await;
-    let answer: Response = answer;
-    let status = answer.status();
-    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-    (status, String::from_utf8(bytes.to_vec()).unwrap())
-}
-
-fn ask(path: &str, token: &str) -> Request {
-    let request = Request::builder().uri(path).header("host", "127.0.0.1");
-    request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap()
-}
-
-fn post(path: &str, body: impl Into<Body>) -> Request {
-    let mut request = ask(path, "master").map(|_| body.into());
-    *request.method_mut() = Method::POST;
-    request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
-    request
-}
-
-fn code(text: &str) -> String {
-    let value: Value = serde_json::from_str(text).unwrap();
-    value["error"].as_str().unwrap().to_owned()
 }
 
 fn id(text: &str) -> SessionId {

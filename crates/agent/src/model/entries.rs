@@ -5,10 +5,10 @@
 //! provider accepts, and count the calls, so that the same conversation is always the same text and
 //! is found in a provider's cache.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::wire::Asking;
-use super::{Image, Message, ModelRequest, Native, ToolCall};
+use super::{Image, Message, ModelRequest, Native, ToolCall, ToolSpec, schema};
 
 pub(super) const NO_OUTPUT: &str = "(no output)";
 const SUMMARY: &str = "Summary of the conversation so far:";
@@ -50,6 +50,37 @@ pub(super) fn entries<'a>(request: &'a ModelRequest, asking: &Asking) -> Vec<Ent
         }
     }
     making.entries
+}
+
+/// The system prompt and everything after it, each as the messages that a wire has for it.
+pub(super) fn conversation(
+    request: &ModelRequest,
+    asking: &Asking,
+    messages: impl Fn(Entry<'_>) -> Vec<Value>,
+) -> Vec<Value> {
+    let system =
+        (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": &*request.system }));
+    let said = entries(request, asking).into_iter().flat_map(messages);
+    system.into_iter().chain(said).collect()
+}
+
+/// The tools in the form that others took over from OpenAI.
+pub(super) fn functions(request: &ModelRequest) -> Vec<Value> {
+    let function = |tool: &ToolSpec| {
+        let (name, description) = (&*tool.name, &*tool.description);
+        let parameters = schema::object(&tool.schema);
+        json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
+    };
+    request.tools.iter().map(function).collect()
+}
+
+/// What the model said, with the calls it made, if it made any.
+pub(super) fn said(text: Value, calls: Vec<Value>) -> Value {
+    let mut message = json!({ "role": "assistant", "content": text });
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    message
 }
 
 /// Results that hold text only. Images are shown after all of them, for results must follow their calls.

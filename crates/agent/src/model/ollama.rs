@@ -8,22 +8,15 @@ use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
 use super::call::bare;
-use super::entries::{Entry, Result as ToolResult, answered, entries};
+use super::entries::{Entry, Result as ToolResult, answered, conversation, functions, said};
 use super::wire::{Asking, Decode, Reply};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, schema, trouble};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, trouble};
 
 pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
     let model = bare(&request.model);
-    let system =
-        (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": &*request.system }));
-    let said = entries(request, asking).into_iter().flat_map(messages);
-    let messages: Vec<Value> = system.into_iter().chain(said).collect();
+    let messages = conversation(request, asking, messages);
     let mut body = json!({ "model": model, "stream": true, "messages": messages });
-    let tools: Vec<Value> = request.tools.iter().map(|tool| {
-        let (name, description) = (&*tool.name, &*tool.description);
-        let parameters = schema::object(&tool.schema);
-        json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
-    }).collect();
+    let tools = functions(request);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
@@ -61,15 +54,11 @@ fn messages(entry: Entry<'_>) -> Vec<Value> {
         Entry::User { texts, images } => vec![user(&texts, &images)],
         Entry::Said { native: Some(message), .. } => vec![message],
         Entry::Said { text, calls, .. } => {
-            let mut message = json!({ "role": "assistant", "content": text });
-            let calls: Vec<Value> = calls
+            let calls = calls
                 .into_iter()
                 .map(|call| json!({ "function": { "name": call.name, "arguments": call.arguments } }))
                 .collect();
-            if !calls.is_empty() {
-                message["tool_calls"] = calls.into();
-            }
-            vec![message]
+            vec![said(text.into(), calls)]
         }
         Entry::Results(results) => {
             let message = |result: &ToolResult<'_>| json!({ "role": "tool", "tool_name": result.tool, "content": result.text });

@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{BoxFuture, FileChange, Risk, ToolClass, ToolContent, ToolKind};
+use engine::{BoxFuture, FileChange, Risk, ToolContent};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -53,12 +53,10 @@ pub(super) fn tool() -> Tool {
         "required": ["path"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::edits(
         NAME,
         "Replaces text in a file: old by new, or several such edits at once. The old text must stand there \
          exactly once, unless replace_all is set. Read the file first and copy the old text from it.",
-        ToolKind::Edit,
-        ToolClass::Edit,
         schema,
         intend,
     )

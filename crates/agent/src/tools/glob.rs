@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use engine::{BoxFuture, Risk};
 use globset::{GlobBuilder, GlobMatcher};
 use sandbox::Spot;
 use serde::Deserialize;
@@ -28,11 +28,9 @@ pub(super) fn tool() -> Tool {
         "required": ["pattern"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::searches(
         NAME,
         "Finds files by a pattern for their names, newest first, leaving out what git ignores. At most 1000 files.",
-        ToolKind::Search,
-        ToolClass::Read,
         schema,
         intend,
     )

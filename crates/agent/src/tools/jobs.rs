@@ -36,11 +36,9 @@ pub(super) fn tool() -> Tool {
         "required": ["action"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::reads(
         "jobs",
         "Commands that shell started in the background: lists them, shows what they wrote, waits for them, ends them.",
-        ToolKind::Read,
-        ToolClass::Read,
         schema,
         intend,
     )

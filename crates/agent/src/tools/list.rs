@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use engine::{BoxFuture, Risk};
 use sandbox::{Entry, FileError, Files, Kind, Spot};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,14 +19,7 @@ pub(super) fn tool() -> Tool {
         "properties": {"path": {"type": "string", "description": "the folder; the working folder if left out"}},
         "additionalProperties": false
     });
-    Tool::new(
-        NAME,
-        "Lists a folder, one name per line; folders end with a slash.",
-        ToolKind::Read,
-        ToolClass::Read,
-        schema,
-        intend,
-    )
+    Tool::reads(NAME, "Lists a folder, one name per line; folders end with a slash.", schema, intend)
 }
 
 #[derive(Deserialize)]

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{BoxFuture, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind};
+use engine::{BoxFuture, FileChange, Location, Risk, ToolContent};
 use sandbox::Spot;
 use serde::Deserialize;
 use serde_json::json;
@@ -37,15 +37,13 @@ pub(super) fn tool() -> Tool {
         "required": ["patch"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::edits(
         NAME,
         "Changes, adds, deletes and moves several files at once, all or none. For one file, edit is simpler. \
          Lines: *** Begin Patch; then per file *** Update File: PATH (optionally *** Move to: PATH), *** Add File: \
          PATH or *** Delete File: PATH; in an update @@ and a line that comes before, such as a function's head, then \
          lines that begin with a blank (stays), - (goes) or + (comes), with three lines that stay around a change; \
          last *** End Patch.",
-        ToolKind::Edit,
-        ToolClass::Edit,
         schema,
         intend,
     )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
+use engine::{BoxFuture, Location, Risk};
 use sandbox::Unfit;
 use serde::Deserialize;
 use serde_json::json;
@@ -31,11 +31,9 @@ pub(super) fn tool() -> Tool {
         "required": ["path"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::reads(
         NAME,
         "Reads a text file, whole or from a line on, at most 256 KiB at once; or an image (png, jpeg, gif, webp).",
-        ToolKind::Read,
-        ToolClass::Read,
         schema,
         intend,
     )

@@ -6,7 +6,7 @@ mod hits;
 use std::io::Read;
 use std::sync::Arc;
 
-use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use engine::{BoxFuture, Risk};
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
@@ -48,11 +48,9 @@ pub(super) fn tool() -> Tool {
         "required": ["text"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::searches(
         NAME,
         "Finds text in the files of a folder, leaving out what git ignores. At most 1000 hits.",
-        ToolKind::Search,
-        ToolClass::Read,
         schema,
         intend,
     )

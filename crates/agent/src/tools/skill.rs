@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use engine::{BoxFuture, Risk};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,11 +15,9 @@ pub(crate) fn tool() -> Tool {
         "required": ["name"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::reads(
         "skill",
         "Reads the instructions of a skill. Use it before you do the kind of work that the skill is for.",
-        ToolKind::Read,
-        ToolClass::Read,
         schema,
         intend,
     )

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind};
+use engine::{BoxFuture, FileChange, Location, Risk, ToolContent};
 use sandbox::{FileError, Spot, Want};
 use serde::Deserialize;
 use serde_json::json;
@@ -29,11 +29,9 @@ pub(super) fn tool() -> Tool {
         "required": ["path", "text"],
         "additionalProperties": false
     });
-    Tool::new(
+    Tool::edits(
         NAME,
         "Writes a whole file; makes it and its folders if they are not there. Prefer edit for changes.",
-        ToolKind::Edit,
-        ToolClass::Edit,
         schema,
         intend,
     )

@@ -9,14 +9,7 @@ use wire::native::{Answered, PAGE_ROWS, Request, Row, WINDOW_ROWS, What};
 use testkit::app_client::{Client, House};
 
 async fn import(server: &Server, events: usize, turns: Option<usize>) -> String {
-    let wish = Wish {
-        owner: Principal::local(),
-        cwd: server.workspace(),
-        roots: Vec::new(),
-        within: None,
-        servers: Vec::new(),
-        source: "import".into(),
-    };
+    let wish = Wish::new(Principal::local(), server.workspace(), "import");
     let handle = server.registry().import(wish, None, long_log(events, turns)).await.unwrap();
     handle.id().to_string()
 }

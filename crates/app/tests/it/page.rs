@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use access::devices::Visitor;
 use app::{Line, open};
-use engine::{Principal, Standing};
+use engine::Principal;
 use serde_json::Value;
 use testkit::server::{DEADLINE, Setup, run, write};
-use wire::native::{Envelope, Role};
+use wire::native::Envelope;
 
-use testkit::app_client::House;
+use testkit::app_client::{House, owner_at_machine};
 
 struct Player {
     line: Line,
@@ -81,19 +80,11 @@ async fn our_own_pages_transcripts_are_true() {
         run(Setup::offline(), async |server| {
             write(server.workspace().join("notes.txt"), "one\n");
             let house = House::new(server);
-            let visitor = Visitor {
-                principal: Principal::local(),
-                name: "phone".into(),
-                role: Role::Owner,
-                device: None,
-                remote: None,
-                standing: Standing::OwnerAtMachine,
-            };
             let names = HashMap::from([(
                 "$folder".to_owned(),
                 Value::from(server.workspace().display().to_string()),
             )]);
-            let mut player = Player { line: open(&house.desk, visitor), names, last: None };
+            let mut player = Player { line: open(&house.desk, owner_at_machine("phone")), names, last: None };
             for line in block.lines() {
                 match line.split_once(' ') {
                     Some(("->", text)) => player.send(text).await,

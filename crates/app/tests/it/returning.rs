@@ -216,14 +216,7 @@ async fn frames_come_no_faster_than_eyes() {
 async fn sessions_that_were_open_before_are_on_the_board_too() {
     let script = Script::new([vec![say("one")]]);
     run(Setup::script(&script), async |server| {
-        let wish = Wish {
-            owner: Principal::local(),
-            cwd: server.workspace(),
-            roots: Vec::new(),
-            within: None,
-            servers: Vec::new(),
-            source: "acp".into(),
-        };
+        let wish = Wish::new(Principal::local(), server.workspace(), "acp");
         let session = server.registry().create(wish).await.unwrap().id().to_string();
         let house = House::new(server);
         let mut client = house.client("phone").await;

@@ -9,7 +9,7 @@ use testkit::Script;
 use testkit::server::{DEADLINE, Setup, run};
 use wire::native::{Decision, Request, Role};
 
-use testkit::app_client::House;
+use testkit::app_client::{House, owner_at_machine};
 
 /// Every request, with the least role that may ask for it.
 fn requests() -> Vec<(Role, Request)> {
@@ -70,14 +70,7 @@ async fn each_role_may_do_its_own_and_nothing_beyond() {
 async fn an_owners_phone_changes_nothing_that_outlives_a_session() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
-        let visitor = Visitor {
-            principal: Principal::local(),
-            name: "phone".into(),
-            role: Role::Owner,
-            device: None,
-            remote: None,
-            standing: Standing::Other,
-        };
+        let visitor = Visitor { standing: Standing::Other, ..owner_at_machine("phone") };
         let mut phone = house.client_of(visitor).await;
         let mut owner = house.client("terminal").await;
         let admit = Request::Admit { knock: "nobody".into(), role: Some(Role::Viewer) };
@@ -105,14 +98,7 @@ async fn a_clients_token_has_no_say_in_the_owners_rules() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
         let principal = Principal("ci".into());
-        let visitor = Visitor {
-            principal,
-            name: "ci".into(),
-            role: Role::Owner,
-            device: None,
-            remote: None,
-            standing: Standing::OwnerAtMachine,
-        };
+        let visitor = Visitor { principal, ..owner_at_machine("ci") };
         let mut client = house.client_of(visitor).await;
         for request in [Request::Rules, Request::Forget { rule: "shell(rm:*)\n".into() }] {
             assert_eq!(client.refused(request).await.code, "forbidden");
@@ -151,15 +137,7 @@ async fn a_device_that_is_not_known_any_more_has_no_line() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
         let device = Some("shut-out".into());
-        let visitor = Visitor {
-            principal: Principal::local(),
-            name: "phone".into(),
-            role: Role::Owner,
-            device,
-            remote: None,
-            standing: Standing::OwnerAtMachine,
-        };
-        let mut line = open(&house.desk, visitor);
+        let mut line = open(&house.desk, Visitor { device, ..owner_at_machine("phone") });
         let rest = async { while line.frames.recv().await.is_some() {} };
         tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");
         house.close().await;

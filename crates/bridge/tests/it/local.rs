@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use access::devices::Visitor;
 use app::{Desk, DeskParts, Extras, Line, open};
-use engine::{Principal, Standing};
+use engine::Principal;
+use testkit::app_client::owner_at_machine;
 use testkit::server::{DEADLINE, Setup, run};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Dialect;
-use wire::native::{Envelope, Frame, Request, Role, Told};
+use wire::native::{Envelope, Frame, Request, Told};
 
 use super::receiver::{Manner, Receiver};
 use super::world::{Wish, World};
@@ -48,17 +48,7 @@ async fn a_client_at_the_machine_sees_where_the_session_is_bridged_to_and_whethe
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        let mut line = open(
-            &desk,
-            Visitor {
-                principal: Principal::local(),
-                name: "terminal".into(),
-                role: Role::Owner,
-                device: None,
-                remote: None,
-                standing: Standing::OwnerAtMachine,
-            },
-        );
+        let mut line = open(&desk, owner_at_machine("terminal"));
         let request = Request::Watch { session, after: None };
         line.requests.send(Envelope { id: 1, request }).await.unwrap();
         until_others(&mut line, &[]).await;

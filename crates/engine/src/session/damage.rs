@@ -121,26 +121,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::Standing;
     use crate::event::{AskRequest, Resolution, Resolver, ToolClass};
     use crate::ids::{AskId, SurfaceId, TurnId};
-    use crate::settings::{Category, Choice, SettingSpec, approval_spec};
+    use crate::session::script::new_session;
 
     fn session() -> Session {
-        let choice = |value: &str| Choice { value: value.into(), name: value.into(), description: "".into() };
-        let mode = SettingSpec {
-            id: MODE.into(),
-            name: "Mode".into(),
-            description: "".into(),
-            category: Category::Mode,
-            choices: vec![choice("code"), choice("architect"), choice("ask")],
-            default: "code".into(),
-            words: None,
-        };
-        Session::new(Arc::new([mode, approval_spec()]), "/project".into(), None, false)
+        new_session(false)
     }
 
     fn see(session: &mut Session, body: Body) {

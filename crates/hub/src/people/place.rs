@@ -89,18 +89,12 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use testkit::router::headers;
+
     use super::*;
 
     fn place(url: &str) -> Place {
         Place::parse(url).unwrap()
-    }
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Here {
             run::must_be_theirs(again, folder, &guards).await?;
         }
         if guards.outside.is_none() {
-            guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+            guards.models = Models::find(&guards.config, options.session.model.as_deref()).await?;
         }
         guards.models.limit(&options.budget);
         guards.models.budget.session_usd = options.budget.max_cost.or(guards.models.budget.session_usd);

@@ -1,12 +1,10 @@
 //! The part of the command line about the bridge: `bridge`, and `--bridge` of the commands that serve.
 
-use std::path::PathBuf;
-
 use ::bridge::Answers;
 use clap::{Args, ValueEnum};
 use wire::Dialect;
 
-use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions};
+use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions, SessionChoice};
 
 /// Of the commands that serve.
 #[derive(Debug, Clone, Default, Args)]
@@ -76,21 +74,8 @@ pub struct BridgeOptions {
     #[arg(long)]
     pub insecure: bool,
 
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// Go on with this session; the beginning of its id is enough
-    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
-    pub resume: Option<String>,
-
-    /// Go on with the newest session of this folder
-    #[arg(short = 'c', long = "continue")]
-    pub newest: bool,
-
-    /// The model to use, from here on
-    #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
+    #[command(flatten)]
+    pub session: SessionChoice,
 
     /// What the agent is to do: code, ask, architect
     #[arg(long, value_name = "MODE")]
@@ -119,10 +104,7 @@ impl BridgeOptions {
     pub fn chat(&self, session: String) -> ChatOptions {
         ChatOptions {
             prompt: None,
-            cwd: self.cwd.clone(),
-            resume: Some(session),
-            newest: false,
-            model: self.model.clone(),
+            session: SessionChoice { resume: Some(session), newest: false, ..self.session.clone() },
             mode: self.mode.clone(),
             alone: true,
             plain: self.plain,

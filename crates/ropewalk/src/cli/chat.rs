@@ -19,21 +19,8 @@ pub struct ChatOptions {
     /// What to ask first
     pub prompt: Option<String>,
 
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// Go on with this session; the beginning of its id is enough
-    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
-    pub resume: Option<String>,
-
-    /// Go on with the newest session of this folder
-    #[arg(short = 'c', long = "continue")]
-    pub newest: bool,
-
-    /// The model to use, from here on
-    #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
+    #[command(flatten)]
+    pub session: SessionChoice,
 
     /// What the agent is to do: code, ask, architect
     #[arg(long, value_name = "MODE")]
@@ -72,10 +59,7 @@ impl AttachOptions {
     pub fn chat(self) -> ChatOptions {
         ChatOptions {
             prompt: None,
-            cwd: None,
-            resume: self.session,
-            newest: false,
-            model: None,
+            session: SessionChoice { resume: self.session, ..SessionChoice::default() },
             mode: None,
             alone: false,
             plain: self.plain,
@@ -84,4 +68,24 @@ impl AttachOptions {
             guard: GuardOptions::default(),
         }
     }
+}
+
+/// Where an agent works, with which model, and whether a session goes on: of `chat`, `bridge` and `run`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionChoice {
+    /// The folder to work in; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// Go on with this session; the beginning of its id is enough
+    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
+    pub resume: Option<String>,
+
+    /// Go on with the newest session of this folder
+    #[arg(short = 'c', long = "continue")]
+    pub newest: bool,
+
+    /// The model to use, from here on
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{AgentOptions, BudgetOptions, GuardOptions};
+use super::{AgentOptions, BudgetOptions, GuardOptions, SessionChoice};
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -24,21 +24,8 @@ pub struct RunOptions {
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
 
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// Go on with this session; the beginning of its id is enough
-    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
-    pub resume: Option<String>,
-
-    /// Go on with the newest session of this folder
-    #[arg(short = 'c', long = "continue")]
-    pub newest: bool,
-
-    /// The model to use, from here on
-    #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
+    #[command(flatten)]
+    pub session: SessionChoice,
 
     #[command(flatten)]
     pub agent: AgentOptions,

@@ -35,21 +35,13 @@ const AUDITED: [&str; 10] = [
 struct World(WorkFolder);
 
 impl World {
-    fn project(&self) -> PathBuf {
-        self.0.path("project")
-    }
-
-    fn home(&self) -> PathBuf {
-        self.0.path("home")
-    }
-
     fn folder(&self) -> PathBuf {
-        self.home().join("audit")
+        self.0.home().join("audit")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.0.command(arguments);
-        command.env("ROPEWALK_HOME", self.home());
+        command.env("ROPEWALK_HOME", self.0.home());
         command.env_remove("ROPEWALK_AUDIT_KEY_PATH").env_remove("BERNSTEIN_AUDIT_KEY_PATH");
         command
     }
@@ -62,7 +54,7 @@ impl World {
         let mut command = self.command(&["serve"]);
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Serve { input: child.stdin.take(), child, output, last_id: 0, cwd: self.project() }
+        Serve { input: child.stdin.take(), child, output, last_id: 0, cwd: self.0.project() }
     }
 
     /// All rows, as the program shows them.
@@ -91,7 +83,7 @@ impl World {
     fn verify_independently(&self) -> Ended {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/audit/verify.py");
         let mut command = Command::new("python3");
-        command.arg(script).arg(self.folder()).arg(self.home().join("audit.key"));
+        command.arg(script).arg(self.folder()).arg(self.0.home().join("audit.key"));
         Ended::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
@@ -254,7 +246,7 @@ fn every_mutation_has_its_row() {
     let hello = one("acp.initialize");
     assert_eq!(hello["details"], json!({ "peer": "editor", "version": "1" }));
     assert_eq!((&hello["actor"], &hello["resource_type"]), (&json!("acp_bridge"), &json!("session")));
-    assert_eq!(one("session.created")["details"]["cwd"], json!(world.project()));
+    assert_eq!(one("session.created")["details"]["cwd"], json!(world.0.project()));
     let modes: Vec<_> =
         world.rows_of("acp.set_mode").iter().map(|row| row["details"]["mode"].clone()).collect();
     assert_eq!(modes, ["ask", "code"]);
@@ -346,7 +338,7 @@ fn no_row_has_the_text_of_a_prompt() {
 fn a_key_that_others_may_read_stops_everything_that_must_be_audited() {
     let world = World::default();
     world.run(&["run", "hello"]).with(0);
-    let key = world.home().join("audit.key");
+    let key = world.0.home().join("audit.key");
     let mode = |mode: u32| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o7777, 0o600);
     assert_eq!(fs::metadata(world.folder()).unwrap().permissions().mode() & 0o7777, 0o700);
@@ -403,7 +395,7 @@ fn verify_says_what_is_wrong_where_and_by_its_exit_code() {
     fs::remove_dir_all(world.folder()).unwrap();
     world.run(&["audit", "verify"]).with(2);
     world.run(&["audit", "verify", "--anchor", seal.to_str().unwrap()]).with(2);
-    fs::remove_file(world.home().join("audit.key")).unwrap();
+    fs::remove_file(world.0.home().join("audit.key")).unwrap();
     world.run(&["audit", "verify", "--anchor", seal.to_str().unwrap()]).with(3);
 }
 
@@ -429,7 +421,7 @@ fn rows_can_be_shown_found_and_taken_along() {
     let exported = world.run(&["audit", "export"]).with(0).out;
     assert_eq!(exported, fs::read_to_string(world.newest_file()).unwrap());
     world.run(&["audit", "export", "--format", "csv", "-o", "rows.csv"]).with(0);
-    let table = fs::read_to_string(world.project().join("rows.csv")).unwrap();
+    let table = fs::read_to_string(world.0.project().join("rows.csv")).unwrap();
     assert_eq!(table.matches("\r\n").count(), world.rows().len() + 1);
 }
 
@@ -458,7 +450,7 @@ fn copies_do_not_repeat_what_they_copied_and_removals_are_told() {
 #[test]
 fn rows_follow_when_the_audit_can_be_written_again() {
     let world = World::default();
-    fs::create_dir(world.home()).unwrap();
+    fs::create_dir(world.0.home()).unwrap();
     fs::write(world.folder(), "not a folder").unwrap();
     let run = world.run(&["run", "--json", "read nothing.txt"]).with(0);
     assert!(run.err.contains("the audit cannot be written"), "{}", run.err);
@@ -493,7 +485,7 @@ fn kills_lose_no_row_and_double_none() {
         // Now and then a session that an earlier server was killed with is taken up again.
         let id = match session.take().filter(|_| round % 3 != 0) {
             Some(id) => {
-                let place = json!({ "sessionId": id, "cwd": world.project(), "mcpServers": [] });
+                let place = json!({ "sessionId": id, "cwd": world.0.project(), "mcpServers": [] });
                 server.call("session/resume", place);
                 id
             }
@@ -603,7 +595,7 @@ fn a_new_session_shows_the_rows_up_to_now() {
 #[test]
 fn a_session_shows_its_owner_what_the_audit_says_of_it() {
     let world = World::default();
-    fs::write(world.project().join("notes.txt"), "one").unwrap();
+    fs::write(world.0.project().join("notes.txt"), "one").unwrap();
     let id = world.run(&["run", "--json", "read notes.txt"]).with(0).json()["session_id"].clone();
     let other = world.run(&["run", "--json", "list"]).with(0).json()["session_id"].clone();
     let shown = world.run(&["run", "--resume", id.as_str().unwrap(), "/audit"]).with(0).out;

@@ -5,26 +5,19 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-use tempfile::TempDir;
 
 use crate::ended::Ended;
+use crate::work_folder::WorkFolder;
 
 /// A project that names a server, and the home of somebody who cloned it.
-struct World {
-    directory: TempDir,
-}
+struct World(WorkFolder);
 
 impl World {
     /// The server's program leaves a marker in the workspace and tries one beside it; what it sees of a
     /// variable goes into the marker.
     fn new() -> Self {
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        for folder in ["project/.ropewalk", "beside", "home/.config/ropewalk"] {
-            fs::create_dir_all(directory.path().join(folder)).unwrap();
-        }
-        let world = Self { directory };
+        let folders = ["project/.ropewalk", "beside", "home/.config/ropewalk"];
+        let world = Self(WorkFolder::beside_the_sources(&folders));
         world.name("");
         world
     }
@@ -40,20 +33,16 @@ impl World {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().canonicalize().unwrap().join(name)
+        self.0.path(name)
     }
 
     fn marker(&self) -> Option<String> {
         fs::read_to_string(self.path("project/marker")).ok()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
     fn run(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-        command.args(arguments).current_dir(self.path("project")).env_clear();
-        command.env("HOME", self.path("home")).env("PATH", "/usr/bin:/bin").env("ROPEWALK_OFFLINE", "1");
+        let mut command = self.0.bare_command(arguments);
         command.env("SECRET", "the-servers-own").env("HIDDEN_WORD", "also-the-servers");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ended::of(command.spawn().unwrap())
     }
 

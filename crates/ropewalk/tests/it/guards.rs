@@ -7,28 +7,22 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::ended::Ended;
+use crate::work_folder::WorkFolder;
 
-/// A workspace, a folder beside it and a home. Not in the folder for temporary files, which commands
-/// have one of their own of.
-struct World {
-    directory: TempDir,
-}
+/// A workspace, a folder beside it and a home.
+struct World(WorkFolder);
 
 impl World {
     fn new() -> Self {
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        for folder in ["project", "beside", "home/.ssh"] {
-            fs::create_dir_all(directory.path().join(folder)).unwrap();
-        }
-        fs::write(directory.path().join("home/.ssh/id"), "a private key").unwrap();
-        Self { directory }
+        let folder = WorkFolder::beside_the_sources(&["project", "beside", "home/.ssh"]);
+        fs::write(folder.path("home/.ssh/id"), "a private key").unwrap();
+        Self(folder)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().canonicalize().unwrap().join(name)
+        self.0.path(name)
     }
 
     /// Whether a command would find the folder beside the workspace. Where the sources are below the
@@ -37,13 +31,8 @@ impl World {
         !["/tmp", "/var/tmp"].iter().any(|private| self.path("").starts_with(private))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-        command.args(arguments).current_dir(self.path("project")).env_clear();
-        command.env("HOME", self.path("home")).env("PATH", "/usr/bin:/bin").env("ROPEWALK_OFFLINE", "1");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        self.0.bare_command(arguments)
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {

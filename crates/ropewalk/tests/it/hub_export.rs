@@ -7,14 +7,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::postgres::Cluster;
 
-use crate::work_folder::KilledOnDrop;
+use crate::work_folder::{KilledOnDrop, frames_of};
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -136,15 +136,7 @@ impl Laptop {
         }
         let log = std::fs::File::create(home.join("log")).unwrap();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let (sender, frames) = sync_channel(4096);
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(serde_json::from_str::<Value>(&line).unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
+        let frames = frames_of(child.stdout.take().unwrap());
         let input = child.stdin.take().unwrap();
         let mut laptop = Self { _child: KilledOnDrop(child), input, frames, home, last_id: 0 };
         laptop.call("initialize", json!({ "protocolVersion": 1 }));

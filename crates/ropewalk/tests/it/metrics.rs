@@ -1,15 +1,15 @@
 //! The numbers of the real program, as a scraper gets them from the very process that serves.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::work_folder::KilledOnDrop;
+use crate::work_folder::{KilledOnDrop, address_said, answer_to, piped};
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,38 +28,19 @@ impl Server {
     #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
     fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
-            .args(["serve", "--http", "127.0.0.1:0", "--stdio"])
-            .env("ROPEWALK_HOME", home.path().join("state"))
-            .env("ROPEWALK_SERVER_TOKEN", TOKEN)
-            .current_dir(home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = errors.by_ref().find_map(|line| {
-            let line = line.unwrap();
-            Some(line.split_once("http://")?.1.split_whitespace().next()?.to_owned())
-        });
-        // Whoever does not read may make the server wait.
-        std::thread::spawn(move || errors.for_each(drop));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(["serve", "--http", "127.0.0.1:0", "--stdio"]).current_dir(home.path());
+        command.env("ROPEWALK_HOME", home.path().join("state")).env("ROPEWALK_SERVER_TOKEN", TOKEN);
+        let mut child = piped(&mut command);
+        let address = address_said(child.stderr.take().unwrap());
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { _child: KilledOnDrop(child), input, output, address: address.expect("an address"), home }
+        Self { _child: KilledOnDrop(child), input, output, address, home }
     }
 
     fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
         let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         writeln!(self.input, "{frame}").unwrap();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the server goes on");
-            let frame: Value = serde_json::from_str(&line).expect("every line is JSON");
-            if frame["id"] == id && frame.get("method").is_none() {
-                return frame["result"].clone();
-            }
-        }
+        answer_to(&mut self.output, id)["result"].take()
     }
 
     fn get(&self, token: Option<&str>) -> String {

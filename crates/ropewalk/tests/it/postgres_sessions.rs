@@ -2,13 +2,13 @@
 //! server when its own was killed, and a server that was cut off finds that it lost the session.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::postgres::Cluster;
 
-use crate::work_folder::KilledOnDrop;
+use crate::work_folder::{KilledOnDrop, frames_of};
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -73,15 +73,7 @@ impl Machine {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (sender, frames) = sync_channel(4096);
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(serde_json::from_str::<Value>(&line).unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
+        let frames = frames_of(child.stdout.take().unwrap());
         let input = child.stdin.take().unwrap();
         let folder = self.0.path().to_owned();
         let mut server =

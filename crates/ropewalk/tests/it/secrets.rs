@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use crate::work_folder::WorkFolder;
@@ -27,17 +27,9 @@ const ENCODED: [&str; 7] = [
 struct World(WorkFolder);
 
 impl World {
-    fn project(&self) -> PathBuf {
-        self.0.path("project")
-    }
-
-    fn home(&self) -> PathBuf {
-        self.0.path("home")
-    }
-
     fn run(&self, arguments: &[&str]) -> String {
         let mut command = self.0.command(arguments);
-        command.env("ROPEWALK_HOME", self.home());
+        command.env("ROPEWALK_HOME", self.0.home());
         command.env("DB_PASSWORD", KNOWN).env("GITHUB_TOKEN", TOKEN);
         command.env("LC_ALL", "C.UTF-8").env("NODE_OPTIONS", "--require ./evil.js").env("GIT_DIR", "/evil");
         command.env("SSH_AUTH_SOCK", "/evil").env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/evil");
@@ -60,7 +52,7 @@ fn all_bytes(folder: &Path) -> Vec<u8> {
 #[test]
 fn a_secret_is_neither_printed_nor_stored_nor_exported() {
     let world = World::default();
-    fs::write(world.project().join("keys"), format!("{TOKEN}\nthe {KNOWN} staple\npassword=hunter2\n"))
+    fs::write(world.0.project().join("keys"), format!("{TOKEN}\nthe {KNOWN} staple\npassword=hunter2\n"))
         .unwrap();
     let prompt = format!("read keys && then run cat keys && then write copy: {TOKEN}");
     for format in ["text", "json", "stream-json"] {
@@ -69,7 +61,7 @@ fn a_secret_is_neither_printed_nor_stored_nor_exported() {
         assert_clean(&shown);
     }
     // The tools worked with the secret itself.
-    assert_eq!(fs::read_to_string(world.project().join("copy")).unwrap().trim_end(), TOKEN);
+    assert_eq!(fs::read_to_string(world.0.project().join("copy")).unwrap().trim_end(), TOKEN);
     let listed = world.run(&["sessions", "list", "--json"]);
     assert_clean(&listed);
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
@@ -87,8 +79,8 @@ fn a_secret_is_neither_printed_nor_stored_nor_exported() {
         assert_clean(&shown);
     }
     // Undo keeps files as they were, to the byte, and is worth nothing otherwise.
-    fs::remove_dir_all(world.home().join("undo")).unwrap();
-    let stored = all_bytes(&world.home());
+    fs::remove_dir_all(world.0.home().join("undo")).unwrap();
+    let stored = all_bytes(&world.0.home());
     assert_clean(&String::from_utf8_lossy(&stored));
 }
 
@@ -96,7 +88,7 @@ fn a_secret_is_neither_printed_nor_stored_nor_exported() {
 fn a_known_secret_is_not_shown_in_another_form_either() {
     let world = World::default();
     let lines = ENCODED.map(|form| format!("a {form} b\n"));
-    fs::write(world.project().join("keys"), lines.concat()).unwrap();
+    fs::write(world.0.project().join("keys"), lines.concat()).unwrap();
     let said = ENCODED.join(" and ");
     // What is asked, what a file holds, what a command prints and what it is told, and the title of it all.
     let prompt =
@@ -106,7 +98,7 @@ fn a_known_secret_is_not_shown_in_another_form_either() {
         assert!(shown.contains("[REDACTED]"), "{shown}");
         assert_clean(&shown);
     }
-    assert_eq!(fs::read_to_string(world.project().join("copy")).unwrap().trim_end(), said);
+    assert_eq!(fs::read_to_string(world.0.project().join("copy")).unwrap().trim_end(), said);
     let listed = world.run(&["sessions", "list", "--json"]);
     assert_clean(&listed);
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
@@ -115,8 +107,8 @@ fn a_known_secret_is_not_shown_in_another_form_either() {
         assert_clean(&world.run(&["sessions", "export", "--format", format, id]));
     }
     assert_clean(&world.run(&["sessions", "show", "--full", id]));
-    fs::remove_dir_all(world.home().join("undo")).unwrap();
-    assert_clean(&String::from_utf8_lossy(&all_bytes(&world.home())));
+    fs::remove_dir_all(world.0.home().join("undo")).unwrap();
+    assert_clean(&String::from_utf8_lossy(&all_bytes(&world.0.home())));
 }
 
 #[track_caller]
@@ -135,7 +127,7 @@ fn assert_clean(text: &str) {
 fn commands_see_a_clean_environment() {
     let world = World::default();
     world.run(&["run", "--approval", "full", "run env > seen"]);
-    let seen = fs::read_to_string(world.project().join("seen")).unwrap();
+    let seen = fs::read_to_string(world.0.project().join("seen")).unwrap();
     let names: Vec<_> = seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
     for name in ["PATH", "LC_ALL", "GIT_TERMINAL_PROMPT", "PAGER"] {
         assert!(names.contains(&name), "{name}: {seen}");
@@ -159,8 +151,9 @@ fn a_file_in_the_workspace_sets_none_of_our_variables() {
     let world = World::default();
     let evil = world.0.path("evil");
     for name in [".env", ".envrc", ".ropewalk.env"] {
-        fs::write(world.project().join(name), format!("export ROPEWALK_HOME={}\n", evil.display())).unwrap();
+        fs::write(world.0.project().join(name), format!("export ROPEWALK_HOME={}\n", evil.display()))
+            .unwrap();
     }
     world.run(&["run", "hello"]);
-    assert!(world.home().join("sessions.db").exists() && !evil.exists());
+    assert!(world.0.home().join("sessions.db").exists() && !evil.exists());
 }

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::work_folder::{KilledOnDrop, exit_code};
+use crate::work_folder::{KilledOnDrop, exit_code, piped};
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -48,15 +48,8 @@ impl Ropewalk {
 
     #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
     fn start_on(state: &std::path::Path, home: TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
-            .args(arguments)
-            .env("ROPEWALK_HOME", state)
-            .current_dir(home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        let mut child = piped(command.args(arguments).env("ROPEWALK_HOME", state).current_dir(home.path()));
         let (output, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (send_line, lines) = sync_channel(1 << 16);
         std::thread::spawn(move || {

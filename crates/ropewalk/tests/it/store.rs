@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::work_folder::KilledOnDrop;
+use crate::work_folder::{KilledOnDrop, address_said, answer_to, piped};
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -88,21 +88,10 @@ struct Server {
 
 impl Server {
     fn start(home: &Home) -> Self {
-        let mut child = home
-            .command(&["serve", "--http", "127.0.0.1:0", "--stdio"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = errors.by_ref().find_map(|line| {
-            Some(line.unwrap().split_once("http://")?.1.split_whitespace().next()?.to_owned())
-        });
-        // Whoever does not read may make the server wait.
-        std::thread::spawn(move || errors.for_each(drop));
+        let mut child = piped(&mut home.command(&["serve", "--http", "127.0.0.1:0", "--stdio"]));
+        let address = address_said(child.stderr.take().unwrap());
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let (address, folder) = (address.expect("an address"), home.0.path().to_owned());
+        let folder = home.0.path().to_owned();
         let mut server = Self { child: KilledOnDrop(child), input, output, address, folder, last_id: 0 };
         server.until("/health", 200);
         server.call("initialize", json!({ "protocolVersion": 1 })).unwrap();
@@ -115,15 +104,10 @@ impl Server {
         let id = self.last_id;
         let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         writeln!(self.input, "{frame}").unwrap();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the server goes on");
-            let frame: Value = serde_json::from_str(&line).expect("every line is JSON");
-            if frame["id"] == id && frame.get("method").is_none() {
-                let message = frame["error"]["message"].as_str();
-                return message
-                    .map_or_else(|| Ok(frame["result"].clone()), |message| Err(message.to_owned()));
-            }
+        let mut answer = answer_to(&mut self.output, id);
+        match answer["error"]["message"].as_str() {
+            Some(message) => Err(message.to_owned()),
+            None => Ok(answer["result"].take()),
         }
     }
 

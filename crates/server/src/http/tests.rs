@@ -6,15 +6,11 @@ use std::sync::Arc;
 
 use access::{Client, Digest, GateParts, Keys, Names};
 use agent::{Agent, AgentConfig};
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{Method, StatusCode};
-use axum::response::Response;
+use axum::http::StatusCode;
 use engine::{Clock, MemoryStore, Registry, RegistryParts, Timestamp};
-use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::router::{ask, code, post, send};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
@@ -62,32 +58,6 @@ fn doors() -> Arc<Doors> {
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
     })
-}
-
-async fn send(router: &Router, request: Request) -> (StatusCode, String) {
-    let service = TowerToHyperService::new(router.clone());
-    let Ok(answer) = hyper::service::Service::call(&service, request).await;
-    let answer: Response = answer;
-    let status = answer.status();
-    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-    (status, String::from_utf8(bytes.to_vec()).unwrap())
-}
-
-fn ask(path: &str, token: &str) -> Request {
-    let request = Request::builder().uri(path).header("host", "127.0.0.1");
-    request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap()
-}
-
-fn post(path: &str, body: impl Into<Body>) -> Request {
-    let mut request = ask(path, "master").map(|_| body.into());
-    *request.method_mut() = Method::POST;
-    request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
-    request
-}
-
-fn code(text: &str) -> String {
-    let value: Value = serde_json::from_str(text).unwrap();
-    value["error"].as_str().unwrap().to_owned()
 }
 
 /// K8, K3.

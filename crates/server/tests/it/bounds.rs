@@ -87,14 +87,7 @@ impl Store for Counting {
 }
 
 fn wish() -> Wish {
-    Wish {
-        owner: Principal::local(),
-        cwd: "/".into(),
-        roots: Vec::new(),
-        within: None,
-        servers: Vec::new(),
-        source: "import".into(),
-    }
+    Wish::new(Principal::local(), "/".into(), "import")
 }
 
 /// D5.

@@ -7,19 +7,9 @@ use std::time::Duration;
 use agent::ModelStop;
 use engine::Stop;
 use serde_json::json;
-use testkit::server::{Client, Server, Setup, run};
+use testkit::server::{Setup, run_with_session as check};
 use testkit::{Line, Script, Turns};
 use tokio::sync::Semaphore;
-
-/// Runs a test with one client that has a session.
-async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
-    run(setup, async |server| {
-        let mut client = server.client().await;
-        let session = client.new_session().await;
-        test(server, client, session).await;
-    })
-    .await;
-}
 
 fn script(replies: impl IntoIterator<Item = Vec<Line>>) -> Setup {
     Setup::script(&Script::new(replies))
@@ -54,24 +44,18 @@ async fn cancel_works_as_a_notification_and_as_a_request() {
 /// I2: time stands still unless everybody waits for it, so a cancel that needs any grace would show.
 #[tokio::test(start_paused = true)]
 async fn a_cancel_interrupts_the_model_at_once() {
-    check(script([vec![testkit::say("thinking"), Line::Hang]]), async |_, mut client, session| {
-        let turn = client.send_prompt(&session, "go").await;
-        client.next_update_of("agent_message_chunk").await;
-        let before = tokio::time::Instant::now();
-        client.notify("session/cancel", json!({ "sessionId": session })).await;
-        assert_eq!(client.stop_reason(turn).await, "cancelled");
-        assert!(before.elapsed() < Duration::from_millis(500));
-    })
-    .await;
-    check(Setup::offline(), async |_, mut client, session| {
-        let turn = client.send_prompt(&session, "stream 1000000").await;
-        client.next_update_of("agent_message_chunk").await;
-        let before = tokio::time::Instant::now();
-        client.notify("session/cancel", json!({ "sessionId": session })).await;
-        assert_eq!(client.stop_reason(turn).await, "cancelled");
-        assert!(before.elapsed() < Duration::from_millis(500));
-    })
-    .await;
+    let thinking = script([vec![testkit::say("thinking"), Line::Hang]]);
+    for (setup, prompt) in [(thinking, "go"), (Setup::offline(), "stream 1000000")] {
+        check(setup, async |_, mut client, session| {
+            let turn = client.send_prompt(&session, prompt).await;
+            client.next_update_of("agent_message_chunk").await;
+            let before = tokio::time::Instant::now();
+            client.notify("session/cancel", json!({ "sessionId": session })).await;
+            assert_eq!(client.stop_reason(turn).await, "cancelled");
+            assert!(before.elapsed() < Duration::from_millis(500));
+        })
+        .await;
+    }
 }
 
 /// A turn that does not listen is ended all the same, after its grace.

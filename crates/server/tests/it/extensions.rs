@@ -5,14 +5,12 @@ use engine::{Principal, Stop};
 use expect_test::expect;
 use serde_json::{Value, json};
 use service::Rules;
-use testkit::server::{Client, Server, Setup, run, write};
+use testkit::server::{Client, Server, Setup, run, run_with_session, write};
 use testkit::{Line, Script, Turns};
 
 /// Runs a test with one client whose session has had a turn.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
-    run(setup, async |server| {
-        let mut client = server.client().await;
-        let session = client.new_session().await;
+    run_with_session(setup, async |server, mut client, session| {
         client.prompt(&session, "hello").await;
         test(server, client, session).await;
     })

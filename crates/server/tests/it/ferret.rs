@@ -61,20 +61,30 @@ async fn nothing_is_done_before_initialize_and_what_is_stored_is_listed() {
     .await;
 }
 
+/// A model that thinks, speaks and calls a tool, and then ends; each of the two replies has this usage.
+pub fn two_replies(usage: Usage) -> Script {
+    Script::new([
+        vec![think("hm"), say("one "), call("list", "{}"), Line::Usage(usage)],
+        vec![say("two"), Line::Usage(usage)],
+    ])
+}
+
+/// What a client is told of such a turn, whose answer holds the last message.
+pub async fn updates_of_two_replies(client: &mut OlderClient, session: &str) -> Vec<Value> {
+    let answer = client.message(session, "go").await;
+    assert_eq!(answer, json!({ "sessionId": session, "stopReason": "end_turn", "output": "two" }));
+    client.take_updates()
+}
+
 /// E12, E13, E20, E24, D2: flat, in order, and the answer holds the last message of what was streamed.
 #[tokio::test]
 async fn a_message_streams_flat_kinds_and_answers_with_the_final_message() {
     let usage =
         Usage { input: 7, output: 3, cache_read: 1, reasoning: 2, cost_usd: 0.25, ..Usage::default() };
-    let script = Script::new([
-        vec![think("hm"), say("one "), call("list", "{}"), Line::Usage(usage)],
-        vec![say("two"), Line::Usage(usage)],
-    ]);
+    let script = two_replies(usage);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let answer = client.message(&session, "go").await;
-        assert_eq!(answer, json!({ "sessionId": session, "stopReason": "end_turn", "output": "two" }));
-        let updates = client.take_updates();
+        let updates = updates_of_two_replies(&mut client, &session).await;
         assert!(updates.iter().all(|update| update["sessionId"] == session.as_str()));
         let text: String =
             of(&updates, "agent_message_chunk").iter().filter_map(|u| u["text"].as_str()).collect();

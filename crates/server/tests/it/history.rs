@@ -2,17 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::{Value, json};
-use testkit::server::{Client, Server, Setup, run, write};
+use testkit::server::{Client, Server, Setup, run_with_client as check, write};
 use testkit::{Line, Script};
-
-/// Runs a test with one client that has said hello.
-async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client)) {
-    run(setup, async |server| {
-        let client = server.client().await;
-        test(server, client).await;
-    })
-    .await;
-}
 
 /// A server that restarts, and the client that comes back to it.
 async fn restarted(server: &mut Server, client: Client) -> Client {

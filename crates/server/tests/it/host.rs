@@ -47,20 +47,20 @@ async fn check(
     .await;
 }
 
+/// An editor whose terminals can be typed to, its session, and the turn that has begun in it.
+async fn typed_to(server: &mut Server) -> (Client, String, u64) {
+    let mut client = server.connect();
+    client.initialize_with(json!({ "terminal": true, "_meta": { "terminal_write_stdin": true } })).await;
+    client.answer_all("allow_once");
+    let session = client.new_session().await;
+    let turn = client.send_prompt(&session, "go").await;
+    (client, session, turn)
+}
+
 /// Edits are asked for too.
 async fn ask_first(client: &mut Client, session: &str) {
     let params = json!({ "sessionId": session, "configId": "approval", "value": "suggest" });
     client.call("session/set_config_option", params).await;
-}
-
-/// What the model was told of its last call.
-fn told(script: &Script) -> String {
-    let requests = script.requests();
-    let mut results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
-        agent::Message::ToolResult { text, .. } => Some(text.to_string()),
-        _ => None,
-    });
-    results.next_back().unwrap_or_default()
 }
 
 /// An editor with these buffers.
@@ -94,7 +94,7 @@ async fn what_is_not_saved_yet_is_what_the_agent_reads() {
             Editor(BTreeMap::from([(path.display().to_string(), "one\nunsaved\nthree\n".into())]));
         let turn = client.send_prompt(&session, "read it").await;
         assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
-        assert_eq!(told(script), "unsaved\n[lines 2 to 2 of 3; go on with start_line 3]\n");
+        assert_eq!(script.last_result(), "unsaved\n[lines 2 to 2 of 3; go on with start_line 3]\n");
     })
     .await;
 }
@@ -153,7 +153,11 @@ async fn an_editor_that_says_no_is_not_gone_around() {
     check(files(), Mode::WorkspaceWrite, write_it, async |server, client, session, script| {
         let turn = client.send_prompt(&session, "change it").await;
         client.serve(turn, |_, _| Some(Err("the buffer is read only"))).await;
-        assert!(told(script).contains("the editor refused: the buffer is read only"), "{}", told(script));
+        assert!(
+            script.last_result().contains("the editor refused: the buffer is read only"),
+            "{}",
+            script.last_result()
+        );
         assert!(!server.workspace().join("a.txt").exists());
     })
     .await;
@@ -167,7 +171,7 @@ async fn a_file_that_the_editor_cannot_show_is_read_from_the_disk_and_that_is_sa
         let turn = client.send_prompt(&session, "read it").await;
         client.serve(turn, |_, _| Some(Err("not in the project"))).await;
         assert_eq!(
-            told(script),
+            script.last_result(),
             "[the editor refused: not in the project; this is what is on the disk]\ndisk\n"
         );
     })
@@ -204,7 +208,7 @@ async fn what_no_text_file_holds_is_not_written() {
         check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, script| {
             let turn = client.send_prompt(&session, "write").await;
             client.serve(turn, |method, params| panic!("{method} {params}")).await;
-            assert!(told(script).contains(said), "{}", told(script));
+            assert!(script.last_result().contains(said), "{}", script.last_result());
             assert!(!server.workspace().join("a").exists());
         })
         .await;
@@ -244,7 +248,7 @@ async fn an_editor_that_goes_away_leaves_the_agent_the_disk() {
         client.next_call().await;
         client.vanish();
         server.idle(&session).await;
-        assert_eq!(told(&script), "disk\n");
+        assert_eq!(script.last_result(), "disk\n");
     })
     .await;
 }
@@ -321,7 +325,7 @@ async fn a_command_runs_in_the_editors_terminal_which_is_given_back_last() {
         assert_eq!(created["args"], json!(["-c", "make test"]));
         assert_eq!(created["cwd"], json!(server.workspace()));
         assert!(!created["env"].to_string().contains("GIT_"), "{created}");
-        assert_eq!(told(script), "1 failed\n\n[exit code 2]");
+        assert_eq!(script.last_result(), "1 failed\n\n[exit code 2]");
         assert_eq!(
             methods(client),
             ["terminal/create", "terminal/wait_for_exit", "terminal/output", "terminal/release"]
@@ -347,11 +351,7 @@ async fn what_goes_on_in_the_editors_terminal_can_be_typed_to() {
         vec![say("done")],
     ]);
     run(setup(&script, Mode::Off), async |server| {
-        let mut client = server.connect();
-        client.initialize_with(json!({ "terminal": true, "_meta": { "terminal_write_stdin": true } })).await;
-        client.answer_all("allow_once");
-        let session = client.new_session().await;
-        let turn = client.send_prompt(&session, "go").await;
+        let (mut client, session, turn) = typed_to(server).await;
         let (mut waiting, mut typed, mut output) = (None, Value::Null, "");
         loop {
             let asked = client.next_call().await;
@@ -375,7 +375,7 @@ async fn what_goes_on_in_the_editors_terminal_can_be_typed_to() {
         }
         assert_eq!(client.stop_reason(turn).await, "end_turn");
         assert_eq!(typed, json!({ "session_id": session, "terminal_id": "term-1", "data": "aGkK" }));
-        let told = told(&script);
+        let told = script.last_result();
         assert!(told.contains("job-1: ended with exit code 0") && told.contains("hi\n"), "{told}");
         let shown = json!([{ "type": "terminal", "terminalId": "term-1" }]);
         assert!(client.frames().iter().any(|frame| frame["params"]["update"]["content"] == shown));
@@ -401,7 +401,7 @@ async fn what_has_to_be_typed_to_runs_here_unless_the_editor_takes_it_and_there_
             let session = client.new_session().await;
             let turn = client.send_prompt(&session, "go").await;
             assert_eq!(client.stop_reason(turn).await, "end_turn");
-            assert!(told(&script).contains("job-1"), "{}", told(&script));
+            assert!(script.last_result().contains("job-1"), "{}", script.last_result());
             assert_eq!(methods(&client), [""; 0], "{mode:?}");
             client.catch_up_all().await;
         })
@@ -430,7 +430,7 @@ async fn a_command_that_takes_too_long_is_killed_and_what_it_wrote_is_told() {
         }
         client.respond(&waiting.unwrap(), json!({ "signal": "SIGKILL" })).await;
         client.serve(turn, |method, _| terminal(method, "partial", &json!({ "signal": "SIGKILL" }))).await;
-        assert_eq!(told(script), "partial\n[ended after 1 s: it took too long]\n[exit code 124]");
+        assert_eq!(script.last_result(), "partial\n[ended after 1 s: it took too long]\n[exit code 124]");
         client.drain_withdrawn();
     })
     .await;
@@ -614,7 +614,7 @@ async fn leaving_the_fence_is_asked_under_every_preset_and_for_each_command_of_i
             }
         }
         assert_eq!(client.stop_reason(turn).await, "end_turn");
-        assert_eq!(told(&script), "not allowed: the user refused it");
+        assert_eq!(script.last_result(), "not allowed: the user refused it");
         assert_eq!(methods(&client).iter().filter(|method| **method == "terminal/create").count(), 3);
         client.catch_up_all().await;
     })
@@ -636,7 +636,7 @@ async fn nobody_at_the_machine_means_that_no_command_leaves_the_fence() {
             let session = client.new_session().await;
             ask_nothing(&mut client, &session).await;
             assert_eq!(client.prompt(&session, "go").await, "end_turn");
-            let told = told(&script);
+            let told = script.last_result();
             assert!(told.contains("outside the sandbox, and nobody at this machine can be asked"), "{told}");
             assert!(told.contains("take `terminal = \"editor\"` out of the settings"), "{told}");
             assert!(!server.workspace().join("made").exists());
@@ -662,7 +662,7 @@ async fn an_editor_that_comes_while_a_command_is_asked_for_does_not_get_it() {
         editor.load(&session).await;
         first.answer(&ask, "allow_once").await;
         assert_eq!(first.stop_reason(turn).await, "end_turn");
-        assert!(server.workspace().join("made").exists(), "{}", told(&script));
+        assert!(server.workspace().join("made").exists(), "{}", script.last_result());
         assert!(methods(&editor).is_empty());
         editor.catch_up(&session).await;
         editor.drain_withdrawn();
@@ -688,7 +688,7 @@ async fn an_editor_that_goes_while_a_command_is_asked_for_leaves_it_to_the_fence
         editor.hang_up().await;
         other.answer(&ask, "allow_once").await;
         server.idle(&session).await;
-        assert!(server.workspace().join("made").exists(), "{}", told(&script));
+        assert!(server.workspace().join("made").exists(), "{}", script.last_result());
         other.catch_up_all().await;
     })
     .await;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use serde_json::Value;
 use testkit::server::{Setup, run};
@@ -9,17 +10,12 @@ use testkit::web::{Events, Web};
 
 struct Player {
     web: Web,
-    names: HashMap<String, String>,
+    names: Names,
 }
 
 impl Player {
-    fn filled(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name.as_str(), value))
-    }
-
     async fn play(&mut self, example: &str) {
-        let (request, answer) = example.split_once("\n\n").unwrap_or_else(|| panic!("no answer: {example}"));
-        let request = self.filled(request);
+        let (request, answer) = self.names.request_and_answer(example);
         let mut lines = request.lines();
         let (method, path) = lines.next().unwrap().split_once(' ').unwrap();
         let mut web = self.web.clone();
@@ -102,9 +98,9 @@ impl Player {
             return true;
         }
         if expected.starts_with('$') {
-            return self.names.entry(expected.to_owned()).or_insert_with(|| got.to_owned()) == got;
+            return self.names.0.entry(expected.to_owned()).or_insert_with(|| got.to_owned()) == got;
         }
-        self.filled(expected) == got
+        self.names.filled(expected) == got
     }
 
     fn is_in(&mut self, expected: &Value, got: &Value) -> bool {
@@ -119,17 +115,40 @@ impl Player {
     }
 }
 
+/// What the names in the examples of a page stand for.
+pub struct Names(pub HashMap<String, String>);
+
+impl Names {
+    pub fn in_folder(folder: &Path) -> Self {
+        Self(HashMap::from([("$cwd".to_owned(), folder.display().to_string())]))
+    }
+
+    pub fn filled(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name.as_str(), value))
+    }
+
+    /// The request of an example with its names filled in, and the answer as it stands there.
+    pub fn request_and_answer<'a>(&self, example: &'a str) -> (String, &'a str) {
+        let (request, answer) = example.split_once("\n\n").unwrap_or_else(|| panic!("no answer: {example}"));
+        (self.filled(request), answer)
+    }
+}
+
+/// The examples of a page: what stands in its fences for HTTP.
+pub fn http_blocks(page: &str) -> Vec<&str> {
+    page.split("```http\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
+}
+
 #[tokio::test]
 async fn the_pages_exchanges_are_true() {
     let page = include_str!("../../../../docs/dialects/http.md");
-    let blocks: Vec<&str> =
-        page.split("```http\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    let blocks = http_blocks(page);
     assert_eq!(blocks.len(), 3);
     for block in blocks {
         run(Setup::offline(), async |server| {
             let door = server.door(0).await;
             std::fs::write(server.workspace().join("notes.txt"), "a line\n").unwrap();
-            let names = HashMap::from([("$cwd".to_owned(), server.workspace().display().to_string())]);
+            let names = Names::in_folder(&server.workspace());
             let mut player = Player { web: door.web(), names };
             for example in block.split("\n---\n") {
                 player.play(example).await;

@@ -7,17 +7,8 @@ use std::time::Duration;
 use engine::{Limits, Stop};
 use serde_json::{Value, json};
 use service::Rules;
-use testkit::server::{Client, DEADLINE, Keep, Server, Setup, run, write};
+use testkit::server::{Client, DEADLINE, Keep, Server, Setup, run, run_with_client as check, write};
 use testkit::{Line, Script, Turns};
-
-/// Runs a test with one client that has said hello.
-async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client)) {
-    run(setup, async |server| {
-        let client = server.client().await;
-        test(server, client).await;
-    })
-    .await;
-}
 
 /// A backend whose turns wait to be cancelled.
 fn waiting() -> Setup {

@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use service::Rules;
 use testkit::server::{OlderClient, Server, Setup, run};
-use testkit::{Line, Script, Turns, call, fail, say, think};
+use testkit::{Line, Script, Turns, call, fail, say};
 use tokio::sync::Semaphore;
 use wire::Dialect::Otter;
+
+use crate::ferret::{two_replies, updates_of_two_replies};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Otter).await;
@@ -80,15 +82,10 @@ async fn both_handshakes_are_in_one_answer_and_the_version_is_the_one_asked_for(
 #[tokio::test]
 async fn updates_are_numbered_without_gaps_and_calls_find_their_results() {
     let usage = Usage { input: 7, output: 3, cost_usd: 0.25, ..Usage::default() };
-    let script = Script::new([
-        vec![think("hm"), say("one "), call("list", "{}"), Line::Usage(usage)],
-        vec![say("two"), Line::Usage(usage)],
-    ]);
+    let script = two_replies(usage);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let answer = client.message(&session, "go").await;
-        assert_eq!(answer, json!({ "sessionId": session, "stopReason": "end_turn", "output": "two" }));
-        let updates = client.take_updates();
+        let updates = updates_of_two_replies(&mut client, &session).await;
         assert!(ids(&updates).into_iter().eq(1..=count(updates.len())));
         assert_eq!(kind(&updates[0]), "turn_start");
         let end = updates.last().unwrap();

@@ -1,5 +1,4 @@
 //! What the agent asks the person: as a form, as a choice, in every dialect, answered once.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::{Value, json};
 use testkit::server::{Client, Server, Setup, run};
@@ -27,15 +26,6 @@ async fn client(server: &mut Server, capabilities: Value) -> (Client, String, u6
     (client, session, turn)
 }
 
-fn told(script: &Script) -> String {
-    let requests = script.requests();
-    let mut results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
-        agent::Message::ToolResult { text, .. } => Some(text.to_string()),
-        _ => None,
-    });
-    results.next_back().unwrap_or_default()
-}
-
 /// X8.
 #[tokio::test]
 async fn a_question_is_answered_with_a_form_and_the_model_is_told() {
@@ -56,7 +46,7 @@ async fn a_question_is_answered_with_a_form_and_the_model_is_told() {
             assert_eq!(asked["params"]["sessionId"], session);
             client.respond(&asked, answer.clone()).await;
             assert_eq!(client.stop_reason(turn).await, "end_turn");
-            assert_eq!(told(script), expected);
+            assert_eq!(script.last_result(), expected);
             let call = client.story().calls.into_values().next_back().unwrap();
             assert_eq!(call["status"], "completed", "no answer is no failure");
         })
@@ -77,7 +67,7 @@ async fn a_question_without_forms_is_a_choice() {
             assert!(options.map(|option| &option["name"]).eq(["red", "green", "Let the agent decide"]));
             client.answer(&asked, option).await;
             assert_eq!(client.stop_reason(turn).await, "end_turn");
-            assert_eq!(told(script), expected);
+            assert_eq!(script.last_result(), expected);
         })
         .await;
     }
@@ -123,7 +113,7 @@ async fn the_first_answer_to_a_question_wins_in_every_dialect() {
             older.call("permission/respond", params).await;
             assert_eq!(editor.next_withdrawn().await, asked["id"]);
             assert_eq!(editor.stop_reason(turn).await, "end_turn");
-            assert_eq!(told(script), "the user answered: red");
+            assert_eq!(script.last_result(), "the user answered: red");
             editor.respond(&asked, json!({ "action": "accept", "content": { "answer": "green" } })).await;
         })
         .await;
@@ -139,7 +129,7 @@ async fn where_nobody_can_answer_the_agent_decides_at_once() {
         let (mut client, _, turn) = client(server, forms()).await;
         assert_eq!(client.stop_reason(turn).await, "end_turn");
         assert_eq!(
-            told(&script),
+            script.last_result(),
             "no answer: nobody is here to answer; decide yourself, and say what you assumed"
         );
     })

@@ -2,17 +2,7 @@
 
 use serde_json::json;
 use testkit::Script;
-use testkit::server::{Client, Server, Setup, run, write};
-
-/// Runs a test with one client that has a session.
-async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
-    run(setup, async |server| {
-        let mut client = server.client().await;
-        let session = client.new_session().await;
-        test(server, client, session).await;
-    })
-    .await;
-}
+use testkit::server::{Client, Setup, run_with_session as check, write};
 
 /// What the agent says to a prompt.
 async fn said(client: &mut Client, session: &str, text: &str) -> String {

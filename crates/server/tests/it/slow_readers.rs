@@ -14,6 +14,8 @@ use testkit::server::{Door, Server, Setup, run};
 use testkit::web::{Event, Events, Web};
 use tokio_util::task::TaskTracker;
 
+use crate::stalled::resident_bytes;
+
 const READERS: usize = 50;
 const STALLED: usize = 5;
 const CHUNK_BYTES: usize = 1_000;
@@ -23,13 +25,6 @@ const CHUNKS: usize = 5_000;
 const MORE_CHUNKS: usize = 15_000;
 /// What the process may grow by meanwhile. A queue for each that does not read would take 75 MB.
 const GROWTH_BYTES_MAX: usize = 24 << 20;
-
-/// Memory of this process that is in use.
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
-}
 
 /// The first turn says the first chunks, every further one many more.
 fn flood() -> Setup {

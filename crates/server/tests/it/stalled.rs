@@ -16,7 +16,7 @@ const HELD_BYTES_MAX: usize = 1 << 20;
 const GROWTH_BYTES_MAX: usize = 24 << 20;
 
 /// Memory of this process that is in use.
-fn resident_bytes() -> usize {
+pub fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use engine::{Stop, Usage};
 use serde_json::{Value, json};
-use testkit::server::{Client, Server, Setup, run, write};
+use testkit::server::{Client, Server, Setup, run, run_with_session, write};
 use testkit::{Line, Script, Turns};
 use tokio::sync::Semaphore;
 
 /// Runs a test with one client that has a session, both shown nothing so far.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
-    run(setup, async |server| {
-        let mut client = server.client().await;
-        let session = client.new_session().await;
+    run_with_session(setup, async |server, mut client, session| {
         client.catch_up(&session).await;
         client.forget_updates();
         test(server, client, session).await;

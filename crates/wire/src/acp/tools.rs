@@ -34,6 +34,22 @@ pub(super) enum Console {
     Written,
 }
 
+/// The kind of a tool by the protocol's word for it.
+pub(crate) fn tool_kind(word: &str) -> ToolKind {
+    match word {
+        "read" => ToolKind::Read,
+        "edit" => ToolKind::Edit,
+        "delete" => ToolKind::Delete,
+        "move" => ToolKind::Move,
+        "search" => ToolKind::Search,
+        "execute" => ToolKind::Execute,
+        "think" => ToolKind::Think,
+        "fetch" => ToolKind::Fetch,
+        "switch_mode" => ToolKind::SwitchMode,
+        _ => ToolKind::Other,
+    }
+}
+
 /// With `cwd`, the client shows a command's output in a terminal that this announces.
 pub(super) fn started(start: &ToolStart, at: Timestamp, cwd: Option<&Path>) -> schema::ToolCall {
     let mut call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use engine::{
     Body, CallId, Content, Event, Location, MessageId, NoticeLevel, Opaque, Origin, Seq, Stop, SurfaceId,
-    ToolContent, ToolEnd, ToolKind, ToolStart, TurnId,
+    ToolContent, ToolEnd, ToolStart, TurnId,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::tools::tool_kind;
 use crate::portable::LAST_AT;
 
 const TITLE_CHARS_MAX: usize = 120;
@@ -157,7 +158,7 @@ fn start(id: &Arc<str>, call: &Value) -> ToolStart {
         call: CallId(Arc::clone(id)),
         tool: call["kind"].as_str().unwrap_or("tool").into(),
         title: title.chars().take(TITLE_CHARS_MAX).collect::<String>().into(),
-        kind: kind(call["kind"].as_str().unwrap_or_default()),
+        kind: tool_kind(call["kind"].as_str().unwrap_or_default()),
         locations: locations(call),
         input: Opaque(input.into()),
         client_terminal: None,
@@ -187,21 +188,6 @@ fn locations(call: &Value) -> Vec<Location> {
         Some(Location { path: PathBuf::from(place["path"].as_str()?), line })
     };
     call["locations"].as_array().into_iter().flatten().filter_map(place).collect()
-}
-
-fn kind(word: &str) -> ToolKind {
-    match word {
-        "read" => ToolKind::Read,
-        "edit" => ToolKind::Edit,
-        "delete" => ToolKind::Delete,
-        "move" => ToolKind::Move,
-        "search" => ToolKind::Search,
-        "execute" => ToolKind::Execute,
-        "think" => ToolKind::Think,
-        "fetch" => ToolKind::Fetch,
-        "switch_mode" => ToolKind::SwitchMode,
-        _ => ToolKind::Other,
-    }
 }
 
 #[cfg(test)]

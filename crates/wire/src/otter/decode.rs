@@ -74,8 +74,7 @@ mod tests {
     use super::*;
 
     fn check(method: &str, params: &str) -> Result<Call, Fault> {
-        let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
-        request(method, Some(&raw), params.len())
+        siblings::call_of(request, method, params)
     }
 
     #[test]

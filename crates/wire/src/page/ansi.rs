@@ -46,7 +46,8 @@ fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     rest.next_if(|c| matches!(c, '@'..='~'));
 }
 
-fn skip_string(rest: &mut Peekable<Chars<'_>>) {
+/// What follows a command with a text, such as the title of a window, up to its end.
+pub fn skip_string(rest: &mut Peekable<Chars<'_>>) {
     while let Some(c) = rest.next_if(|c| *c != '\n') {
         match c {
             BELL | STRING_END => return,

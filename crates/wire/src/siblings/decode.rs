@@ -230,3 +230,14 @@ fn place(params: PlaceParams) -> Result<Place, Fault> {
     }
     Ok(Place { cwd: params.cwd, roots: Vec::new(), servers: Vec::new() })
 }
+
+/// What one of the two reads from a request with these parameters, as JSON.
+#[cfg(test)]
+pub(crate) fn call_of(
+    request: fn(&str, Option<&RawValue>, usize) -> Result<Call, Fault>,
+    method: &str,
+    params: &str,
+) -> Result<Call, Fault> {
+    let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
+    request(method, Some(&raw), params.len())
+}

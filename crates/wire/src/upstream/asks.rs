@@ -10,9 +10,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::{Call, call_id, tool_name};
-use super::content::{kind, locations, path, tool_word};
+use super::content::{locations, path, tool_word};
 use super::raw::{self, Fields, cut, cut_json};
 use super::shown::content;
+use crate::acp::tool_kind;
 
 const OPTIONS_MAX: usize = 32;
 /// It must be sent back as it is.
@@ -119,7 +120,7 @@ struct Wish {
 
 impl Wish {
     fn of(call: &Fields<'_>, known: Option<&Call>) -> Self {
-        let said = call.text("kind").as_deref().map(kind).filter(|kind| *kind != ToolKind::Other);
+        let said = call.text("kind").as_deref().map(tool_kind).filter(|kind| *kind != ToolKind::Other);
         let title = call.text("title").map(|title| cut(title, TITLE_BYTES_MAX));
         let title = title.or_else(|| known?.title.clone());
         let input = call.get("rawInput").filter(|input| input.get() != "{}");

@@ -15,10 +15,11 @@ use engine::{
 };
 use serde_json::value::RawValue;
 
-use super::content::{Piece, kind, locations, tool_word};
+use super::content::{Piece, locations, tool_word};
 use super::ending::Ending;
 use super::raw::{Fields, cut, cut_json, digest, inside, verbatim};
 use super::shown::{Change, Shown, pieces, terminals};
+use crate::acp::tool_kind;
 
 /// Calls that are remembered as open. The oldest of more is forgotten, and what is said of it then is
 /// handed on without being understood.
@@ -252,7 +253,7 @@ impl Call {
             self.title = Some(cut(title, TITLE_BYTES_MAX));
         }
         if news.kind {
-            self.kind = fields.text("kind").as_deref().map(kind);
+            self.kind = fields.text("kind").as_deref().map(tool_kind);
         }
         if news.locations {
             self.locations = locations(fields).unwrap_or_default();

@@ -114,21 +114,6 @@ pub(super) fn path(text: &str) -> Option<PathBuf> {
     (!text.is_empty() && text.len() <= PATH_BYTES_MAX).then(|| text.into())
 }
 
-pub(super) fn kind(word: &str) -> ToolKind {
-    match word {
-        "read" => ToolKind::Read,
-        "edit" => ToolKind::Edit,
-        "delete" => ToolKind::Delete,
-        "move" => ToolKind::Move,
-        "search" => ToolKind::Search,
-        "execute" => ToolKind::Execute,
-        "think" => ToolKind::Think,
-        "fetch" => ToolKind::Fetch,
-        "switch_mode" => ToolKind::SwitchMode,
-        _ => ToolKind::Other,
-    }
-}
-
 /// What a tool is called that does not say its name: the word that rules use for its kind.
 pub(super) fn tool_word(kind: ToolKind) -> &'static str {
     match kind {

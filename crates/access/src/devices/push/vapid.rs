@@ -4,9 +4,9 @@
 //! with a token that this key has signed. So the key is kept for good: with another one every device
 //! would have to subscribe again.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -15,6 +15,8 @@ use engine::Timestamp;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde::Serialize;
+
+use crate::create_secret_file;
 
 /// A larger file is not one of ours.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -55,7 +57,8 @@ impl Vapid {
         let unread = |error| KeyError::Unread(path.to_owned(), error);
         let text = match read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create(path, &new_key()?).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
+                create_secret_file(path, &new_key()?)
+                    .map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
                 // Whoever started at the same moment may have been first: theirs is the one.
                 read(path).map_err(unread)?
             }
@@ -121,21 +124,6 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other("others may read it; chmod 600, or remove it and another is made"));
     }
     fs::read_to_string(path)
-}
-
-/// The file appears whole or not at all, and only one of those who make it at the same moment does.
-fn create(path: &Path, key: &str) -> io::Result<()> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let unfinished = folder.join(format!(".push.{}", uuid::Uuid::new_v4()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let written = file.write_all(format!("{key}\n").as_bytes()).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| fs::hard_link(&unfinished, path));
-    fs::remove_file(&unfinished)?;
-    match linked {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked.and_then(|()| File::open(folder)?.sync_all()),
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::anthropic::rounded;
 use super::super::call::bare;
-use super::super::entries::{Entry, Result as ToolResult, answered, entries};
+use super::super::entries::{Entry, Result as ToolResult, answered, conversation, functions, said};
 use super::super::responses::cache_key;
 use super::super::wire::Asking;
-use super::super::{Image, ModelRequest, Thinking, schema};
+use super::super::{Image, ModelRequest, Thinking};
 
 /// Who is asked, as far as it matters for the words.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,8 @@ pub(in super::super) fn encode(request: &ModelRequest, asking: &Asking) -> Value
         // Mistral tells its usage unasked, and refuses to be asked.
         body["stream_options"] = json!({ "include_usage": true });
     }
-    let system =
-        (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": &*request.system }));
-    let said = entries(request, asking).into_iter().flat_map(messages);
-    body["messages"] = system.into_iter().chain(said).collect::<Vec<_>>().into();
-    let tools: Vec<Value> = request.tools.iter().map(|tool| {
-        let (name, description) = (&*tool.name, &*tool.description);
-        let parameters = schema::object(&tool.schema);
-        json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
-    }).collect();
+    body["messages"] = conversation(request, asking, messages).into();
+    let tools = functions(request);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
@@ -131,8 +124,7 @@ fn messages(entry: Entry<'_>) -> Vec<Value> {
         Entry::Said { native: Some(message), .. } => vec![message],
         Entry::Said { text, calls, .. } => {
             let text = if text.trim().is_empty() { Value::Null } else { text.into() };
-            let mut message = json!({ "role": "assistant", "content": text });
-            let calls: Vec<Value> = calls
+            let calls = calls
                 .into_iter()
                 .map(|call| {
                     let arguments = Value::Object(call.arguments).to_string();
@@ -140,10 +132,7 @@ fn messages(entry: Entry<'_>) -> Vec<Value> {
                     json!({ "id": call.id, "type": "function", "function": function })
                 })
                 .collect();
-            if !calls.is_empty() {
-                message["tool_calls"] = calls.into();
-            }
-            vec![message]
+            vec![said(text, calls)]
         }
         Entry::Results(results) => {
             let message = |result: &ToolResult<'_>| json!({ "role": "tool", "tool_call_id": result.id, "content": result.text });

@@ -21,12 +21,7 @@ async fn world() -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_driven_and_a_permission_answered_through_a_hub() {
     let mut world = world().await;
-    let session = world.session().await;
-    let mut second = world.person.window();
-    second.watch(&session).await;
-    world.prompt(&session, "read README.md").await;
-    world.idle().await;
-    assert!(world.person.said().contains("A small library of knots"), "{}", world.person.said());
+    let (session, mut second) = world.read_by_two().await;
     world.prompt(&session, "run curl http://127.0.0.1:9/").await;
     world
         .person

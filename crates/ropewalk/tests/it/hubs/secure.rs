@@ -21,12 +21,7 @@ async fn a_hub_with_its_own_certificate_is_driven_and_mirrored_to_over_tls() {
         Arc::new(SqliteDb::open(&file).unwrap()) as Arc<dyn Db>
     })
     .await;
-    let session = world.session().await;
-    let mut second = world.person.window();
-    second.watch(&session).await;
-    world.prompt(&session, "read README.md").await;
-    world.idle().await;
-    assert!(world.person.said().contains("A small library of knots"), "{}", world.person.said());
+    let (session, second) = world.read_by_two().await;
     world.prompt(&session, "stream 300 40").await;
     world.front.cut();
     world.prompt(&session, "write notes.txt: over TLS").await;

@@ -84,6 +84,17 @@ impl World {
         session
     }
 
+    /// A session that two windows show, after a turn in which a file was read.
+    pub async fn read_by_two(&mut self) -> (String, Browser) {
+        let session = self.session().await;
+        let mut second = self.person.window();
+        second.watch(&session).await;
+        self.prompt(&session, "read README.md").await;
+        self.idle().await;
+        assert!(self.person.said().contains("A small library of knots"), "{}", self.person.said());
+        (session, second)
+    }
+
     /// Sends a prompt until it is acknowledged.
     pub async fn prompt(&mut self, session: &str, text: &str) -> u64 {
         self.prompts += 1;

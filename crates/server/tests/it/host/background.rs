@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::server::{Client, run};
 use testkit::{Line, Script, call, say};
 
-use super::{setup, terminal, told};
+use super::{setup, terminal, typed_to};
 
 /// A command in the background, in the terminal of an editor that can be typed to; then these calls.
 async fn check_background(lines: Vec<Vec<Line>>, test: impl AsyncFnOnce(&mut Client, u64, &Script)) {
@@ -13,11 +13,7 @@ async fn check_background(lines: Vec<Vec<Line>>, test: impl AsyncFnOnce(&mut Cli
     let all: Vec<_> = std::iter::once(start).chain(lines).chain([vec![say("done")]]).collect();
     let script = Script::new(all);
     run(setup(&script, Mode::Off), async |server| {
-        let mut client = server.connect();
-        client.initialize_with(json!({ "terminal": true, "_meta": { "terminal_write_stdin": true } })).await;
-        client.answer_all("allow_once");
-        let session = client.new_session().await;
-        let turn = client.send_prompt(&session, "go").await;
+        let (mut client, _, turn) = typed_to(server).await;
         test(&mut client, turn, &script).await;
         client.drain_withdrawn();
         client.catch_up_all().await;
@@ -63,7 +59,7 @@ async fn a_command_that_is_killed_ends_at_once_though_the_editor_hangs_at_what_w
             }
         }
         assert_eq!(client.stop_reason(turn).await, "end_turn");
-        assert!(told(script).contains("job-1: killed"), "{}", told(script));
+        assert!(script.last_result().contains("job-1: killed"), "{}", script.last_result());
     })
     .await;
 }
@@ -96,7 +92,7 @@ async fn an_editor_that_does_not_take_what_was_typed_is_said_to_be_silent() {
         }
         client.respond(&waiting.unwrap(), json!({ "exitCode": 0 })).await;
         client.serve(turn, |method, _| terminal(method, "", &json!({ "exitCode": 0 }))).await;
-        let told = told(script);
+        let told = script.last_result();
         assert!(
             told.contains("[what was typed did not arrive: the editor did not answer in time]"),
             "{told}"
@@ -135,7 +131,7 @@ async fn a_background_command_that_wrote_more_than_the_editor_keeps_is_not_silen
             }
         }
         assert_eq!(client.stop_reason(turn).await, "end_turn");
-        let told = told(script);
+        let told = script.last_result();
         assert!(told.ends_with("early\n[earlier output was dropped]\nthe newest\n"), "{told}");
     })
     .await;

@@ -4,27 +4,21 @@
 //! then, in JSON, what must be in it. `"..."` stands for anything, `"$name"` for what was there when
 //! the name was first met. Frames of a stream are looked for in the order given.
 
-use std::collections::HashMap;
-
 use axum::http::StatusCode;
 use serde_json::Value;
 use testkit::server::{Setup, run};
 
+use crate::http_pages::{Names, http_blocks};
 use crate::rest::door::{Door, MASTER};
 
 struct Player<'a> {
     door: &'a Door,
-    names: HashMap<String, String>,
+    names: Names,
 }
 
 impl Player<'_> {
-    fn filled(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name.as_str(), value))
-    }
-
     async fn play(&mut self, example: &str) {
-        let (request, answer) = example.split_once("\n\n").unwrap_or_else(|| panic!("no answer: {example}"));
-        let request = self.filled(request);
+        let (request, answer) = self.names.request_and_answer(example);
         let mut lines = request.lines();
         let (method, path) = lines.next().unwrap().split_once(' ').unwrap();
         let method = ["GET", "POST", "PATCH", "DELETE"].into_iter().find(|known| *known == method).unwrap();
@@ -70,9 +64,9 @@ impl Player<'_> {
         match (expected, got) {
             (Value::String(any), _) if any == "..." => true,
             (Value::String(name), Value::String(got)) if name.starts_with('$') && !name.contains('/') => {
-                self.names.entry(name.clone()).or_insert_with(|| got.clone()) == got
+                self.names.0.entry(name.clone()).or_insert_with(|| got.clone()) == got
             }
-            (Value::String(text), Value::String(got)) => self.filled(text) == *got,
+            (Value::String(text), Value::String(got)) => self.names.filled(text) == *got,
             (Value::Object(expected), Value::Object(got)) => {
                 expected.iter().all(|(key, value)| got.get(key).is_some_and(|found| self.is_in(value, found)))
             }
@@ -87,14 +81,13 @@ impl Player<'_> {
 #[tokio::test]
 async fn the_pages_requests_and_answers_are_true() {
     let page = include_str!("../../../../../docs/dialects/rest.md");
-    let blocks: Vec<&str> =
-        page.split("```http\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    let blocks = http_blocks(page);
     assert!(blocks.len() >= 6);
     for block in blocks {
         run(Setup::offline(), async |server| {
             let door = Door::open(server);
             std::fs::write(server.workspace().join("notes.txt"), "a line\n").unwrap();
-            let names = HashMap::from([("$cwd".to_owned(), server.workspace().display().to_string())]);
+            let names = Names::in_folder(&server.workspace());
             let mut player = Player { door: &door, names };
             for example in block.split("\n---\n") {
                 player.play(example).await;

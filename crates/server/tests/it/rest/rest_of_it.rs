@@ -184,14 +184,7 @@ async fn a_transcript_is_given_in_three_forms_and_can_do_nothing_in_a_browser() 
 #[tokio::test]
 async fn a_long_session_is_streamed_whole() {
     run(Setup::offline(), async |server| {
-        let wish = engine::Wish {
-            owner: engine::Principal::local(),
-            cwd: server.workspace(),
-            roots: Vec::new(),
-            within: None,
-            servers: Vec::new(),
-            source: "import".into(),
-        };
+        let wish = engine::Wish::new(engine::Principal::local(), server.workspace(), "import");
         let events = testkit::long_log(12_000, None);
         let count = events.len();
         let handle = server.registry().import(wish, None, events).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::rows::Rows;
-use crate::native::{Append, Row, ToolState, WINDOW_ROWS, What};
+use crate::native::{Append, Row, SessionState, ToolState, View, WINDOW_ROWS, What};
 
 /// Rows whose told length is kept before those that cannot grow are forgotten.
 const TOLD_MAX: usize = 256;
@@ -30,6 +30,12 @@ impl Delta {
     /// There is nothing to tell but a position.
     pub fn is_empty(&self) -> bool {
         !self.reset && self.rows.is_empty() && self.appends.is_empty()
+    }
+
+    /// The same as a client is told it, with the state of the session where that is another one.
+    pub fn view(self, session: String, state: Option<SessionState>) -> View {
+        let Self { upto, reset, earlier, rows, appends } = self;
+        View { session, upto, reset, earlier, rows, appends, state }
     }
 }
 

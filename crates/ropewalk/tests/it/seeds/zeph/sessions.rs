@@ -122,6 +122,24 @@ fn differs_sessions_are_not_in_zephs_tables() {
     assert!(!home.path().join(".config/zeph").exists() && !home.path().join(".local").exists());
 }
 
+/// A prompt whose questions are all answered with this option: what was asked, and how the prompt was answered.
+fn answered(client: &mut Client, session: &str, text: &str, option: &str) -> (Vec<Value>, Value) {
+    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+    program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": params }));
+    let mut questions = Vec::new();
+    loop {
+        let mut frame = program.next();
+        if frame["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+            program.send(&json!({ "jsonrpc": "2.0", "id": frame["id"], "result": outcome }));
+            questions.push(frame["params"].take());
+        } else if frame["id"] == 90 && frame.get("method").is_none() {
+            return (questions, frame);
+        }
+    }
+}
+
 /// An answer for good is a rule in a file that only its owner reads, and the next session is not asked. A file that is
 /// missing has no rules; one that is damaged is told of (`docs/permissions.md`).
 #[test]
@@ -131,21 +149,8 @@ fn an_answer_for_good_is_kept_in_a_file_for_its_owner_alone() {
         let mut client = Client::stdio(&home, &[]);
         client.hello();
         let session = client.new_session();
-        let Way::Stdio(program) = &mut client.way else { unreachable!() };
-        let prompt = json!([{ "type": "text", "text": "run git push nowhere main" }]);
-        program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
-        let mut questions = 0;
-        loop {
-            let frame = program.next();
-            if frame["method"] == "session/request_permission" {
-                questions += 1;
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_always" } });
-                program.send(&json!({ "jsonrpc": "2.0", "id": frame["id"], "result": outcome }));
-            } else if frame["id"] == 90 && frame.get("method").is_none() {
-                break;
-            }
-        }
-        assert_eq!(questions, usize::from(asked));
+        let (questions, _) = answered(&mut client, &session, "run git push nowhere main", "allow_always");
+        assert_eq!(questions.len(), usize::from(asked));
         let file = fs::metadata(home.path().join("state/permissions.toml")).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
         let Way::Stdio(program) = client.way else { unreachable!() };
@@ -167,21 +172,9 @@ fn differs_with_a_malformed_permission_file_everything_is_asked() {
         let mut client = Client::stdio(&home, &[]);
         client.hello();
         let session = client.new_session();
-        let Way::Stdio(program) = &mut client.way else { unreachable!() };
-        let prompt = json!([{ "type": "text", "text": "list" }]);
-        program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
-        let mut asked = String::new();
-        let stopped = loop {
-            let frame = program.next();
-            if frame["method"] == "session/request_permission" {
-                asked.push_str(&frame["params"].to_string());
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
-                program.send(&json!({ "jsonrpc": "2.0", "id": frame["id"], "result": outcome }));
-            } else if frame["id"] == 90 && frame.get("method").is_none() {
-                break frame["result"]["stopReason"].clone();
-            }
-        };
-        assert_eq!(stopped, "end_turn");
+        let (questions, answer) = answered(&mut client, &session, "list", "allow_once");
+        let asked: String = questions.iter().map(Value::to_string).collect();
+        assert_eq!(answer["result"]["stopReason"], "end_turn");
         assert_eq!(asked.contains("permission rules cannot be read"), text.is_some(), "{asked}");
         assert_eq!(asked.is_empty(), text.is_none(), "{asked}");
     }
@@ -197,21 +190,8 @@ fn differs_zephs_permission_file_is_only_read() {
     let mut client = Client::stdio(&home, &[]);
     client.hello();
     let session = client.new_session();
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
-    let prompt = json!([{ "type": "text", "text": "run git push nowhere main" }]);
-    program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
-    let mut kept = false;
-    loop {
-        let frame = program.next();
-        if frame["method"] == "session/request_permission" {
-            kept = true;
-            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "allow_always" } });
-            program.send(&json!({ "jsonrpc": "2.0", "id": frame["id"], "result": outcome }));
-        } else if frame["id"] == 90 && frame.get("method").is_none() {
-            break;
-        }
-    }
-    assert!(kept, "an answer for good was given");
+    let (questions, _) = answered(&mut client, &session, "run git push nowhere main", "allow_always");
+    assert!(!questions.is_empty(), "an answer for good was given");
     let rules = fs::read_to_string(home.path().join("state/permissions.toml")).unwrap();
     assert!(rules.contains("git push nowhere main"), "{rules}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "[tools]\nread_file = \"allow\"\n");
