@@ -295,7 +295,9 @@ fn a_command_of_an_agent_leaves_the_fence_by_the_owners_word_for_that_very_comma
 /// A command that goes on after its turn is followed until it ends.
 #[test]
 fn what_a_command_leaves_after_its_turn_is_told_when_it_ends() {
-    let (world, mut client, session) = odd_with(&["--approval", "full"], json!({}));
+    // Whoever takes no notices is told with the next turn.
+    let notices = json!({ "session": { "notices": {} } });
+    let (world, mut client, session) = odd_with(&["--approval", "full"], notices);
     client.said(&session, "in_a_terminal_for_later");
     fs::write(world.path("project/go"), "").unwrap();
     let frames = client.until(|frame| frame.to_string().contains("new in the workspace"));
