@@ -5,6 +5,7 @@
 
 mod check;
 mod ci;
+mod packages;
 mod rigs;
 mod sdk_versions;
 mod tidy;
@@ -36,6 +37,7 @@ usage: cargo xtask <task>
   setup          install what the tests need (idempotent)
   ci [STEP]      everything that CI runs, or one step of it
   check          format, lints, and the quick tests of the crates that changed: the loop while working
+  packages       whether the crates for others can be published: documentation, packages, what they compile from
   tidy           check the rules that no compiler checks; --write: make the drawing of the crates anew
   web [..]       check, test and build the web app; --check: is what is committed current, --pictures: docs/images
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
@@ -53,6 +55,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["setup"] => setup::run(),
         ["ci", rest @ ..] => ci::run(rest),
         ["check"] => check::run(),
+        ["packages"] => packages::run(),
         ["tidy", rest @ ..] => tidy::run(rest),
         ["web", rest @ ..] => web::run(rest),
         ["rigs", names @ ..] => rigs::run(names),

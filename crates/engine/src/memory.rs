@@ -107,6 +107,10 @@ impl Store for MemoryStore {
         ready(self.lock().kept(id).map(Kept::claim))
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        ready(self.lock().kept(id).map(|kept| kept.epoch == epoch))
+    }
+
     fn release(&self, _id: &SessionId, _epoch: Epoch) -> StoreResult<'_, ()> {
         ready(Ok(()))
     }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::backend::{Abilities, Backend, ForeignError, Offer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
-use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
+use crate::ids::{Clock, Epoch, Principal, Seq, SessionId, Timestamp};
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::servers::ToolServer;
@@ -135,6 +135,8 @@ struct Rooms {
 
 struct Live {
     handle: SessionHandle,
+    /// What the session was claimed with.
+    epoch: Epoch,
     touched: Timestamp,
     /// On its way out of memory: whoever wants it waits at the gate and opens it anew.
     leaving: bool,
@@ -315,14 +317,15 @@ impl Registry {
         &self.tracker
     }
 
-    /// The session with this id, brought back from the store if it is not in memory.
+    /// The session with this id, brought back from the store if it is not in memory, or if another process went on with
+    /// it since.
     pub async fn open(&self, owner: &Principal, id: &SessionId) -> Result<SessionHandle, OpenError> {
-        if let Some(handle) = self.find_live(owner, id)? {
+        if let Some(handle) = self.find_current(owner, id).await? {
             return Ok(handle);
         }
         let gate = self.gate(id);
         let _held = gate.lock().await;
-        if let Some(handle) = self.find_live(owner, id)? {
+        if let Some(handle) = self.find_current(owner, id).await? {
             return Ok(handle);
         }
         let row = self.find(owner, id).await?;
@@ -593,7 +596,8 @@ impl Registry {
             ask_timeout: self.limits.ask_timeout,
         };
         let (task, handle) = Task::new(parts, effects);
-        let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false, held };
+        let epoch = claim.epoch;
+        let live = Live { handle: handle.clone(), epoch, touched: self.clock.now(), leaving: false, held };
         let followers = {
             let followers = self.lock_followers();
             seat.fill(row.id, live);
@@ -624,6 +628,22 @@ impl Registry {
             }
             Some(_) => Err(OpenError::NotFound(id.clone())),
             None => Ok(None),
+        }
+    }
+
+    /// The session in memory, unless another process claimed it meanwhile: what happened there is not in memory here.
+    async fn find_current(
+        &self,
+        owner: &Principal,
+        id: &SessionId,
+    ) -> Result<Option<SessionHandle>, OpenError> {
+        let Some(handle) = self.find_live(owner, id)? else { return Ok(None) };
+        let claimed_with = |live: &Live| live.handle.is_same(&handle).then_some(live.epoch);
+        let Some(epoch) = self.lock_rooms().live.get(id).and_then(claimed_with) else { return Ok(None) };
+        match self.store.owns(id, epoch).await {
+            Ok(false) | Err(StoreError::NotFound) => Ok(None),
+            // A store that does not answer takes nothing from those who have the session open.
+            Ok(true) | Err(_) => Ok(Some(handle)),
         }
     }
 

@@ -31,6 +31,9 @@ pub trait Store: Send + Sync + 'static {
     /// the middle of a turn.
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim>;
 
+    /// Whether the right to append that was claimed with this epoch still holds: nobody else claimed the session since.
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool>;
+
     /// Gives the right to append back. A later claim then needs nobody's death.
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()>;
 

@@ -74,6 +74,10 @@ impl Store for Switched {
         })
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        self.inner.owns(id, epoch)
+    }
+
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
         slow(self.inner.release(id, epoch))
     }

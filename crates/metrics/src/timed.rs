@@ -24,6 +24,10 @@ impl Store for Timed {
         self.store.claim(id)
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        self.store.owns(id, epoch)
+    }
+
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
         self.store.release(id, epoch)
     }

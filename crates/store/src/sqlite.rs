@@ -188,6 +188,10 @@ impl Store for SqliteStore {
         self.read(|answer| Read::Session { id: id.clone(), answer })
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        self.read(|answer| Read::Owns { id: id.clone(), epoch, answer })
+    }
+
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
         self.read(|answer| Read::Unused { ids, answer })
     }

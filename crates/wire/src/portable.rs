@@ -1,6 +1,6 @@
 //! An event outside its log: one JSON object, as exports carry it and imports take it.
 //!
-//! The body is in its stored form ([`record`](crate::record)), with every big text inline, so a file
+//! The body is in its stored form ([`crate::record`]), with every big text inline, so a file
 //! of these needs nothing beside it.
 
 use engine::{Body, Event, Origin, Seq, Timestamp, TurnId};

@@ -9,7 +9,7 @@ use anyhow::Context;
 use xtask::command::{self, cargo, linting_cargo, program};
 use xtask::setup;
 
-use crate::{rigs, tidy, web};
+use crate::{packages, rigs, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
@@ -61,6 +61,7 @@ pub const STEPS: &[Step] = &[
     step("doctest", BUILT, AllCores, || {
         command::run(linting_cargo(&["test"])?.args(["--quiet", "--workspace", "--locked", "--doc"]))
     }),
+    step("packages", BUILT, AllCores, packages::run),
     step("escape", BUILT, AllCores, || drill(&["escape", "--short"])),
     step("crash", BUILT, Waits, || drill(&["crash", "--rounds", CRASH_ROUNDS])),
     step("faults", BUILT, Waits, || drill(&["faults", "--kills", FAULT_KILLS])),

@@ -35,6 +35,10 @@ impl Store for Counting {
         self.inner.claim(id)
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        self.inner.owns(id, epoch)
+    }
+
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
         self.inner.release(id, epoch)
     }

@@ -69,6 +69,11 @@ impl Store for PostgresStore {
         Box::pin(async move { self.opened().await?.claim(&id).await })
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        let id = id.clone();
+        Box::pin(async move { self.opened().await?.owns(&id, epoch).await })
+    }
+
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
         let id = id.clone();
         Box::pin(async move { self.opened().await?.release(&id, epoch).await })

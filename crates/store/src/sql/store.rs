@@ -394,6 +394,11 @@ impl Store for SqlStore {
         Box::pin(async move { self.do_claim(&id).await })
     }
 
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
+        let id = id.clone();
+        Box::pin(async move { self.row(&id).await.map(|found| found.is_owned(epoch)) })
+    }
+
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
         let update = "UPDATE log_sessions SET holder = NULL WHERE id = $1 AND epoch = $2";
         let release = Statement::new(update, [id.as_str().into(), epoch.0.into()]);

@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp};
-use rusqlite::Connection;
+use engine::{Epoch, Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::mpsc::Receiver;
 
 use super::condition::{self, Condition};
@@ -15,7 +15,7 @@ use super::lineage;
 use super::owner::Owners;
 use super::recent::Recent;
 use super::request::{Read, damaged, reply};
-use super::row::{SESSION_COLUMNS, Stored};
+use super::row::{SESSION_COLUMNS, Stored, signed};
 use super::schema;
 use super::session;
 
@@ -72,6 +72,7 @@ impl Reader {
         match request {
             Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
+            Read::Owns { id, epoch, answer } => reply(answer, self.owns(&id, epoch)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
             Read::Unused { ids, answer } => reply(answer, self.unused(ids)),
             Read::NeverUsed { ids, answer } => reply(answer, self.never_used(ids)),
@@ -112,6 +113,18 @@ impl Reader {
 
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
         self.find(id).map(|stored| self.shown(stored))
+    }
+
+    /// As an append would find it.
+    fn owns(&self, id: &SessionId, epoch: Epoch) -> Result<bool, StoreError> {
+        let mut select = self
+            .connection
+            .prepare_cached("SELECT epoch = ?2 AND holder IS NOT NULL FROM acp_sessions WHERE id = ?1")
+            .map_err(|error| damaged(&error))?;
+        select
+            .query_row((id.as_str(), signed(epoch.0)), |row| row.get(0))
+            .optional()
+            .map_or_else(|error| Err(damaged(&error)), |owns| owns.ok_or(StoreError::NotFound))
     }
 
     fn unused(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {

@@ -97,6 +97,7 @@ impl Step {
 pub(super) enum Read {
     Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
     Session { id: SessionId, answer: Answer<SessionRow> },
+    Owns { id: SessionId, epoch: Epoch, answer: Answer<bool> },
     Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
     Unused { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
     NeverUsed { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
@@ -108,6 +109,7 @@ impl Read {
         match self {
             Self::Events { answer, .. } => reply(answer, Err(error)),
             Self::Session { answer, .. } => reply(answer, Err(error)),
+            Self::Owns { answer, .. } => reply(answer, Err(error)),
             Self::Sessions { answer, .. } => reply(answer, Err(error)),
             Self::Unused { answer, .. } => reply(answer, Err(error)),
             Self::NeverUsed { answer, .. } => reply(answer, Err(error)),

@@ -43,8 +43,12 @@ pub async fn a_deleted_session_never_comes_back(store: &dyn Store) {
 pub async fn a_claim_fences_off_whoever_had_it(store: &dyn Store) {
     let old = store.create(new_session("s")).await.unwrap();
     append(store, &old, 1, vec![text("a"), text("b")]).await.unwrap();
-    let new = store.claim(&session_id("s")).await.unwrap();
+    let id = session_id("s");
+    assert!(store.owns(&id, old.epoch).await.unwrap());
+    let new = store.claim(&id).await.unwrap();
     assert!(new.epoch > old.epoch);
+    assert!(!store.owns(&id, old.epoch).await.unwrap());
+    assert!(store.owns(&id, new.epoch).await.unwrap());
     assert_eq!(new.next_seq, Seq(3));
     assert!(matches!(append(store, &old, 3, vec![text("old")]).await, Err(StoreError::Fenced)));
     append(store, &new, 3, vec![text("new")]).await.unwrap();
@@ -76,6 +80,7 @@ pub async fn unknown_sessions_are_said_to_be_unknown(store: &dyn Store) {
     let gone = |error: Option<StoreError>| assert!(matches!(error, Some(StoreError::NotFound)), "{error:?}");
     gone(store.find(&id).await.err());
     gone(store.claim(&id).await.err());
+    gone(store.owns(&id, Epoch(1)).await.err());
     gone(store.read(&id, Seq::START, Page::USUAL).await.err());
     gone(store.fork(&id, new_session("s")).await.err());
     gone(store.rename(&id, "title").await.err());

@@ -112,6 +112,26 @@ async fn an_answer_for_always_counts_in_every_session_of_the_folder() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_process_did_is_there_when_the_session_is_opened_again() {
+    let here = House::new(Limits::default());
+    let there = House::on(Arc::clone(&here.store), Limits::default());
+    let mine = here.create().await;
+    run(&mine, "say one").await;
+    assert!(here.open(&mine).await.is_same(&mine), "nobody else had it");
+    run(&there.open(&mine).await, "say two").await;
+    let again = here.open(&mine).await;
+    assert!(!again.is_same(&mine));
+    run(&again, "say three").await;
+    let told = again.read(Seq::START).take(Page::USUAL).await.unwrap();
+    let Taken::Events(events) = told else { panic!("{told:?}") };
+    let texts = ["text one", "text two", "text three"];
+    assert!(texts.iter().all(|text| brief(&events).contains(text)), "{}", brief(&events));
+    // One that was deleted elsewhere is gone here too.
+    there.registry.delete(&me(), mine.id()).await.unwrap();
+    assert!(matches!(here.registry.open(&me(), mine.id()).await, Err(OpenError::NotFound(_))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_claims_a_session_last_has_it() {
     let here = House::new(Limits::default());
     let there = House::on(Arc::clone(&here.store), Limits::default());

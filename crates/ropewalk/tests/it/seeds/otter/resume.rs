@@ -247,3 +247,27 @@ fn differs_tls_is_a_certificate_and_its_key() {
         assert!(!refused.err.contains("-- --tls"), "that would start a program: {}", refused.err);
     }
 }
+
+/// A program that has the session in memory looks whether another one went on with it.
+#[test]
+fn what_another_process_did_is_told_by_resume_and_by_load() {
+    let home = home();
+    let mut otter = Program::named(&home, "chimera", &SERVE);
+    otter.call(1, "initialize", &json!({}));
+    let session = otter.call(2, "session/new", &json!({})).1["result"]["sessionId"].clone();
+    let own = otter.call(3, "session/message", &message(&session, "list")).0.len() as u64;
+    let elsewhere = |text: &str| {
+        ended(&home, "ropewalk", &["run", "--resume", session.as_str().unwrap(), text]).with(0);
+    };
+    elsewhere("stream 600 1");
+    let missed = json!({ "sessionId": session, "sinceEventId": own });
+    let (told, answer) = otter.call(4, "session/resume", &missed);
+    let last = answer["result"]["lastEventId"].as_u64().unwrap();
+    // What was missed may come before, as it does to every client that is attached.
+    assert!(numbers(&told).ends_with(&(own + 1..=last).collect::<Vec<_>>()), "{:?}", numbers(&told));
+    assert!(last > own + 600, "{answer}");
+    elsewhere("list");
+    let told = numbers(&otter.call(5, "session/load", &json!({ "sessionId": session })).0);
+    let newest = *told.last().unwrap();
+    assert!(newest > last && told.ends_with(&(1..=newest).collect::<Vec<_>>()), "{told:?}");
+}
