@@ -14,11 +14,11 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use engine::{
-    AskRequest, Opaque, Redactor as _, RuleHit, Rules as _, Ruling, Settings, ToolClass,
+    AskRequest, Opaque, Redactor as _, RuleHit, PermissionRules as _, Ruling, Settings, ToolClass,
     approval_spec, decide,
 };
-use guard::{RulePaths, Rulebook, Secrets, Workplace, assess_command};
-use sandbox::{Files, Mode, Policy, Want};
+use guard::{RulePaths, Rulebook, SecretRedactor, Workplace, assess_command};
+use sandbox::{Access, Files, Mode, Policy};
 use tokio::runtime::Runtime;
 
 use crate::stats::{Samples, micros};
@@ -107,7 +107,7 @@ impl<'a> GuardPath<'a> {
     fn call(&self, command: &Arc<str>, file: &Path, parts: &mut Parts) -> anyhow::Result<()> {
         let folder = &self.workspace.folder;
         let began = Instant::now();
-        let spot = self.files.find(black_box(file), Want::Write)?;
+        let spot = self.files.find(black_box(file), Access::Write)?;
         let found = Instant::now();
         let place = Workplace { cwd: folder, roots: &self.roots, home: Some(&self.workspace.home) };
         let assessment = assess_command(black_box(command), &place);
@@ -154,7 +154,7 @@ pub fn hand_over(runtime: &Runtime, count: usize) -> anyhow::Result<Samples> {
 /// Nanoseconds to look through a chunk of streamed text, in the middle of a stream.
 pub fn redaction(count: usize) -> anyhow::Result<Samples> {
     let known = ["a-value-that-is-secret-wherever-it-stands".to_owned()];
-    let secrets = Secrets::new(known).map_err(anyhow::Error::msg)?;
+    let secrets = SecretRedactor::new(known).map_err(anyhow::Error::msg)?;
     let plain: String = PROSE.chars().filter(char::is_ascii).collect();
     let pieces: Vec<&str> = (0..CHUNKS_PER_SAMPLE)
         .filter_map(|nth| plain.get(nth * CHUNK_BYTES..(nth + 1) * CHUNK_BYTES))

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use sandbox::{
-    Cause, Command, Ended, Fence, HELPER_ARGUMENT, Helper, Limits, Mode, Policy, Program, StartError,
+    ChildCommand, CommandExit, CommandLimits, EndCause, Fence, HELPER_ARGUMENT, Helper, Mode, Policy,
+    Program, StartError,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -124,7 +125,7 @@ impl Place<'_> {
         match ended {
             Err(StartError::NoFence(reason)) => return Ok(Err(reason)),
             Err(error) => return Err(error.into()),
-            Ok(ended) if ended.cause != Cause::Itself => {
+            Ok(ended) if ended.cause != EndCause::Itself => {
                 bail!("{mode}: the trial ended by {:?}", ended.cause)
             }
             Ok(_) => {}
@@ -150,7 +151,7 @@ impl Place<'_> {
         });
         let (ended, elapsed) = self.runtime.block_on(timed)?;
         let ended = ended?;
-        ensure!(ended.code == Some(0) && ended.cause == Cause::Itself, "true ended as {ended:?}");
+        ensure!(ended.code == Some(0) && ended.cause == EndCause::Itself, "true ended as {ended:?}");
         Ok(millis(elapsed))
     }
 
@@ -166,7 +167,7 @@ impl Place<'_> {
         Ok(millis(elapsed))
     }
 
-    fn command(&self, kind: Kind, program: Program) -> Command {
+    fn command(&self, kind: Kind, program: Program) -> ChildCommand {
         let fence = match kind {
             Kind::Plain | Kind::Unfenced => None,
             Kind::Fenced(mode) => Some(Fence {
@@ -175,7 +176,13 @@ impl Place<'_> {
             }),
         };
         let cwd = self.workspace.folder.clone();
-        Command { program, cwd, environment: self.environment(), limits: Limits::default(), fence }
+        ChildCommand {
+            program,
+            cwd,
+            environment: self.environment(),
+            limits: CommandLimits::default(),
+            fence,
+        }
     }
 
     fn policy(&self, mode: Mode) -> Policy {
@@ -188,7 +195,7 @@ impl Place<'_> {
     }
 
     /// Runs a command to its end, with what it wrote.
-    fn run(&self, command: Command) -> (Result<Ended, StartError>, String) {
+    fn run(&self, command: ChildCommand) -> (Result<CommandExit, StartError>, String) {
         let (sender, mut receiver) = mpsc::channel(OUTPUT_MAX);
         let collect = async move {
             let mut text = Vec::new();

@@ -8,11 +8,11 @@ mod compare;
 mod drive;
 mod host;
 mod kills;
-mod known;
-mod left;
+mod known_agents;
+mod leftover_processes;
 mod model;
+mod normalize;
 mod run;
-mod said;
 mod scenario;
 mod table;
 
@@ -25,7 +25,7 @@ use anyhow::{Context, bail};
 use xtask::command::{self, program};
 use xtask::setup;
 
-pub use known::{AGENTS, OTHERS};
+pub use known_agents::{AGENTS, OTHERS};
 pub use run::run;
 
 /// Some of them need a newer Node than the tests do.
@@ -49,7 +49,7 @@ enum Source {
 }
 
 /// Where an agent works, and what it is told by its environment.
-pub struct Place {
+pub struct AgentWorkspace {
     pub home: PathBuf,
     pub project: PathBuf,
     /// The provider's host and port.
@@ -58,7 +58,7 @@ pub struct Place {
 
 impl Agent {
     /// The agent as it can be started in a place, installed if need be.
-    pub fn prepared(&self, place: &Place) -> anyhow::Result<Command> {
+    pub fn prepared(&self, workspace: &AgentWorkspace) -> anyhow::Result<Command> {
         let modules = self.installed()?;
         let file = modules.join(self.program);
         let mut command = program(&file);
@@ -77,15 +77,15 @@ impl Agent {
         }
         command.args(self.arguments);
         let filled = |text: &str| {
-            text.replace("MOCK", &place.mock)
-                .replace("PROJECT", &place.project.to_string_lossy())
+            text.replace("MOCK", &workspace.mock)
+                .replace("PROJECT", &workspace.project.to_string_lossy())
                 .replace("MODULES", &modules.to_string_lossy())
         };
         // The mark is a word of some names, too.
         let named = |(name, value): &(&str, &str)| ((*name).to_owned(), filled(value));
         command.envs(self.environment.iter().map(named));
         for (path, text) in self.settings {
-            let path = place.home.join(path);
+            let path = workspace.home.join(path);
             fs::create_dir_all(path.parent().context("settings are below the home folder")?)?;
             fs::write(&path, filled(text)).with_context(|| format!("writing {}", path.display()))?;
         }
@@ -105,38 +105,43 @@ impl Agent {
 }
 
 /// The same command behind a server, as a command.
-pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
-    write_settings(place, "")?;
-    let mut serve = serving(command, place, server)?;
+pub fn behind(command: &Command, workspace: &AgentWorkspace, server: &Path) -> anyhow::Result<Command> {
+    write_settings(workspace, "")?;
+    let mut serve = serving(command, workspace, server)?;
     serve.arg("--").arg(command.get_program()).args(command.get_args());
     Ok(serve)
 }
 
 /// The same command behind a server, as the agent that people know by this name: what the server's own table
 /// says of it holds.
-pub fn behind_as(name: &str, command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+pub fn behind_as(
+    name: &str,
+    command: &Command,
+    workspace: &AgentWorkspace,
+    server: &Path,
+) -> anyhow::Result<Command> {
     // Zed's is an earlier version of the other one.
     let name: String = name.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let program = command.get_program().to_string_lossy();
     let settings = format!("[agents.{name}]\ncommand = {program:?}\nargs = {arguments:?}\n");
-    write_settings(place, &settings)?;
-    let mut serve = serving(command, place, server)?;
+    write_settings(workspace, &settings)?;
+    let mut serve = serving(command, workspace, server)?;
     // What the agent asks is to reach the client, who is there to answer.
     serve.args(["--agent", &name, "--approval", "suggest"]);
     Ok(serve)
 }
 
 /// What is compared is an agent whose commands run in the editor's terminal, with and without a server between.
-fn write_settings(place: &Place, more: &str) -> anyhow::Result<()> {
-    fs::create_dir_all(state(place))?;
-    fs::write(state(place).join("config.toml"), format!("terminal = \"editor\"\n{more}"))?;
+fn write_settings(workspace: &AgentWorkspace, more: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(state(workspace))?;
+    fs::write(state(workspace).join("config.toml"), format!("terminal = \"editor\"\n{more}"))?;
     Ok(())
 }
 
-fn serving(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+fn serving(command: &Command, workspace: &AgentWorkspace, server: &Path) -> anyhow::Result<Command> {
     let mut serve = program(server);
-    serve.arg("serve").env("ROPEWALK_HOME", state(place));
+    serve.arg("serve").env("ROPEWALK_HOME", state(workspace));
     for (name, value) in command.get_envs() {
         let (Some(name), Some(value)) = (name.to_str(), value) else { bail!("a variable that is no text") };
         // What everybody is given need not be named.
@@ -148,8 +153,8 @@ fn serving(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Co
     Ok(serve)
 }
 
-fn state(place: &Place) -> PathBuf {
-    place.home.with_file_name("state")
+fn state(workspace: &AgentWorkspace) -> PathBuf {
+    workspace.home.with_file_name("state")
 }
 
 /// The program of one of the agents, installed if need be.
@@ -206,14 +211,15 @@ fn unpacked(name: &str, package: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// A fresh place for an agent below a folder.
-pub fn place(below: &Path, name: &str, mock: &str) -> anyhow::Result<Place> {
+pub fn workspace(below: &Path, name: &str, mock: &str) -> anyhow::Result<AgentWorkspace> {
     let folder = below.join(name.replace(['(', ')', ' ', '\''], ""));
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    let place = Place { home: folder.join("home"), project: folder.join("project"), mock: mock.to_owned() };
-    fs::create_dir_all(&place.home)?;
-    fs::create_dir_all(&place.project)?;
-    fs::write(place.project.join("README.md"), "# A small project\n")?;
-    Ok(place)
+    let workspace =
+        AgentWorkspace { home: folder.join("home"), project: folder.join("project"), mock: mock.to_owned() };
+    fs::create_dir_all(&workspace.home)?;
+    fs::create_dir_all(&workspace.project)?;
+    fs::write(workspace.project.join("README.md"), "# A small project\n")?;
+    Ok(workspace)
 }

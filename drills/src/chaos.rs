@@ -15,12 +15,12 @@
 //! **Invariant:** a failed check stops the run and leaves the state folder as it is.
 
 mod clients;
+pub mod http_client;
 mod judge;
 mod proxy;
 mod server;
 mod socket;
 mod view;
-pub mod web;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use self::clients::official::{Posted, Remote};
+use self::clients::official::{PostOutcome, Remote};
 use self::clients::{official, rest, websocket, zeph};
-use self::judge::{Judge, Seen};
+use self::judge::{Judge, SessionClients};
 use self::proxy::Proxy;
 use self::server::Server;
 use crate::random::Random;
@@ -153,7 +153,13 @@ impl Run {
             Some(uncut) => uncut,
             None => Remote::connect(&near, None)?.load("late reader", &session, &cwd)?,
         };
-        let seen = Seen { remote: &remote, sent: &sent, followers: &followers, rest: &rest, uncut: &uncut };
+        let seen = SessionClients {
+            remote: &remote,
+            sent: &sent,
+            followers: &followers,
+            rest: &rest,
+            uncut: &uncut,
+        };
         let judged = judge.settle(&self.server, &seen);
         for follower in followers.into_iter().chain([uncut]) {
             let seen = follower.shared.lock();
@@ -171,10 +177,10 @@ impl Run {
 }
 
 /// A request of the worker that changes something.
-pub struct Sent {
+pub struct SentRequest {
     id: u64,
     prompt: bool,
-    posted: Posted,
+    posted: PostOutcome,
 }
 
 /// The worker's round.
@@ -182,7 +188,7 @@ struct Work<'a> {
     run: &'a mut Run,
     remote: Remote,
     judge: Judge,
-    sent: Vec<Sent>,
+    sent: Vec<SentRequest>,
     tally: &'a mut Tally,
 }
 
@@ -211,9 +217,9 @@ impl Work<'_> {
         let text = prompt(&mut self.run.random, self.sent.len());
         loop {
             let (id, posted) = self.remote.prompt(&self.judge.session, &text)?;
-            let again = posted == Posted::TryAgain;
-            let known = posted == Posted::Accepted;
-            self.sent.push(Sent { id, prompt: true, posted });
+            let again = posted == PostOutcome::TryAgain;
+            let known = posted == PostOutcome::Accepted;
+            self.sent.push(SentRequest { id, prompt: true, posted });
             if !again {
                 self.tally.prompts += 1;
                 return Ok(known.then_some(id));
@@ -232,7 +238,7 @@ impl Work<'_> {
         };
         setting["sessionId"] = json!(self.judge.session);
         let (id, posted) = self.remote.post(method, &setting)?;
-        self.sent.push(Sent { id, prompt: false, posted });
+        self.sent.push(SentRequest { id, prompt: false, posted });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::peer::{Answer, Frame, Peer};
+use crate::peer::{Frame, Peer, PermissionReply};
 use xtask::command;
 
 const TURNS_DEFAULT: u64 = 1_000;
@@ -68,17 +68,17 @@ fn drive(scratch: &Scratch, mode: &str, turns: u64) -> anyhow::Result<()> {
             session = peer.new_session(TURN_MAX)?;
             peer.allow_all(&session, TURN_MAX)?;
         }
-        let mischief = MISCHIEF[(turn % MISCHIEF.len() as u64) as usize];
-        let context = || format!("turn {turn}: {}", mischief.what);
-        take_turn(&mut peer, &session, &scratch.prompt(&mischief), mischief.cancel).with_context(context)?;
-        scratch.wait_until_gone(&[peer.pid()], Where::CommandLine).with_context(context)?;
+        let leak = MISCHIEF[(turn % MISCHIEF.len() as u64) as usize];
+        let context = || format!("turn {turn}: {}", leak.what);
+        take_turn(&mut peer, &session, &scratch.prompt(&leak), leak.cancel).with_context(context)?;
+        scratch.wait_until_gone(&[peer.pid()], MarkLocation::CommandLine).with_context(context)?;
         if turn + 1 == settled_turn {
             settled_kib = resident_kib(peer.pid())?;
         }
     }
     let end_kib = resident_kib(peer.pid())?;
     peer.close(TURN_MAX)?;
-    scratch.wait_until_gone(&[], Where::Anywhere).context("after the server's end")?;
+    scratch.wait_until_gone(&[], MarkLocation::Anywhere).context("after the server's end")?;
     println!(
         "children: {turns} turns in {:.1} s in the mode {mode}, no process left; the server held {settled_kib} KiB \
          after {settled_turn} turns and {end_kib} KiB at the end",
@@ -105,7 +105,9 @@ fn take_turn(peer: &mut Peer, session: &str, prompt: &str, cancel: bool) -> anyh
                 ensure!(result["stopReason"] == expected, "the turn ended with {}", result["stopReason"]);
                 return Ok(());
             }
-            Frame::Request { id, params, .. } => peer.answer_permission(&id, &params, Answer::Allow)?,
+            Frame::Request { id, params, .. } => {
+                peer.answer_permission(&id, &params, PermissionReply::Allow)?
+            }
             // The prompt, which has the word in two quoted halves, is shown too; only the output has it whole.
             Frame::Update(update) if cancel && !cancelled && says_ready(&update) => {
                 peer.cancel(session)?;
@@ -122,33 +124,33 @@ fn says_ready(update: &serde_json::Value) -> bool {
 
 /// A command that would leave something behind. `SLEEP` is a program that sleeps for five minutes.
 #[derive(Clone, Copy)]
-struct Mischief {
+struct LeakCase {
     what: &'static str,
     command: &'static str,
     cancel: bool,
 }
 
-const fn mischief(what: &'static str, command: &'static str) -> Mischief {
-    Mischief { what, command, cancel: false }
+const fn leak(what: &'static str, command: &'static str) -> LeakCase {
+    LeakCase { what, command, cancel: false }
 }
 
-const fn cancelled(what: &'static str, command: &'static str) -> Mischief {
-    Mischief { what, command, cancel: true }
+const fn cancelled(what: &'static str, command: &'static str) -> LeakCase {
+    LeakCase { what, command, cancel: true }
 }
 
-const MISCHIEF: [Mischief; 9] = [
-    mischief("nothing bad", "true"),
-    mischief(
+const MISCHIEF: [LeakCase; 9] = [
+    leak("nothing bad", "true"),
+    leak(
         "a daemon",
         "(setsid sh -c 'trap \"\" TERM HUP INT; SLEEP; SLEEP' </dev/null >/dev/null 2>&1 &); sleep 0.02",
     ),
-    mischief("a flood", "yes flood | head -c 3000000"),
-    mischief("jobs in the background that keep the output open", "SLEEP & SLEEP & (SLEEP &) ; echo done"),
+    leak("a flood", "yes flood | head -c 3000000"),
+    leak("jobs in the background that keep the output open", "SLEEP & SLEEP & (SLEEP &) ; echo done"),
     cancelled(
         "ignores being told to stop",
         "trap '' TERM INT HUP; echo 'ready-to-be-''cancelled'; SLEEP; SLEEP",
     ),
-    mischief(
+    leak(
         "a daemon that floods",
         "(setsid sh -c 'trap \"\" TERM; while :; do echo flood; SLEEP & done' &); sleep 0.02",
     ),
@@ -156,7 +158,7 @@ const MISCHIEF: [Mischief; 9] = [
         "cancelled while a daemon and a flood are there",
         "(setsid SLEEP &); while :; do echo 'ready-to-be-''cancelled'; done",
     ),
-    mischief(
+    leak(
         "a tree of processes",
         "f() { SLEEP & [ $1 -gt 0 ] && { f $(($1 - 1)) & f $(($1 - 1)) & }; wait; }; f 3 & sleep 0.02",
     ),
@@ -167,7 +169,7 @@ const MISCHIEF: [Mischief; 9] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum MarkLocation {
     /// What turns start, and nothing that the server may keep for itself.
     CommandLine,
     Anywhere,
@@ -194,11 +196,11 @@ impl Scratch {
         self.folder.join("workspace").join("sleep")
     }
 
-    fn prompt(&self, mischief: &Mischief) -> String {
-        format!("run {}", mischief.command.replace("SLEEP", &format!("{} 300", self.sleep().display())))
+    fn prompt(&self, leak: &LeakCase) -> String {
+        format!("run {}", leak.command.replace("SLEEP", &format!("{} 300", self.sleep().display())))
     }
 
-    fn wait_until_gone(&self, apart_from: &[u32], place: Where) -> anyhow::Result<()> {
+    fn wait_until_gone(&self, apart_from: &[u32], place: MarkLocation) -> anyhow::Result<()> {
         let deadline = Instant::now() + GONE_MAX;
         loop {
             let left = self.processes(apart_from, place);
@@ -212,17 +214,18 @@ impl Scratch {
         }
     }
 
-    fn processes(&self, apart_from: &[u32], place: Where) -> Vec<String> {
+    fn processes(&self, apart_from: &[u32], place: MarkLocation) -> Vec<String> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let others = pids.filter(|pid| *pid != std::process::id() && !apart_from.contains(pid));
         others.filter_map(|pid| self.marked(pid, place)).collect()
     }
 
-    fn marked(&self, pid: u32, place: Where) -> Option<String> {
+    fn marked(&self, pid: u32, place: MarkLocation) -> Option<String> {
         let folder = Path::new("/proc").join(pid.to_string());
         let command_line = fs::read(folder.join("cmdline")).unwrap_or_default();
-        let environment = if place == Where::Anywhere { fs::read(folder.join("environ")).ok() } else { None };
+        let environment =
+            if place == MarkLocation::Anywhere { fs::read(folder.join("environ")).ok() } else { None };
         let has_mark =
             |bytes: &[u8]| bytes.windows(self.mark.len()).any(|window| window == self.mark.as_bytes());
         if !has_mark(&command_line) && !environment.is_some_and(|environment| has_mark(&environment)) {
@@ -233,7 +236,7 @@ impl Scratch {
 
     /// Ends what a failed run left, by id, and removes the folder.
     fn remove(&self) {
-        for left in self.processes(&[], Where::Anywhere) {
+        for left in self.processes(&[], MarkLocation::Anywhere) {
             let pid = left.split(' ').next().unwrap_or_default().to_owned();
             drop(command::output(command::program("kill").args(["-9", &pid])));
         }

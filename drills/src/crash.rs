@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use self::check::{Replay, Witness};
+use self::check::{Replay, ReplayChecker};
 use self::plan::{Moment, Plan};
 use crate::peer::{Frame, Peer};
 use crate::random::Random;
@@ -115,8 +115,8 @@ struct Driver {
     home: PathBuf,
     random: Random,
     /// The session under test.
-    witness: Option<Witness>,
-    kept: Vec<Witness>,
+    checker: Option<ReplayChecker>,
+    kept: Vec<ReplayChecker>,
     tally: Tally,
 }
 
@@ -125,7 +125,7 @@ impl Driver {
         std::fs::create_dir_all(options.home.join("workspace"))?;
         let (command, home, random) =
             (options.command.clone(), options.home.clone(), Random::new(options.seed));
-        Ok(Self { command, home, random, witness: None, kept: Vec::new(), tally: Tally::default() })
+        Ok(Self { command, home, random, checker: None, kept: Vec::new(), tally: Tally::default() })
     }
 
     fn round(&mut self, round: u64) -> anyhow::Result<()> {
@@ -141,58 +141,58 @@ impl Driver {
             return peer.kill().map(drop);
         }
         peer.initialize(REPLY_MAX)?;
-        let Some(mut witness) = self.witness.take() else {
+        let Some(mut checker) = self.checker.take() else {
             let session = peer.new_session(REPLY_MAX)?;
             self.tally.sessions += 1;
-            let mut witness = Witness::new(session);
-            self.work(&mut peer, &mut witness, &plan)?;
-            self.witness = Some(witness);
+            let mut checker = ReplayChecker::new(session);
+            self.work(&mut peer, &mut checker, &plan)?;
+            self.checker = Some(checker);
             return Ok(());
         };
         if plan.moment == Moment::Loading {
-            self.kill_in_load(peer, &mut witness, &plan)?;
+            self.kill_in_load(peer, &mut checker, &plan)?;
         } else {
-            self.verify(&mut peer, &mut witness)?;
-            self.work(&mut peer, &mut witness, &plan)?;
+            self.verify(&mut peer, &mut checker)?;
+            self.work(&mut peer, &mut checker, &plan)?;
         }
-        self.witness = Some(witness);
+        self.checker = Some(checker);
         Ok(())
     }
 
     fn change_session(&mut self) {
-        if let Some(witness) = self.witness.take() {
+        if let Some(checker) = self.checker.take() {
             if self.kept.len() == KEPT_SESSIONS_MAX {
                 self.kept.remove(0);
             }
-            self.kept.push(witness);
+            self.kept.push(checker);
         }
     }
 
     /// Loads the session, compares, and has a fresh prompt answered.
-    fn verify(&mut self, peer: &mut Peer, witness: &mut Witness) -> anyhow::Result<()> {
-        let replay = load(peer, witness)?;
+    fn verify(&mut self, peer: &mut Peer, checker: &mut ReplayChecker) -> anyhow::Result<()> {
+        let replay = load(peer, checker)?;
         self.tally.frames += replay.frames;
-        witness.check_replay(&replay)?;
-        let events = peer.stored_events(&witness.session, REPLY_MAX)?;
-        witness.check_events(events)?;
-        let id = peer.send_prompt(&witness.session, "hi")?;
-        witness.sent(id, "hi");
-        listen(peer, witness, &plan::allow(), REPLY_MAX)?;
-        let reason = witness.stop_reason(id).context("a fresh prompt after the restart was not answered")?;
+        checker.check_replay(&replay)?;
+        let events = peer.stored_events(&checker.session, REPLY_MAX)?;
+        checker.check_events(events)?;
+        let id = peer.send_prompt(&checker.session, "hi")?;
+        checker.sent(id, "hi");
+        listen(peer, checker, &plan::allow(), REPLY_MAX)?;
+        let reason = checker.stop_reason(id).context("a fresh prompt after the restart was not answered")?;
         ensure!(reason == "end_turn", "a fresh prompt after the restart ended with {reason}");
         Ok(())
     }
 
     /// Sends the plan's prompts and kills the server when its moment has come.
-    fn work(&mut self, peer: &mut Peer, witness: &mut Witness, plan: &Plan) -> anyhow::Result<()> {
+    fn work(&mut self, peer: &mut Peer, checker: &mut ReplayChecker, plan: &Plan) -> anyhow::Result<()> {
         let mut answered = true;
         if plan.moment != Moment::BeforePrompt {
             for prompt in &plan.prompts {
-                let id = peer.send_prompt(&witness.session, prompt)?;
-                witness.sent(id, prompt);
+                let id = peer.send_prompt(&checker.session, prompt)?;
+                checker.sent(id, prompt);
             }
             let patience = if plan.moment == Moment::Idle { REPLY_MAX } else { plan.delay };
-            answered = listen(peer, witness, plan, patience)?;
+            answered = listen(peer, checker, plan, patience)?;
             ensure!(
                 answered || plan.moment != Moment::Idle,
                 "a prompt was not answered within {REPLY_MAX:?}"
@@ -204,21 +204,26 @@ impl Driver {
         }
         // What was written before the kill is in the pipe, and a client would have read it.
         for frame in peer.kill()? {
-            witness.received(&frame);
+            checker.received(&frame);
         }
-        witness.cut_off();
+        checker.cut_off();
         Ok(())
     }
 
-    fn kill_in_load(&mut self, mut peer: Peer, witness: &mut Witness, plan: &Plan) -> anyhow::Result<()> {
-        peer.send_load(&witness.session)?;
+    fn kill_in_load(
+        &mut self,
+        mut peer: Peer,
+        checker: &mut ReplayChecker,
+        plan: &Plan,
+    ) -> anyhow::Result<()> {
+        peer.send_load(&checker.session)?;
         std::thread::sleep(plan.delay);
         self.tally.in_load += 1;
         let mut partial = Replay::default();
         for frame in peer.kill()? {
             partial.push(&frame);
         }
-        witness.cut_replay(partial);
+        checker.cut_replay(partial);
         Ok(())
     }
 
@@ -228,16 +233,16 @@ impl Driver {
         let mut kept = std::mem::take(&mut self.kept);
         let mut peer = Peer::spawn(&self.command, &self.home)?;
         peer.initialize(REPLY_MAX)?;
-        for witness in &mut kept {
-            self.verify(&mut peer, witness).with_context(|| format!("session {}", witness.session))?;
+        for checker in &mut kept {
+            self.verify(&mut peer, checker).with_context(|| format!("session {}", checker.session))?;
         }
         peer.kill()?;
         std::fs::remove_dir_all(&self.home).context("cannot remove the state folder")
     }
 }
 
-fn load(peer: &mut Peer, witness: &Witness) -> anyhow::Result<Replay> {
-    let id = peer.send_load(&witness.session)?;
+fn load(peer: &mut Peer, checker: &ReplayChecker) -> anyhow::Result<Replay> {
+    let id = peer.send_load(&checker.session)?;
     let deadline = Instant::now() + REPLY_MAX;
     let mut replay = Replay::default();
     loop {
@@ -253,11 +258,16 @@ fn load(peer: &mut Peer, witness: &Witness) -> anyhow::Result<Replay> {
 
 /// Takes in frames and answers permission requests until every prompt is answered or patience ends.
 /// Returns whether all were answered.
-fn listen(peer: &mut Peer, witness: &mut Witness, plan: &Plan, patience: Duration) -> anyhow::Result<bool> {
+fn listen(
+    peer: &mut Peer,
+    checker: &mut ReplayChecker,
+    plan: &Plan,
+    patience: Duration,
+) -> anyhow::Result<bool> {
     let deadline = Instant::now() + patience;
-    while witness.has_open_prompts() {
+    while checker.has_open_prompts() {
         let Some(frame) = peer.next(deadline)? else { return Ok(false) };
-        witness.received(&frame);
+        checker.received(&frame);
         if let Frame::Request { id, params, .. } = &frame {
             peer.answer_permission(id, params, plan.answer)?;
         }

@@ -28,17 +28,17 @@ const BOUTS_AT_ONCE: usize = 2;
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(args)?;
     let start = Instant::now();
-    let bouts = options.bouts()?;
-    let queue = Mutex::new(bouts.iter().enumerate());
-    let results: Mutex<BTreeMap<usize, anyhow::Result<Vec<Line>>>> = Mutex::default();
+    let cases = options.cases()?;
+    let queue = Mutex::new(cases.iter().enumerate());
+    let results: Mutex<BTreeMap<usize, anyhow::Result<Vec<AttemptResult>>>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..BOUTS_AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some((at, bout)) = queue.lock().ok().and_then(|mut queue| queue.next()) else {
+                    let Some((at, case)) = queue.lock().ok().and_then(|mut queue| queue.next()) else {
                         return;
                     };
-                    let outcome = bout.run(&options);
+                    let outcome = case.run(&options);
                     if let Ok(mut results) = results.lock() {
                         results.insert(at, outcome);
                     }
@@ -49,8 +49,8 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut columns = Vec::new();
     for (at, outcome) in results {
-        let bout = &bouts[at];
-        columns.push((bout, outcome.with_context(|| format!("the bout {}", bout.name()))?));
+        let case = &cases[at];
+        columns.push((case, outcome.with_context(|| format!("the bout {}", case.name()))?));
     }
     print_table(&columns, options.markdown);
     let surprises = print_surprises(&columns);
@@ -95,36 +95,36 @@ impl Options {
         Ok(options)
     }
 
-    fn bouts(&self) -> anyhow::Result<Vec<Bout>> {
+    fn cases(&self) -> anyhow::Result<Vec<SandboxCase>> {
         let is_root = command::output(program("id").arg("-u"))?.trim() == "0";
         let users: &[(&'static str, Option<&'static str>)] =
             if is_root { &[("root", None), ("user", Some(ORDINARY_UID))] } else { &[("user", None)] };
         let wanted =
             |chosen: &Option<String>, name: &str| chosen.as_ref().is_none_or(|chosen| chosen == name);
-        let mut bouts = Vec::new();
+        let mut cases = Vec::new();
         for mode in MODES.into_iter().filter(|mode| wanted(&self.mode, mode)) {
             for (user, uid) in users.iter().filter(|(user, _)| wanted(&self.user, user)) {
                 if self.short && *user == "root" && ["read-only", "workspace-write-network"].contains(&mode) {
                     continue;
                 }
-                bouts.push(Bout { mode, user, uid: *uid });
+                cases.push(SandboxCase { mode, user, uid: *uid });
             }
         }
-        if bouts.is_empty() {
+        if cases.is_empty() {
             bail!("there is no such bout; the modes are {}, the users root and user", MODES.join(", "));
         }
-        Ok(bouts)
+        Ok(cases)
     }
 }
 
 /// One mode, tried by one user.
-struct Bout {
+struct SandboxCase {
     mode: &'static str,
     user: &'static str,
     uid: Option<&'static str>,
 }
 
-impl Bout {
+impl SandboxCase {
     fn name(&self) -> String {
         format!("{} as {}", self.mode, self.user)
     }
@@ -142,10 +142,10 @@ impl Bout {
         Ok(command)
     }
 
-    fn run(&self, options: &Options) -> anyhow::Result<Vec<Line>> {
+    fn run(&self, options: &Options) -> anyhow::Result<Vec<AttemptResult>> {
         let ended = self.command(options)?.output().context("starting /usr/bin/python3")?;
         let shown = String::from_utf8_lossy(&ended.stdout);
-        let lines: Vec<Line> = shown.lines().filter_map(Line::read).collect();
+        let lines: Vec<AttemptResult> = shown.lines().filter_map(AttemptResult::read).collect();
         // The runner ends with 1 when it was surprised, and says so line by line; anything else broke it.
         let told = lines.iter().any(|line| line.surprise.is_some());
         if lines.is_empty() || (!ended.status.success() && !told) {
@@ -156,7 +156,7 @@ impl Bout {
 }
 
 /// How one attempt ended.
-struct Line {
+struct AttemptResult {
     key: String,
     name: String,
     outcome: String,
@@ -165,7 +165,7 @@ struct Line {
     surprise: Option<String>,
 }
 
-impl Line {
+impl AttemptResult {
     fn read(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let word = |name: &str| value[name].as_str().map(str::to_owned);
@@ -194,10 +194,10 @@ impl Line {
 }
 
 /// One row per attempt, one column per bout.
-fn print_table<'a>(columns: &'a [(&Bout, Vec<Line>)], markdown: bool) {
+fn print_table<'a>(columns: &'a [(&SandboxCase, Vec<AttemptResult>)], markdown: bool) {
     let separator = if markdown { " | " } else { "  " };
     let width = |text: String| if markdown { text } else { format!("{text:4}") };
-    let heads: Vec<String> = columns.iter().map(|(bout, _)| bout.name()).collect();
+    let heads: Vec<String> = columns.iter().map(|(case, _)| case.name()).collect();
     if markdown {
         println!("| # | attempt | {} |\n|---|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
     } else {
@@ -205,8 +205,9 @@ fn print_table<'a>(columns: &'a [(&Bout, Vec<Line>)], markdown: bool) {
         println!("columns: {}", heads.join(", "));
     }
     for line in rows(columns) {
-        let of = |lines: &'a [Line]| lines.iter().find(|other| other.key == line.key);
-        let outcomes = columns.iter().map(|(_, lines)| width(of(lines).map(Line::shown).unwrap_or_default()));
+        let of = |lines: &'a [AttemptResult]| lines.iter().find(|other| other.key == line.key);
+        let outcomes =
+            columns.iter().map(|(_, lines)| width(of(lines).map(AttemptResult::shown).unwrap_or_default()));
         let row = outcomes.collect::<Vec<_>>().join(separator);
         if markdown {
             println!("| {} | {} | {row} |", line.key, line.name);
@@ -217,8 +218,8 @@ fn print_table<'a>(columns: &'a [(&Bout, Vec<Line>)], markdown: bool) {
 }
 
 /// Every attempt once; some run in some bouts only.
-fn rows<'a>(columns: &'a [(&Bout, Vec<Line>)]) -> Vec<&'a Line> {
-    let mut rows: Vec<&Line> = Vec::new();
+fn rows<'a>(columns: &'a [(&SandboxCase, Vec<AttemptResult>)]) -> Vec<&'a AttemptResult> {
+    let mut rows: Vec<&AttemptResult> = Vec::new();
     for line in columns.iter().flat_map(|(_, lines)| lines) {
         if rows.iter().all(|known| known.key != line.key) {
             rows.push(line);
@@ -227,13 +228,13 @@ fn rows<'a>(columns: &'a [(&Bout, Vec<Line>)]) -> Vec<&'a Line> {
     rows
 }
 
-fn print_surprises(columns: &[(&Bout, Vec<Line>)]) -> usize {
+fn print_surprises(columns: &[(&SandboxCase, Vec<AttemptResult>)]) -> usize {
     let mut count = 0;
-    for (bout, lines) in columns {
+    for (case, lines) in columns {
         for line in lines {
             let Some(surprise) = &line.surprise else { continue };
             count += 1;
-            println!("surprise: {} ({}), {}: {surprise} [{}]", line.key, line.name, bout.name(), line.detail);
+            println!("surprise: {} ({}), {}: {surprise} [{}]", line.key, line.name, case.name(), line.detail);
         }
     }
     count

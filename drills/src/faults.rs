@@ -6,15 +6,15 @@
 //! `cargo xtask faults --long`, or with any of `--kills N`, `--cuts N`, `--damage N`, `--full N`: one machine whose commands
 //! are killed, whose power is cut, whose files are damaged and whose disk is full ([`machine`]).
 
+mod backup_commands;
 mod cli;
 mod cuts;
 mod damage;
-mod full;
-mod keeping;
+mod disk_full;
 mod machine;
 mod otter;
 mod rest;
-mod world;
+mod state_folder;
 
 use anyhow::{Context, bail};
 

@@ -1,4 +1,4 @@
-//! `cargo drills <drill>`: what is done to the built binary to see whether it holds: killed, cut off, attacked, measured.
+//! `cargo drills <drill>`: stress tests of the built binary: it is killed, disconnected, attacked and measured.
 //!
 //! Apart from `xtask`, so that the tasks of every day do not wait until all of this is compiled; `cargo xtask <drill>`
 //! leads here. One file per drill. A new drill is a module, a line in [`run`], and one in the list of `xtask`.

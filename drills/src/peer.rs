@@ -34,7 +34,7 @@ pub enum Frame {
 
 /// What the driver does when it is asked for a permission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum PermissionReply {
     Allow,
     Reject,
     /// The question stays open.
@@ -134,11 +134,16 @@ impl Peer {
         }
     }
 
-    pub fn answer_permission(&mut self, id: &Value, params: &Value, answer: Answer) -> anyhow::Result<()> {
+    pub fn answer_permission(
+        &mut self,
+        id: &Value,
+        params: &Value,
+        answer: PermissionReply,
+    ) -> anyhow::Result<()> {
         let wanted = match answer {
-            Answer::Allow => "allow_once",
-            Answer::Reject => "reject_once",
-            Answer::Nothing => return Ok(()),
+            PermissionReply::Allow => "allow_once",
+            PermissionReply::Reject => "reject_once",
+            PermissionReply::Nothing => return Ok(()),
         };
         let options = params["options"].as_array().context("a permission request without options")?;
         let option = options.iter().find(|option| option["kind"] == wanted);

@@ -1,4 +1,4 @@
-//! What runs of hard luck are drawn from: the same seed gives the same plan.
+//! A seeded random generator for drills: the same seed gives the same plan.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::agents;
-use crate::bench::turns::Running;
+use crate::bench::turns::RunningAgent;
 use xtask::command::{self, program};
 use xtask::setup;
 
@@ -29,7 +29,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(60);
 pub fn run() -> anyhow::Result<()> {
     let server = Server::start()?;
     let scratch = command::target_folder()?.join("rigs/real-model-home");
-    let place = agents::place(&scratch, "ropewalk", &server.address)?;
+    let place = agents::workspace(&scratch, "ropewalk", &server.address)?;
     let settings = place.home.join("state/config.toml");
     fs::create_dir_all(settings.parent().context("the settings have no folder")?)?;
     fs::write(&settings, settings_of(&server.address))?;
@@ -39,7 +39,7 @@ pub fn run() -> anyhow::Result<()> {
         .env("ROPEWALK_HOME", place.home.join("state"))
         .env("ROPEWALK_OFFLINE", "")
         .env("ROPEWALK_MODEL", "local:smollm2");
-    let mut agent = Running::start(ropewalk, &place)?;
+    let mut agent = RunningAgent::start(ropewalk, &place)?;
     agent.patience = PATIENCE;
     agent.ask("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}))?;
     let opened = agent.ask("session/new", &json!({"cwd": place.project, "mcpServers": []}))?;
@@ -68,7 +68,7 @@ fn settings_of(address: &str) -> String {
 }
 
 /// A long answer is cancelled after its first words, and the model stops working on it.
-fn cancel(agent: &mut Running, session: &str, server: &Server) -> anyhow::Result<()> {
+fn cancel(agent: &mut RunningAgent, session: &str, server: &Server) -> anyhow::Result<()> {
     let prompt = "Tell me a very long story about a ship and the sea.";
     let id = agent.send_prompt(session, prompt)?;
     agent.wait_for(|line| line["params"]["update"]["sessionUpdate"] == "agent_message_chunk")?;
@@ -94,7 +94,7 @@ struct Turn {
 }
 
 impl Turn {
-    fn run(agent: &mut Running, session: &str, prompt: &str) -> anyhow::Result<Self> {
+    fn run(agent: &mut RunningAgent, session: &str, prompt: &str) -> anyhow::Result<Self> {
         let mut turn = Self { pieces: 0, text: String::new(), context_used: 0, stop: String::new() };
         let mut hear = |update: &Value| match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => {

@@ -5,6 +5,7 @@
 
 mod edges;
 mod graph;
+mod names;
 mod papers;
 mod sources;
 mod walls;
@@ -66,6 +67,7 @@ fn check() -> anyhow::Result<Vec<String>> {
         }
         Err(problem) => Some(problem),
     });
+    problems.extend(names::check(&files));
     problems.extend(walls::check(&files));
     problems.extend(sources::check(&files));
     problems.extend(papers::dependencies(

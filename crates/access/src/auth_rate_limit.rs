@@ -1,4 +1,4 @@
-//! How often an address may show a wrong token.
+//! Rate limit for failed authentication: how often an address may show a wrong token.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use tokio::time::Instant;
 const BURST: u32 = 20;
 /// After this time one more is answered.
 const REFILL: Duration = Duration::from_secs(3);
-/// Addresses that are remembered; beyond that, those that showed none for longest are forgotten.
+/// Addresses that are remembered; beyond that, those without a wrong token for longest are forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Per address when its last wrong token will be forgiven: one instant is a whole bucket.
+/// Per address when its last wrong token will be forgiven: a token bucket in one instant.
 #[derive(Debug, Default)]
-pub struct WrongTokens {
+pub struct AuthRateLimit {
     forgiven: HashMap<IpAddr, Instant>,
 }
 
-impl WrongTokens {
+impl AuthRateLimit {
     /// How long this address has to wait before it may try again, if it has to.
     pub fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let forgiven = *self.forgiven.get(&group(address))?;
-        // With the bucket full to the brim this much is owed; what is beyond it is the wait.
+        // A full bucket reaches up to here; what is beyond it is the wait.
         let allowed = now + REFILL * (BURST - 1);
         (forgiven > allowed).then(|| forgiven - allowed)
     }
@@ -48,7 +48,7 @@ impl WrongTokens {
     }
 }
 
-/// Whoever has one address of version 6 has a whole network of them.
+/// The group of addresses that is counted as one: a client with one IPv6 address has a whole /64 network of them.
 fn group(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_answered_and_then_one_at_a_time() {
-        let (mut wrong, now) = (WrongTokens::default(), Instant::now());
+        let (mut wrong, now) = (AuthRateLimit::default(), Instant::now());
         let guesser = address("192.0.2.1");
         for number in 0..BURST {
             assert_eq!(wrong.wait(guesser, now), None, "{number}");
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_network_of_version_6_counts_as_one() {
-        let (mut wrong, now) = (WrongTokens::default(), Instant::now());
+        let (mut wrong, now) = (AuthRateLimit::default(), Instant::now());
         for number in 0..BURST {
             wrong.count(address(&format!("2001:db8::{number}")), now);
         }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_memory_for_addresses_is_bounded() {
-        let (mut wrong, now) = (WrongTokens::default(), Instant::now());
+        let (mut wrong, now) = (AuthRateLimit::default(), Instant::now());
         for number in 0..10_000_u32 {
             wrong.count(IpAddr::from(number.to_be_bytes()), now + Duration::from_millis(u64::from(number)));
         }

@@ -1,4 +1,4 @@
-//! A request's body under limits: so many bytes, and never a long silence between them.
+//! A request's body under limits: a maximum of bytes, and a maximum of silence between them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,7 +23,7 @@ pub const REST_BYTES_MAX: usize = 1 << 20;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum BodyError {
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
     #[error("the body stopped coming")]
@@ -31,20 +31,20 @@ enum Cut {
 }
 
 /// The body that the routes see.
-struct Limited {
+struct LimitedBody {
     inner: Body,
     max: usize,
     left: usize,
     silence: Pin<Box<Sleep>>,
 }
 
-/// What is read through it ends with an error when it is too large or stops coming.
+/// A body that ends with an error when it is too large or stops coming.
 pub(super) fn limited(inner: Body, max: usize) -> Body {
     let silence = Box::pin(tokio::time::sleep(SILENCE_MAX));
-    Body::new(Limited { inner, max, left: max, silence })
+    Body::new(LimitedBody { inner, max, left: max, silence })
 }
 
-impl HttpBody for Limited {
+impl HttpBody for LimitedBody {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -54,7 +54,7 @@ impl HttpBody for Limited {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             return match self.silence.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(Some(Err(Cut::Silent.into()))),
+                Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::Silent.into()))),
                 Poll::Pending => Poll::Pending,
             };
         };
@@ -62,7 +62,7 @@ impl HttpBody for Limited {
         let frame = frame?;
         let length = frame.data_ref().map_or(0, Bytes::len);
         let Some(left) = self.left.checked_sub(length) else {
-            return Poll::Ready(Some(Err(Cut::TooLarge(self.max).into())));
+            return Poll::Ready(Some(Err(BodyError::TooLarge(self.max).into())));
         };
         self.left = left;
         let next = tokio::time::Instant::now() + SILENCE_MAX;
@@ -79,10 +79,10 @@ impl HttpBody for Limited {
     }
 }
 
-/// All bytes of a body, as an argument of a route. What goes wrong is answered in our words.
-pub struct Content(pub Bytes);
+/// All bytes of a body, as an argument of a route. Errors are answered by our own refusals.
+pub struct BodyBytes(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Content {
+impl<S: Send + Sync> FromRequest<S> for BodyBytes {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
@@ -94,13 +94,13 @@ impl<S: Send + Sync> FromRequest<S> for Content {
 }
 
 /// A body that must be a JSON object, as an argument of a route. No body at all is an empty object.
-pub struct Fields(pub serde_json::Map<String, Value>);
+pub struct JsonFields(pub serde_json::Map<String, Value>);
 
-impl<S: Send + Sync> FromRequest<S> for Fields {
+impl<S: Send + Sync> FromRequest<S> for JsonFields {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let Content(bytes) = Content::from_request(request, state).await?;
+        let BodyBytes(bytes) = BodyBytes::from_request(request, state).await?;
         if bytes.is_empty() {
             return Ok(Self(serde_json::Map::new()));
         }
@@ -113,13 +113,13 @@ impl<S: Send + Sync> FromRequest<S> for Fields {
     }
 }
 
-/// Why the bytes did not all come.
+/// The refusal for a body that could not be read to its end.
 fn broken(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(this) = cause {
-        match this.downcast_ref::<Cut>() {
-            Some(Cut::TooLarge(max)) => return too_large(*max),
-            Some(Cut::Silent) => {
+        match this.downcast_ref::<BodyError>() {
+            Some(BodyError::TooLarge(max)) => return too_large(*max),
+            Some(BodyError::Silent) => {
                 let message = "the body stopped coming; send it again, whole";
                 return Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message);
             }

@@ -1,8 +1,8 @@
-//! How many connections there are, and which of them must go when there are too many.
+//! The limit of open connections, and which of them is closed when there are too many.
 //!
-//! A connection is a stranger until a request on it has shown a token. When the house is full a new
-//! connection takes the place of the stranger that has been there longest, so whoever opens
-//! connections only to hold them pushes out their own and nobody else's.
+//! A connection is unauthenticated until a request on it has shown a token. When the limit is reached, a new
+//! connection replaces the oldest unauthenticated one, so a client that opens
+//! connections only to hold them evicts its own and nobody else's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,93 +16,93 @@ pub(super) const CONNECTIONS_MAX: usize = 1024;
 /// every proxy on it share that address.
 pub(super) const PER_ADDRESS_MAX: usize = 64;
 
-pub(super) struct Crowd {
+pub(super) struct ConnectionLimit {
     max: usize,
     per_address_max: usize,
-    inside: Mutex<Inside>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct ConnectionTable {
     last: u64,
-    /// By when they came.
-    strangers: BTreeMap<u64, CancellationToken>,
-    known: usize,
+    /// In the order in which they connected.
+    unauthenticated: BTreeMap<u64, CancellationToken>,
+    authenticated: usize,
     addresses: HashMap<IpAddr, usize>,
 }
 
 /// Why a connection is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum ConnectionRefusal {
     House,
     Address,
 }
 
-/// The place of one connection, given back when it is dropped.
-pub(super) struct Seat {
-    crowd: Arc<Crowd>,
+/// The slot of one connection, given back when it is dropped.
+pub(super) struct ConnectionSlot {
+    limit: Arc<ConnectionLimit>,
     number: u64,
     address: IpAddr,
-    leave: CancellationToken,
+    evicted: CancellationToken,
 }
 
-impl Crowd {
+impl ConnectionLimit {
     pub fn new(max: usize, per_address_max: usize) -> Arc<Self> {
-        Arc::new(Self { max, per_address_max, inside: Mutex::default() })
+        Arc::new(Self { max, per_address_max, table: Mutex::default() })
     }
 
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
-        // An IPv4 client of an IPv6 socket is who it is.
+    pub fn acquire(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionSlot, ConnectionRefusal> {
+        // An IPv4 client of an IPv6 socket counts as IPv4.
         let address = address.to_canonical();
-        let mut inside = self.inside();
-        let here = inside.addresses.get(&address).copied().unwrap_or_default();
-        if !address.is_loopback() && here >= self.per_address_max {
-            return Err(Full::Address);
+        let mut table = self.table();
+        let open_here = table.addresses.get(&address).copied().unwrap_or_default();
+        if !address.is_loopback() && open_here >= self.per_address_max {
+            return Err(ConnectionRefusal::Address);
         }
-        if inside.strangers.len() + inside.known >= self.max {
-            let (_, oldest) = inside.strangers.pop_first().ok_or(Full::House)?;
+        if table.unauthenticated.len() + table.authenticated >= self.max {
+            let (_, oldest) = table.unauthenticated.pop_first().ok_or(ConnectionRefusal::House)?;
             oldest.cancel();
         }
-        inside.last += 1;
-        let (number, leave) = (inside.last, CancellationToken::new());
-        inside.strangers.insert(number, leave.clone());
-        *inside.addresses.entry(address).or_default() += 1;
-        drop(inside);
-        Ok(Seat { crowd: Arc::clone(self), number, address, leave })
+        table.last += 1;
+        let (number, evicted) = (table.last, CancellationToken::new());
+        table.unauthenticated.insert(number, evicted.clone());
+        *table.addresses.entry(address).or_default() += 1;
+        drop(table);
+        Ok(ConnectionSlot { limit: Arc::clone(self), number, address, evicted })
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seat {
-    /// A token was shown: the connection keeps its place.
+impl ConnectionSlot {
+    /// A token was shown: the connection keeps its slot.
     pub fn admit(&self) {
-        let mut inside = self.crowd.inside();
-        if inside.strangers.remove(&self.number).is_some() {
-            inside.known += 1;
+        let mut table = self.limit.table();
+        if table.unauthenticated.remove(&self.number).is_some() {
+            table.authenticated += 1;
         }
     }
 
-    /// The connection must end: others need the place.
-    pub async fn must_leave(&self) {
-        self.leave.cancelled().await;
+    /// Waits until the connection must end, because others need the slot.
+    pub async fn evicted(&self) {
+        self.evicted.cancelled().await;
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut inside = self.crowd.inside();
-        let stranger = inside.strangers.remove(&self.number).is_some();
-        if !stranger && !self.leave.is_cancelled() {
-            inside.known = inside.known.saturating_sub(1);
+        let mut table = self.limit.table();
+        let unauthenticated = table.unauthenticated.remove(&self.number).is_some();
+        if !unauthenticated && !self.evicted.is_cancelled() {
+            table.authenticated = table.authenticated.saturating_sub(1);
         }
-        let here = inside.addresses.get(&self.address).copied().unwrap_or_default();
-        if here > 1 {
-            inside.addresses.insert(self.address, here - 1);
+        let open_here = table.addresses.get(&self.address).copied().unwrap_or_default();
+        if open_here > 1 {
+            table.addresses.insert(self.address, open_here - 1);
         } else {
-            inside.addresses.remove(&self.address);
+            table.addresses.remove(&self.address);
         }
     }
 }
@@ -116,31 +116,33 @@ mod tests {
 
     #[test]
     fn a_full_house_loses_its_oldest_stranger_and_never_somebody_known() {
-        let crowd = Crowd::new(3, PER_ADDRESS_MAX);
-        let known = crowd.enter(HERE).unwrap();
-        known.admit();
-        let (older, newer) = (crowd.enter(HERE).unwrap(), crowd.enter(HERE).unwrap());
-        let latest = crowd.enter(HERE).unwrap();
-        assert!(older.leave.is_cancelled());
-        assert!(!known.leave.is_cancelled() && !newer.leave.is_cancelled());
+        let limit = ConnectionLimit::new(3, PER_ADDRESS_MAX);
+        let authenticated = limit.acquire(HERE).unwrap();
+        authenticated.admit();
+        let (older, newer) = (limit.acquire(HERE).unwrap(), limit.acquire(HERE).unwrap());
+        let latest = limit.acquire(HERE).unwrap();
+        assert!(older.evicted.is_cancelled());
+        assert!(!authenticated.evicted.is_cancelled() && !newer.evicted.is_cancelled());
         newer.admit();
         latest.admit();
-        assert_eq!(crowd.enter(HERE).err(), Some(Full::House));
-        // Who was sent away has given the place back already.
+        assert_eq!(limit.acquire(HERE).err(), Some(ConnectionRefusal::House));
+        // The slot of the evicted connection was free already.
         drop(older);
-        assert_eq!(crowd.enter(HERE).err(), Some(Full::House));
-        drop(known);
-        assert!(crowd.enter(HERE).is_ok());
+        assert_eq!(limit.acquire(HERE).err(), Some(ConnectionRefusal::House));
+        drop(authenticated);
+        assert!(limit.acquire(HERE).is_ok());
     }
 
     #[test]
     fn one_address_gets_its_share_and_loopback_is_free() {
-        let crowd = Crowd::new(1000, PER_ADDRESS_MAX);
-        let seats: Vec<Seat> = (0..PER_ADDRESS_MAX).map(|_| crowd.enter(THERE).unwrap()).collect();
-        assert_eq!(crowd.enter(THERE).err(), Some(Full::Address));
-        let _here: Vec<Seat> = (0..=PER_ADDRESS_MAX).map(|_| crowd.enter(HERE).unwrap()).collect();
-        drop(seats);
-        assert!(crowd.enter(THERE).is_ok());
-        assert!(!crowd.inside().addresses.contains_key(&THERE), "what is given back is forgotten");
+        let limit = ConnectionLimit::new(1000, PER_ADDRESS_MAX);
+        let slots: Vec<ConnectionSlot> =
+            (0..PER_ADDRESS_MAX).map(|_| limit.acquire(THERE).unwrap()).collect();
+        assert_eq!(limit.acquire(THERE).err(), Some(ConnectionRefusal::Address));
+        let _here: Vec<ConnectionSlot> =
+            (0..=PER_ADDRESS_MAX).map(|_| limit.acquire(HERE).unwrap()).collect();
+        drop(slots);
+        assert!(limit.acquire(THERE).is_ok());
+        assert!(!limit.table().addresses.contains_key(&THERE), "what is given back is forgotten");
     }
 }

@@ -1,7 +1,7 @@
-//! A stream that keeps its connection's place for as long as it lives.
+//! A stream that holds its connection's slot for as long as it lives.
 //!
-//! A WebSocket outlives the HTTP connection that it began as, and takes the stream along. It is still
-//! one of the connections that there may be.
+//! A WebSocket outlives the HTTP connection that it began as, and takes the stream along. It still
+//! counts as one of the open connections.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,20 +10,20 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection_limit::Seat;
+use crate::connection_limit::ConnectionSlot;
 
-pub(super) struct Held<S> {
+pub(super) struct SlotStream<S> {
     stream: S,
-    _seat: Arc<Seat>,
+    _slot: Arc<ConnectionSlot>,
 }
 
-impl<S> Held<S> {
-    pub fn new(stream: S, seat: Arc<Seat>) -> Self {
-        Self { stream, _seat: seat }
+impl<S> SlotStream<S> {
+    pub fn new(stream: S, slot: Arc<ConnectionSlot>) -> Self {
+        Self { stream, _slot: slot }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SlotStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

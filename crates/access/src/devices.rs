@@ -1,19 +1,19 @@
-//! The devices: who can come in besides the programs of this machine, and as what.
+//! The devices: browsers and phones that may connect besides the programs of this machine, and with which role.
 //!
-//! A device comes in once with a ticket, a one-time code that an owner made: a login link lets it in at
+//! A device signs in once with a ticket, a one-time code that an owner made: a login link lets it in at
 //! once, an invitation lets it knock until an owner admits it. From then on it has a key of its own, in
-//! a cookie, and a proof, which its page shows beside it. Together they open the routes of our own clients
-//! and nothing else, slide along for thirty days, and are gone the moment the device is revoked, with the
-//! connections that came by them.
+//! a cookie, and a proof, which its page presents together with the cookie. Together they open the routes of our own clients
+//! and nothing else, stay valid for thirty days after the last use, and end the moment the device is revoked, together with the
+//! device's connections.
 //!
-//! What changes is written first and holds then. The file may be shared with other servers, so every
-//! change is made to what stands there (`device_file`).
+//! A change is written to the file first and holds then. The file may be shared with other servers, so every
+//! change is made to the file's current contents (`device_file`).
 
 mod addressees;
-mod answer;
 pub(crate) mod device_file;
+mod device_requests;
+mod device_sign_in;
 pub(crate) mod device_store;
-mod enter;
 mod presence;
 pub mod push;
 pub(crate) mod qr;
@@ -30,24 +30,24 @@ use engine::{CallerKind, Clock, Principal, Standing, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use wire::native::{Device, Knock, Role, Wrong};
+use wire::native::{DeviceView, PairingRequest, ReplyError, Role};
 
-use crate::Keys;
+use crate::AcceptedTokens;
 
-use device_file::Stamp;
+use device_file::FileStamp;
 pub(crate) use device_store::ABSENCE_MAX_MS;
-use device_store::{Book, Record};
+use device_store::{DeviceList, DeviceRecord};
 use push::Push;
 use tickets::Tickets;
 
+pub(crate) use device_sign_in::{DeviceLogin, DeviceLoginError};
+pub use device_sign_in::{SignInDenial, SignInOutcome};
 pub use device_store::plain_name;
-pub(crate) use enter::{Arrival, NotIn};
-pub use enter::{Denial, Entered};
-pub use presence::{Presence, Seat};
+pub use presence::{Presence, PresenceHandle};
 pub use tickets::{Code, TICKET_LIFE};
 
-/// How often it is looked whether another server has written the file.
-const KEEP_UP_EVERY: Duration = Duration::from_secs(2);
+/// How often the file is checked for changes by another server.
+const CHECK_FILE_EVERY: Duration = Duration::from_secs(2);
 
 /// Somebody who uses our own clients.
 #[derive(Debug, Clone)]
@@ -56,10 +56,10 @@ pub struct Visitor {
     /// What others are shown: `terminal`, or the name of a device.
     pub name: Arc<str>,
     pub role: Role,
-    /// The device it came in by, if it was one.
+    /// The device it signed in with, if it was one.
     pub device: Option<Arc<str>>,
     /// Somebody at another machine, who came over the bridge.
-    pub remote: Option<Remote>,
+    pub remote: Option<RemoteUser>,
     /// Decided where the connection was made.
     pub standing: Standing,
 }
@@ -80,7 +80,7 @@ impl Visitor {
 
 /// Somebody who came over the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteUser {
     /// The same person always has the same.
     pub id: Arc<str>,
     pub user: Arc<str>,
@@ -90,7 +90,7 @@ pub struct Remote {
 
 /// Where this server is found, as in `http://127.0.0.1:5173`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Places {
+pub struct ServerUrls {
     /// By a browser on this machine.
     pub own: String,
     /// By others, if they can find it at all.
@@ -99,7 +99,7 @@ pub struct Places {
 
 /// Something that belongs in the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happened {
+pub enum DeviceEvent {
     Entered {
         device: Arc<str>,
         name: Arc<str>,
@@ -107,7 +107,7 @@ pub enum Happened {
         principal: Principal,
         knocked: bool,
     },
-    /// Somebody with a good code was not let in.
+    /// A device with a good code was refused.
     Refused {
         name: Arc<str>,
         by: Arc<str>,
@@ -119,7 +119,7 @@ pub enum Happened {
     },
 }
 
-type Teller = Box<dyn Fn(Happened) + Send + Sync>;
+type EventHandler = Box<dyn Fn(DeviceEvent) + Send + Sync>;
 
 pub struct Devices {
     clock: Arc<dyn Clock>,
@@ -127,44 +127,44 @@ pub struct Devices {
     file: Option<PathBuf>,
     state: Mutex<State>,
     /// Changes are made one after the other.
-    changing: tokio::sync::Mutex<()>,
+    write_lock: tokio::sync::Mutex<()>,
     changes: watch::Sender<u64>,
     presence: Presence,
-    places: OnceLock<Places>,
-    /// By which clients are known; see [`Devices::opens_by`].
-    keys: OnceLock<Keys>,
+    urls: OnceLock<ServerUrls>,
+    /// By which clients are known; see [`Devices::set_accepted_tokens`].
+    keys: OnceLock<AcceptedTokens>,
     push: OnceLock<Arc<Push>>,
-    teller: OnceLock<Teller>,
+    on_event: OnceLock<EventHandler>,
 }
 
 #[derive(Default)]
 struct State {
-    book: Book,
-    stamp: Stamp,
+    list: DeviceList,
+    stamp: FileStamp,
     tickets: Tickets,
     /// Devices whose revocation could not be written: they are not taken from the file again.
-    turned_away: HashSet<Arc<str>>,
-    /// By device: cancelled when it may not be here any more.
-    ends: HashMap<Arc<str>, CancellationToken>,
+    unwritten_revocations: HashSet<Arc<str>>,
+    /// By device: cancelled when it is revoked or gets another role.
+    revocations: HashMap<Arc<str>, CancellationToken>,
 }
 
-/// A hall that keeps nothing, for servers whose only visitors hold a token.
+/// An empty list without a file, for servers whose only visitors hold a token.
 impl Default for Devices {
     fn default() -> Self {
-        struct Standing;
-        impl Clock for Standing {
+        struct FixedClock;
+        impl Clock for FixedClock {
             fn now(&self) -> Timestamp {
                 Timestamp(0)
             }
         }
-        Self::open(None, Arc::new(Standing))
+        Self::open(None, Arc::new(FixedClock))
     }
 }
 
 impl Devices {
-    /// With the devices that stand in this file.
+    /// With the devices in this file.
     pub fn open(file: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
-        let (book, stamp) = match file.as_deref().map(device_file::read) {
+        let (list, stamp) = match file.as_deref().map(device_file::read) {
             Some(Ok(read)) => read,
             Some(Err(error)) => {
                 tracing::warn!(%error, "the list of devices cannot be read; none of them can come in");
@@ -175,41 +175,41 @@ impl Devices {
         Self {
             clock,
             file,
-            state: Mutex::new(State { book, stamp, ..State::default() }),
-            changing: tokio::sync::Mutex::default(),
+            state: Mutex::new(State { list, stamp, ..State::default() }),
+            write_lock: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
             presence: Presence::default(),
-            places: OnceLock::new(),
+            urls: OnceLock::new(),
             keys: OnceLock::new(),
             push: OnceLock::new(),
-            teller: OnceLock::new(),
+            on_event: OnceLock::new(),
         }
     }
 
-    /// From here on it is known where the server is. Said once.
-    pub fn stands_at(&self, places: Places) {
-        drop(self.places.set(places));
+    /// Sets the addresses of this server. Called once.
+    pub fn set_urls(&self, urls: ServerUrls) {
+        drop(self.urls.set(urls));
     }
 
-    /// From here on the devices of a client go with its token: one that was let in under another token of the
-    /// same client is out. Said once.
-    pub fn opens_by(&self, keys: Keys) {
+    /// Binds the devices of a client to its token: a device that was let in under another token of the
+    /// same client is refused. Called once.
+    pub fn set_accepted_tokens(&self, keys: AcceptedTokens) {
         drop(self.keys.set(keys));
     }
 
     /// Whether the token under which a device was let in is still its client's.
-    fn is_bound(&self, record: &Record) -> bool {
+    fn is_bound(&self, record: &DeviceRecord) -> bool {
         let mark = self.keys.get().and_then(|keys| keys.mark(&record.principal));
         mark.is_none_or(|mark| record.client.is_some_and(|client| client.is(&mark)))
     }
 
-    /// From here on this is told of who comes and goes. Said once.
-    pub fn tell(&self, teller: impl Fn(Happened) + Send + Sync + 'static) {
-        drop(self.teller.set(Box::new(teller)));
+    /// Sets what is called when a device signs in, is refused or is revoked. Called once.
+    pub fn tell(&self, on_event: impl Fn(DeviceEvent) + Send + Sync + 'static) {
+        drop(self.on_event.set(Box::new(on_event)));
     }
 
-    /// From here on there are pushes. Said once.
-    pub fn pushes_by(&self, push: Arc<Push>) {
+    /// Turns pushes on. Called once.
+    pub fn set_push(&self, push: Arc<Push>) {
         drop(self.push.set(push));
     }
 
@@ -218,103 +218,103 @@ impl Devices {
         self.push.get().map(|push| push.key())
     }
 
-    /// Changes whenever somebody comes, goes, knocks or is answered.
+    /// Changes whenever a device signs in, is removed, knocks or is answered.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// An owner's devices, and who knocks.
-    pub fn guests(&self, owner: &Principal) -> (Vec<Device>, Vec<Knock>) {
+    /// An owner's devices, and the knocks that wait for the owner.
+    pub fn devices_and_knocks(&self, owner: &Principal) -> (Vec<DeviceView>, Vec<PairingRequest>) {
         let (now, state) = (self.clock.now(), self.state());
-        let devices = state.book.of(owner).filter(|record| !record.is_over(now) && self.is_bound(record));
+        let devices = state.list.of(owner).filter(|record| !record.is_over(now) && self.is_bound(record));
         (devices.map(|record| record.shown(now)).collect(), state.tickets.waiting(owner, Instant::now()))
     }
 
-    /// A place for one connection of a visitor, for as long as it lasts.
-    pub fn seat(&self, visitor: &Visitor) -> Seat {
+    /// The presence of one connection of a visitor, for as long as it lasts.
+    pub fn open_presence(&self, visitor: &Visitor) -> PresenceHandle {
         let ended = match &visitor.device {
             None => CancellationToken::new(),
-            Some(device) => self.end_of(device, visitor.role),
+            Some(device) => self.revocation_of(device, visitor.role),
         };
-        self.presence.seat(visitor.device.clone(), ended)
+        self.presence.open(visitor.device.clone(), ended)
     }
 
     /// Cancelled already, if the device was revoked or given another role in between.
-    fn end_of(&self, device: &Arc<str>, role: Role) -> CancellationToken {
+    fn revocation_of(&self, device: &Arc<str>, role: Role) -> CancellationToken {
         let mut state = self.state();
-        if state.book.get(device).is_none_or(|record| record.role != role) {
+        if state.list.get(device).is_none_or(|record| record.role != role) {
             let ended = CancellationToken::new();
             ended.cancel();
             return ended;
         }
-        state.ends.entry(Arc::clone(device)).or_default().clone()
+        state.revocations.entry(Arc::clone(device)).or_default().clone()
     }
 
-    /// Writes a change to the file, and holds to it then.
+    /// Writes a change to the file, then applies it in memory.
     async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Book) -> T + Send + 'static,
-    ) -> Result<T, Wrong> {
-        let _turn = self.changing.lock().await;
+        work: impl FnOnce(&mut DeviceList) -> T + Send + 'static,
+    ) -> Result<T, ReplyError> {
+        let _turn = self.write_lock.lock().await;
         let Some(path) = self.file.clone() else {
-            let mut book = self.state().book.clone();
-            let outcome = work(&mut book);
-            self.adopt(book, Stamp::default());
+            let mut list = self.state().list.clone();
+            let outcome = work(&mut list);
+            self.adopt(list, FileStamp::default());
             return Ok(outcome);
         };
         let shown = path.display().to_string();
-        let turned_away = self.state().turned_away.clone();
-        let work = move |book: &mut Book| {
-            for device in &turned_away {
-                book.remove(device);
+        let unwritten_revocations = self.state().unwritten_revocations.clone();
+        let work = move |list: &mut DeviceList| {
+            for device in &unwritten_revocations {
+                list.remove(device);
             }
-            work(book)
+            work(list)
         };
         let written = tokio::task::spawn_blocking(move || device_file::change(&path, work)).await;
         let written = written.unwrap_or_else(|broken| Err(std::io::Error::other(broken)));
-        let (outcome, book, stamp) = written.map_err(|error| {
+        let (outcome, list, stamp) = written.map_err(|error| {
             tracing::error!(%error, file = shown, "the list of devices cannot be written");
             wrong("failed", "the list of devices cannot be written; the server's log says why")
         })?;
-        self.adopt(book, stamp);
+        self.adopt(list, stamp);
         Ok(outcome)
     }
 
-    /// Reads the file again, if it is another one than the last time.
+    /// Reads the file again, if it has changed since the last time.
     async fn refresh(&self) {
         let Some(path) = self.file.clone() else { return };
-        if Stamp::of(&path) == self.state().stamp {
+        if FileStamp::of(&path) == self.state().stamp {
             return;
         }
-        let _turn = self.changing.lock().await;
+        let _turn = self.write_lock.lock().await;
         match tokio::task::spawn_blocking(move || device_file::read(&path)).await {
-            Ok(Ok((book, stamp))) => self.adopt(book, stamp),
+            Ok(Ok((list, stamp))) => self.adopt(list, stamp),
             Ok(Err(error)) => tracing::warn!(%error, "the list of devices cannot be read again"),
             Err(broken) => tracing::error!(%broken, "the list of devices was not read"),
         }
     }
 
-    /// Holds to what other servers write, until it is told to stop: a device that is revoked there loses
-    /// its lines here too.
-    pub async fn keep_up(&self, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(KEEP_UP_EVERY);
+    /// Follows what other servers write to the file, until `stop`: a device that is revoked there loses
+    /// its connections here too.
+    pub async fn watch_file(&self, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(CHECK_FILE_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(looks.tick()).await.is_some() {
             self.refresh().await;
         }
     }
 
-    /// This is who may come in from here on; those who may not any more are seen off.
-    fn adopt(&self, mut book: Book, stamp: Stamp) {
+    /// Replaces the list. The connections of devices that were revoked or got another role are ended.
+    fn adopt(&self, mut list: DeviceList, stamp: FileStamp) {
         let mut state = self.state();
-        for device in &state.turned_away {
-            book.remove(device);
+        for device in &state.unwritten_revocations {
+            list.remove(device);
         }
-        let before = std::mem::replace(&mut state.book, book);
+        let before = std::mem::replace(&mut state.list, list);
         state.stamp = stamp;
-        let State { book, ends, .. } = &mut *state;
-        ends.retain(|device, ended| {
-            let same = match (before.get(device), book.get(device)) {
+        let State { list, revocations, .. } = &mut *state;
+        revocations.retain(|device, ended| {
+            let same = match (before.get(device), list.get(device)) {
                 (Some(old), Some(new)) => old.role == new.role && old.digest.is(&new.digest),
                 _ => false,
             };
@@ -331,10 +331,10 @@ impl Devices {
         self.changes.send_modify(|version| *version += 1);
     }
 
-    fn happened(&self, happened: Happened) {
+    fn report(&self, happened: DeviceEvent) {
         tracing::info!(?happened, "devices");
-        if let Some(teller) = self.teller.get() {
-            teller(happened);
+        if let Some(on_event) = self.on_event.get() {
+            on_event(happened);
         }
     }
 
@@ -343,6 +343,6 @@ impl Devices {
     }
 }
 
-fn wrong(code: &str, message: &str) -> Wrong {
-    Wrong { code: code.into(), message: message.into() }
+fn wrong(code: &str, message: &str) -> ReplyError {
+    ReplyError { code: code.into(), message: message.into() }
 }

@@ -1,13 +1,13 @@
 //! The gate: every request, also the first of a WebSocket, passes here before a route sees it.
 //!
 //! In this order: is it meant for us (`Host`), which page sends it (`Origin`), who sends it (token),
-//! what may they reach, and is the body one that we take. Nothing in a request but its token says who
-//! the caller is, or for our own clients the cookie of a device together with its proof; all of them are
-//! taken out of the request when they have done their work.
+//! what may the caller reach, and is the body acceptable. Nothing in a request identifies the caller but its token,
+//! or for our own clients the cookie of a device together with its proof; all of them are
+//! removed from the request once they were checked.
 
 mod caller;
 mod cookie;
-mod denied;
+mod gate_refusal;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,25 +26,25 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{BoxFuture, Follower, ListQuery, Principal, Registry, SessionHandle, SessionId};
-use metrics::{Metrics, Reason};
+use metrics::{Metrics, RejectReason};
 use tokio::time::Instant;
 
-use crate::auth_rate_limit::WrongTokens;
+use crate::auth_rate_limit::AuthRateLimit;
 use crate::body::{REST_BYTES_MAX, RPC_BYTES_MAX};
-use crate::devices::{Arrival, Devices, NotIn};
+use crate::devices::{DeviceLogin, DeviceLoginError, Devices};
 use crate::listen::Peer;
-use crate::origins::{Names, Page};
+use crate::origins::{PageOrigin, ServerNames};
 use crate::proof::Proofs;
 use crate::refusal::Refusal;
 use crate::request;
 use crate::request_checks;
-use crate::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
+use crate::tokens::{AcceptedTokens, Digest, SessionTokens, TokenHolder, TokenMaker};
 use crate::web;
 use caller::{by_device, by_token};
-use denied::Denied;
+use gate_refusal::GateRefusal;
 
-pub use caller::{Caller, Scope};
-pub(super) use caller::{Guest, Jar};
+pub(super) use caller::{CookieSettings, SignInClient};
+pub use caller::{HttpCaller, TokenScope};
 pub use cookie::read as cookie_of;
 
 /// The WebSocket sub-protocol that we answer with.
@@ -63,12 +63,12 @@ const PUBLIC: [&str; 7] = [
     ABOUT,
 ];
 
-/// What this server is, for who is about to come in.
+/// What this server is, for clients that are about to sign in.
 pub(super) const ABOUT: &str = "/auth/about";
 
-/// Where somebody without a token or a cookie comes in, by a code.
+/// Where a client without a token or a cookie signs in, by a code.
 pub(super) const ENTRANCE: &str = "/ui/enter";
-/// What is said there is short.
+/// Bodies of sign-in requests are short.
 const ENTRANCE_BYTES_MAX: usize = 8 << 10;
 
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
@@ -76,25 +76,25 @@ const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, ac
 const CORS_READS: &str = "acp-connection-id, acp-session-id, acp-protocol-version, retry-after";
 
 pub struct GateParts {
-    pub keys: Keys,
-    pub names: Names,
-    /// A proxy stands before us, and says in `X-Forwarded-For` for whom it speaks.
+    pub keys: AcceptedTokens,
+    pub names: ServerNames,
+    /// The server is behind a proxy, which names its client in `X-Forwarded-For`.
     pub behind_proxy: bool,
     /// Random; the tokens of sessions are made from it.
     pub seed: [u8; 32],
 }
 
 pub struct Gate {
-    keys: Keys,
-    names: Names,
-    /// Of further listeners.
-    also: Vec<Names>,
+    keys: AcceptedTokens,
+    names: ServerNames,
+    /// The names of further listeners.
+    further: Vec<ServerNames>,
     cookie: Arc<str>,
     behind_proxy: bool,
     open: AtomicBool,
     following: Once,
     sessions: Mutex<SessionTokens>,
-    wrong: Mutex<WrongTokens>,
+    wrong_tokens: Mutex<AuthRateLimit>,
 }
 
 impl Gate {
@@ -103,50 +103,50 @@ impl Gate {
             keys: parts.keys,
             cookie: cookie::name(parts.names.bound.port()).into(),
             names: parts.names,
-            also: Vec::new(),
+            further: Vec::new(),
             behind_proxy: parts.behind_proxy,
             open: AtomicBool::new(false),
             following: Once::new(),
-            sessions: Mutex::new(SessionTokens::new(Maker::new(parts.seed))),
-            wrong: Mutex::default(),
+            sessions: Mutex::new(SessionTokens::new(TokenMaker::new(parts.seed))),
+            wrong_tokens: Mutex::default(),
         }
     }
 
-    /// There is one more listener, with names of its own.
-    pub fn also(mut self, names: Names) -> Self {
-        self.also.push(names);
+    /// Adds one more listener, with names of its own.
+    pub fn also(mut self, names: ServerNames) -> Self {
+        self.further.push(names);
         self
     }
 
     /// The names of the listener that a request came by.
-    fn names(&self, request: &Request) -> &Names {
+    fn names(&self, request: &Request) -> &ServerNames {
         let local = request.extensions().get::<Peer>().map(|peer| peer.local);
-        self.also.iter().find(|names| Some(names.bound) == local).unwrap_or(&self.names)
+        self.further.iter().find(|names| Some(names.bound) == local).unwrap_or(&self.names)
     }
 
-    fn jar(&self, request: &Request) -> Jar {
+    fn jar(&self, request: &Request) -> CookieSettings {
         let secure = self.names(request).secure || self.behind_proxy;
-        Jar { name: Arc::clone(&self.cookie), secure }
+        CookieSettings { name: Arc::clone(&self.cookie), secure }
     }
 
-    /// How long somebody who showed wrong codes or tokens has to wait. On loopback a code that cannot
-    /// be guessed is always looked at, for the reason given at `identify`.
+    /// How long an address that showed wrong codes or tokens has to wait. On loopback a code that cannot
+    /// be guessed is always checked, for the reason given at `identify`.
     pub(super) fn wait(&self, address: IpAddr, guessable: bool) -> Option<Duration> {
-        let wait = locked(&self.wrong).wait(address, Instant::now());
+        let wait = locked(&self.wrong_tokens).wait(address, Instant::now());
         wait.filter(|_| guessable || !address.is_loopback())
     }
 
     /// A wrong code was shown.
     pub(super) fn count(&self, address: IpAddr) {
-        locked(&self.wrong).count(address, Instant::now());
+        locked(&self.wrong_tokens).count(address, Instant::now());
     }
 
-    /// From here on requests are served; before, they are told to come again.
+    /// Starts serving requests; before, they are refused with "try again".
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
 
-    /// The same once the sessions have answered, whatever they say: who comes next does not wait for the disk.
+    /// The same once the sessions were listed, whatever the result: the first request does not wait for the disk.
     pub async fn open_after(&self, registry: &Registry) {
         let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
         if let Err(error) = registry.list(query).await {
@@ -161,7 +161,7 @@ impl Gate {
 
     /// Whether a caller has to show a token.
     pub fn asks_for_token(&self) -> bool {
-        !matches!(self.keys, Keys::None)
+        !matches!(self.keys, AcceptedTokens::None)
     }
 
     /// A token for one session of this owner. An earlier one stops working.
@@ -169,7 +169,7 @@ impl Gate {
         locked(&self.sessions).issue(owner, id)
     }
 
-    /// From here on the token of a session goes with the session, by whichever way it is deleted.
+    /// Removes the token of a session from here on when the session is deleted, by whichever way.
     pub fn follow(self: &Arc<Self>, registry: &Registry) {
         self.following.call_once(|| registry.join(Arc::new(Deletions(Arc::downgrade(self)))));
     }
@@ -178,23 +178,23 @@ impl Gate {
         locked(&self.sessions).forget(id);
     }
 
-    /// Who shows this token. Where others than this machine's own programs can guess, an address that
+    /// The holder of this token. Where others than this machine's own programs can guess, the token of an address that
     /// was wrong too often is not even compared; on loopback that would let every program lock out
-    /// all the others, so there a right token always opens.
-    fn identify(&self, token: Option<&str>, address: IpAddr) -> Result<Holder, Denied> {
-        if matches!(self.keys, Keys::None) {
-            return Ok(Holder::Master);
+    /// all the others, so there a right token is always accepted.
+    fn identify(&self, token: Option<&str>, address: IpAddr) -> Result<TokenHolder, GateRefusal> {
+        if matches!(self.keys, AcceptedTokens::None) {
+            return Ok(TokenHolder::Master);
         }
         let Some(token) = token else {
-            return Err(Denied::unauthorized(
-                Reason::NoToken,
+            return Err(GateRefusal::unauthorized(
+                RejectReason::NoToken,
                 "send the header `Authorization: Bearer TOKEN`; a browser signs in by the link of `ropewalk link`",
             ));
         };
         let now = Instant::now();
-        let wait = locked(&self.wrong).wait(address, now);
+        let wait = locked(&self.wrong_tokens).wait(address, now);
         if let Some(wait) = wait.filter(|_| !address.is_loopback()) {
-            return Err(Denied::too_often(wait));
+            return Err(GateRefusal::too_often(wait));
         }
         let digest = Digest::of(token);
         let holder = self.keys.holder(&digest).or_else(|| locked(&self.sessions).holder(&digest));
@@ -202,15 +202,15 @@ impl Gate {
             return Ok(holder);
         }
         if let Some(wait) = wait {
-            return Err(Denied::too_often(wait));
+            return Err(GateRefusal::too_often(wait));
         }
-        locked(&self.wrong).count(address, now);
+        locked(&self.wrong_tokens).count(address, now);
         let message = "this token opens nothing here; the server's own is in the file it named at its start";
-        Err(Denied::unauthorized(Reason::BadToken, message))
+        Err(GateRefusal::unauthorized(RejectReason::BadToken, message))
     }
 }
 
-/// Hears of deleted sessions for the gate.
+/// Follows deletions of sessions for the gate.
 struct Deletions(Weak<Gate>);
 
 impl Follower for Deletions {
@@ -230,7 +230,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the middleware works with: who may come in, and where it counts who may not.
+/// The state of the middleware: who may pass, and where refusals are counted.
 #[derive(Clone)]
 pub struct GateState {
     pub gate: Arc<Gate>,
@@ -238,27 +238,27 @@ pub struct GateState {
     pub metrics: Arc<Metrics>,
 }
 
-/// The middleware over all routes.
+/// The middleware around all routes.
 pub async fn pass(State(state): State<GateState>, mut request: Request, next: Next) -> Response {
     let gate = &state.gate;
     let page = match origin(gate, &request) {
         Ok(page) => page,
-        Err(denied) => return refused(&state, &request, denied),
+        Err(denied) => return log_refusal(&state, &request, denied),
     };
     // A page that may talk to us may also read why it was refused.
-    let named = (page == Some(Page::Named)).then(|| request.headers().get(ORIGIN).cloned()).flatten();
+    let named = (page == Some(PageOrigin::Named)).then(|| request.headers().get(ORIGIN).cloned()).flatten();
     let answer = if named.is_some() && is_preflight(&request) {
         preflight()
     } else {
         match admit(&state, page, &mut request).await {
-            Ok(renewed) => with_cookie(counted(&state, next.run(request).await), renewed),
-            Err(denied) => refused(&state, &request, denied),
+            Ok(renewed) => with_cookie(count_rejection(&state, next.run(request).await), renewed),
+            Err(denied) => log_refusal(&state, &request, denied),
         }
     };
-    dressed(answer, named)
+    with_cors_headers(answer, named)
 }
 
-/// A route that sends a cookie itself knows better.
+/// Adds the cookie, unless the route has set one itself.
 fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response {
     if let Some(cookie) = cookie {
         response.headers_mut().entry(SET_COOKIE).or_insert(cookie);
@@ -267,23 +267,24 @@ fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response 
 }
 
 /// Whether the request is meant for us, and which page it comes from.
-fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Denied> {
+fn origin(gate: &Gate, request: &Request) -> Result<Option<PageOrigin>, GateRefusal> {
     request_checks::page(gate.names(request), request).map_err(|refusal| {
-        let reason = if refusal.1.contains("host") { Reason::BadHost } else { Reason::BadOrigin };
-        Denied::by(reason)(refusal)
+        let reason = if refusal.1.contains("host") { RejectReason::BadHost } else { RejectReason::BadOrigin };
+        GateRefusal::by(reason)(refusal)
     })
 }
 
-/// Finds out who calls and what they may reach, and prepares the request for its route. Answers with a
+/// Identifies the caller, checks what it may reach, and prepares the request for its route. Gives a
 /// cookie that is to be sent again.
 async fn admit(
     state: &GateState,
-    page: Option<Page>,
+    page: Option<PageOrigin>,
     request: &mut Request,
-) -> Result<Option<HeaderValue>, Denied> {
+) -> Result<Option<HeaderValue>, GateRefusal> {
     let gate = &state.gate;
-    request::no_token_in_url(request.uri()).map_err(Denied::by(Reason::TokenInUrl))?;
-    let token = request::take_token(request.headers_mut()).map_err(Denied::by(Reason::BadToken))?;
+    request::no_token_in_url(request.uri()).map_err(GateRefusal::by(RejectReason::TokenInUrl))?;
+    let token =
+        request::take_token(request.headers_mut()).map_err(GateRefusal::by(RejectReason::BadToken))?;
     let counts = cookie::counts(request, page);
     let key = cookie::take(request.headers_mut(), &gate.cookie).filter(|_| counts);
     let proofs = Proofs::take(request.headers_mut());
@@ -291,31 +292,31 @@ async fn admit(
     if PUBLIC.contains(&path) || web::is_public(path) {
         return Ok(None);
     }
-    let jar = gate.jar(request);
-    request.extensions_mut().insert(jar.clone());
+    let cookie_settings = gate.jar(request);
+    request.extensions_mut().insert(cookie_settings.clone());
     if request.uri().path() == ENTRANCE {
-        let guest = Guest { address: address(gate, request), key };
-        request.extensions_mut().insert(guest);
+        let client = SignInClient { address: address(gate, request), key };
+        request.extensions_mut().insert(client);
         prepare(gate, request, ENTRANCE_BYTES_MAX)?;
         return Ok(None);
     }
-    let arrival = match &key {
-        Some(key) if token.is_none() => arrived(state, key, &proofs, &jar).await?,
+    let login = match &key {
+        Some(key) if token.is_none() => authenticate_device(state, key, &proofs, &cookie_settings).await?,
         _ => None,
     };
-    let renewed = match &arrival {
-        Some(arrival) if arrival.renew => jar.cookie(key.as_deref()),
+    let renewed = match &login {
+        Some(login) if login.renew => cookie_settings.cookie(key.as_deref()),
         _ => None,
     };
     let here = request_checks::at_machine(request);
-    let caller = match arrival {
-        Some(arrival) => by_device(arrival.visitor, here && !gate.behind_proxy),
-        // Where no token is asked for, nobody shows who they are.
+    let caller = match login {
+        Some(login) => by_device(login.visitor, here && !gate.behind_proxy),
+        // Where no token is asked for, the caller is not identified.
         None => {
             by_token(gate.identify(token.as_deref(), address(gate, request))?, here && gate.asks_for_token())
         }
     };
-    reach(&caller, request.uri().path())?;
+    check_path(&caller, request.uri().path())?;
     if let Some(peer) = request.extensions().get::<Peer>() {
         peer.admit();
     }
@@ -325,33 +326,37 @@ async fn admit(
     Ok(renewed)
 }
 
-/// Who has this key and its proof. A key that opens nothing any more is forgotten by its browser; where
-/// nobody needs one, it does not matter.
-async fn arrived(
+/// The device with this key and its proof. A browser whose key is not valid any more is told to delete it; where
+/// no token is asked for, it does not matter.
+async fn authenticate_device(
     state: &GateState,
     key: &str,
     proofs: &Proofs,
-    jar: &Jar,
-) -> Result<Option<Arrival>, Denied> {
-    // A client that is no longer named has no browsers either.
-    let known = |arrival: Arrival| {
-        if state.gate.keys.know(&arrival.visitor.principal) { Ok(arrival) } else { Err(NotIn::Unknown) }
+    cookie_settings: &CookieSettings,
+) -> Result<Option<DeviceLogin>, GateRefusal> {
+    // A client whose token was removed has no devices either.
+    let known = |login: DeviceLogin| {
+        if state.gate.keys.know(&login.visitor.principal) {
+            Ok(login)
+        } else {
+            Err(DeviceLoginError::Unknown)
+        }
     };
-    let refused = match state.devices.arrival(key, proofs).await.and_then(known) {
-        Ok(arrival) => return Ok(Some(arrival)),
+    let refused = match state.devices.authenticate(key, proofs).await.and_then(known) {
+        Ok(login) => return Ok(Some(login)),
         Err(_) if !state.gate.asks_for_token() => return Ok(None),
         Err(refused) => refused,
     };
     let denied = |code, message: &str| {
-        Denied::by(Reason::BadToken)(Refusal::new(StatusCode::UNAUTHORIZED, code, message))
+        GateRefusal::by(RejectReason::BadToken)(Refusal::new(StatusCode::UNAUTHORIZED, code, message))
     };
     Err(match refused {
-        NotIn::Unknown => {
+        DeviceLoginError::Unknown => {
             let message = "this device is signed out; `ropewalk link` prints a link that signs in";
-            denied("signed_out", message).with(jar.cookie(None))
+            denied("signed_out", message).with(cookie_settings.cookie(None))
         }
         // The cookie stays: any page of this host can make a browser send it here without the proof.
-        NotIn::Unproven => denied(
+        DeviceLoginError::Unproven => denied(
             "sign_in_again",
             "the cookie alone signs nobody in, and the proof that the app keeps beside it is missing or \
              wrong; sign in again with the link that `ropewalk up` or `ropewalk link` prints",
@@ -360,34 +365,37 @@ async fn arrived(
 }
 
 /// Whether a caller may be on this path.
-fn reach(caller: &Caller, path: &str) -> Result<(), Denied> {
-    if let Scope::Session(id) = &caller.scope
+fn check_path(caller: &HttpCaller, path: &str) -> Result<(), GateRefusal> {
+    if let TokenScope::Session(id) = &caller.scope
         && request::session_segment(path) != Some(id.as_str())
     {
-        return Err(Denied::unauthorized(Reason::Forbidden, "this token opens its own session only"));
+        return Err(GateRefusal::unauthorized(
+            RejectReason::Forbidden,
+            "this token opens its own session only",
+        ));
     }
-    // The numbers are of everybody's sessions.
+    // The metrics are about everybody's sessions.
     if path == "/metrics" && caller.principal != Principal::local() {
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "admin_only", "this takes the server's own token");
-        return Err(Denied::by(Reason::Forbidden)(refusal));
+        return Err(GateRefusal::by(RejectReason::Forbidden)(refusal));
     }
     Ok(())
 }
 
-/// A request that is known is served from here on, with a body of so many bytes.
-fn prepare(gate: &Gate, request: &mut Request, max: usize) -> Result<(), Denied> {
+/// Checks that requests are served already, and limits the body to so many bytes.
+fn prepare(gate: &Gate, request: &mut Request, max: usize) -> Result<(), GateRefusal> {
     if !gate.is_open() {
         let message = "the server is starting; try again in a moment";
         let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
-        return Err(Denied::by(Reason::Refused)(refusal));
+        return Err(GateRefusal::by(RejectReason::Refused)(refusal));
     }
     request_checks::fit(request, max).map_err(|refusal| {
         let large = refusal.0 == StatusCode::PAYLOAD_TOO_LARGE;
-        Denied::by(if large { Reason::TooLarge } else { Reason::MediaType })(refusal)
+        GateRefusal::by(if large { RejectReason::TooLarge } else { RejectReason::MediaType })(refusal)
     })
 }
 
-/// Whose wrong tokens are counted.
+/// The address for which wrong tokens are counted.
 fn address(gate: &Gate, request: &Request) -> IpAddr {
     request_checks::address(gate.behind_proxy, request)
 }
@@ -405,8 +413,8 @@ fn preflight() -> Response {
     response
 }
 
-/// An answer to a page that was named lets it read.
-fn dressed(response: Response, named: Option<HeaderValue>) -> Response {
+/// Adds the CORS headers that let a named page read the response.
+fn with_cors_headers(response: Response, named: Option<HeaderValue>) -> Response {
     let mut response = request_checks::dressed(response);
     let headers = response.headers_mut();
     if let Some(origin) = named {
@@ -417,8 +425,8 @@ fn dressed(response: Response, named: Option<HeaderValue>) -> Response {
     response
 }
 
-/// Logs, counts and answers. The path only: a query may hold what belongs to nobody.
-fn refused(state: &GateState, request: &Request, denied: Denied) -> Response {
+/// Logs, counts and answers a refusal. Only the path is logged: a query may hold secrets.
+fn log_refusal(state: &GateState, request: &Request, denied: GateRefusal) -> Response {
     let (method, path, code) = (request.method(), request.uri().path(), denied.refusal.1);
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     tracing::info!(code, %method, path, ?peer, "a request was refused");
@@ -426,11 +434,11 @@ fn refused(state: &GateState, request: &Request, denied: Denied) -> Response {
     denied.into_response()
 }
 
-/// That a body is too large or stops coming shows only when a route reads it.
-fn counted(state: &GateState, answer: Response) -> Response {
+/// Counts bodies that are too large or stop coming: that shows only when a route reads them.
+fn count_rejection(state: &GateState, answer: Response) -> Response {
     match answer.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => state.metrics.rejected(Reason::TooLarge),
-        StatusCode::REQUEST_TIMEOUT => state.metrics.rejected(Reason::TooSlow),
+        StatusCode::PAYLOAD_TOO_LARGE => state.metrics.rejected(RejectReason::TooLarge),
+        StatusCode::REQUEST_TIMEOUT => state.metrics.rejected(RejectReason::TooSlow),
         _ => {}
     }
     answer

@@ -1,7 +1,8 @@
-//! Who may come in, by which door, and as what.
+//! Access control: who may connect, over which transport, and with which role.
 //!
-//! Tokens, devices and their proofs, the gate before every HTTP route, limits for those who guess or crowd, and
-//! the listener and the pump of WebSockets. A server and a hub use the same ones. Nothing here knows what a request means once it is inside.
+//! Tokens, devices and their proofs, the gate before every HTTP route, rate and connection limits, and
+//! the HTTP listener and the pump of WebSockets. A server and a hub use the same ones. This crate does not know what a request means
+//! once it has passed.
 
 mod auth_rate_limit;
 mod body;
@@ -25,13 +26,15 @@ pub mod upload;
 pub mod web;
 pub mod websocket;
 
-pub use auth_rate_limit::WrongTokens;
-pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
-pub use gate::{Caller, Gate, GateParts, GateState, Scope, UI_PROTOCOL, WS_PROTOCOL, cookie_of, pass};
-pub use listen::{Listening, Peer};
-pub use origins::{BadName, HostName, Names, Origin, Page};
+pub use auth_rate_limit::AuthRateLimit;
+pub use body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
+pub use gate::{
+    Gate, GateParts, GateState, HttpCaller, TokenScope, UI_PROTOCOL, WS_PROTOCOL, cookie_of, pass,
+};
+pub use listen::{BoundListener, Peer};
+pub use origins::{BadName, HostName, Origin, PageOrigin, ServerNames};
 pub use proof::{PROOF_HEADER, Proofs};
 pub use refusal::Refusal;
 pub use secret_file::create_secret_file;
 pub use tls::{Tls, TlsError};
-pub use tokens::{Client, Digest, Keys, random, url_safe};
+pub use tokens::{AcceptedTokens, Client, Digest, random, url_safe};

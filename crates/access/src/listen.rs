@@ -1,7 +1,7 @@
-//! The listener: takes connections, bounds how many there are, and how long each may keep us waiting.
+//! The listener: accepts connections, bounds how many there are, and how long each may keep us waiting.
 //!
 //! `axum::serve` waits for ever for a request that was begun and never finished. Here a connection has
-//! to say something soon, to finish what it says soon, and to be somebody we know to keep its place
+//! to send its first byte soon, to finish its request soon, and to be authenticated to keep its slot
 //! when others want it.
 
 #[cfg(test)]
@@ -21,15 +21,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use metrics::{Door, Guard, Metrics, Reason};
+use metrics::{ConnectionGuard, DoorLabel, Metrics, RejectReason};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection_limit::{CONNECTIONS_MAX, Crowd, Full, PER_ADDRESS_MAX, Seat};
-use crate::connection_slot::Held;
+use crate::connection_limit::{
+    CONNECTIONS_MAX, ConnectionLimit, ConnectionRefusal, ConnectionSlot, PER_ADDRESS_MAX,
+};
+use crate::connection_slot::SlotStream;
 use crate::tls::Tls;
 
 /// Until the first byte of a connection.
@@ -43,9 +45,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const FINISH_GRACE: Duration = Duration::from_secs(3);
 /// When no connection can be taken, for want of descriptors for example, the next try is after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a client may take to read that there is no place for it.
+/// How long a refused client may take to read the refusal.
 const GOODBYE: Duration = Duration::from_millis(200);
-/// Goodbyes at once; beyond that connections are closed without a word.
+/// Refusals that are written at once; beyond that connections are closed without one.
 const GOODBYES_MAX: usize = 32;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
@@ -59,16 +61,16 @@ const PING_WAIT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// Where we listen for it.
+    /// The address that we listen on for it.
     pub(super) local: SocketAddr,
-    seat: Arc<Seat>,
+    slot: Arc<ConnectionSlot>,
     hang_up: CancellationToken,
 }
 
 impl Peer {
     /// A token was shown on this connection.
     pub fn admit(&self) {
-        self.seat.admit();
+        self.slot.admit();
     }
 
     /// Ends the connection, whatever is under way on it: its other end has stopped reading.
@@ -78,7 +80,7 @@ impl Peer {
 }
 
 /// A bound address, not yet served.
-pub struct Listening {
+pub struct BoundListener {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<Tls>,
@@ -87,7 +89,7 @@ pub struct Listening {
     metrics: Option<Arc<Metrics>>,
 }
 
-impl Listening {
+impl BoundListener {
     pub async fn bind(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -95,18 +97,18 @@ impl Listening {
         Ok(Self { listener, address, tls, connections_max, per_address_max, metrics: None })
     }
 
-    /// Fewer connections at once, where the process may not have as many descriptors.
+    /// Allows fewer connections at once, where the process may not have as many descriptors.
     pub fn at_most(self, connections: usize) -> Self {
         Self { connections_max: connections.clamp(1, CONNECTIONS_MAX), ..self }
     }
 
-    /// Room for many: a hub has a connection for each bridged session, and behind a proxy all of them come from
+    /// Allows more connections: a hub has a connection for each bridged session, and behind a proxy all of them come from
     /// one address.
     pub fn with_room(self, connections: usize, per_address: usize) -> Self {
         Self { connections_max: connections.max(1), per_address_max: per_address.max(1), ..self }
     }
 
-    /// Connections are counted there, those that were not taken too.
+    /// Counts connections in these metrics, refused ones too.
     pub fn counted(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
@@ -127,26 +129,26 @@ impl Listening {
     /// Serves until it is told to stop, and then ends what is under way.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let crowd = Crowd::new(self.connections_max, self.per_address_max);
+        let limit = ConnectionLimit::new(self.connections_max, self.per_address_max);
         let goodbyes = Arc::new(tokio::sync::Semaphore::new(GOODBYES_MAX));
         while let Some((stream, address)) = self.next(&stop).await {
-            match crowd.enter(address.ip()) {
-                Ok(seat) => {
+            match limit.acquire(address.ip()) {
+                Ok(slot) => {
                     let peer = Peer {
                         address,
                         local: self.address,
-                        seat: Arc::new(seat),
+                        slot: Arc::new(slot),
                         hang_up: CancellationToken::new(),
                     };
-                    let count = self.metrics.as_ref().map(|metrics| metrics.connection(Door::Http));
+                    let count = self.metrics.as_ref().map(|metrics| metrics.connection(DoorLabel::Http));
                     let connection =
-                        Connection { peer, router: router.clone(), stop: stop.clone(), _count: count };
+                        HttpConnection { peer, router: router.clone(), stop: stop.clone(), _count: count };
                     tasks.spawn(connection.run(stream, self.tls.clone()));
                 }
                 Err(full) => {
                     tracing::info!(%address, ?full, "a connection was not taken");
                     if let Some(metrics) = &self.metrics {
-                        metrics.rejected(Reason::Connections);
+                        metrics.rejected(RejectReason::Connections);
                     }
                     if let (Ok(permit), None) = (Arc::clone(&goodbyes).try_acquire_owned(), &self.tls) {
                         tasks.spawn(async move {
@@ -182,11 +184,11 @@ impl Listening {
     }
 }
 
-/// Tells a client that there is no place for it.
-async fn goodbye(mut stream: TcpStream, full: Full) {
+/// Tells a client that the connection limit is reached.
+async fn goodbye(mut stream: TcpStream, full: ConnectionRefusal) {
     let message = match full {
-        Full::House => "all connections are taken; try again in a moment",
-        Full::Address => "too many connections from this address; close some",
+        ConnectionRefusal::House => "all connections are taken; try again in a moment",
+        ConnectionRefusal::Address => "too many connections from this address; close some",
     };
     let body = format!("{{\"error\":\"too_many_connections\",\"message\":\"{message}\"}}");
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
@@ -195,7 +197,7 @@ async fn goodbye(mut stream: TcpStream, full: Full) {
     drop(tokio::time::timeout(GOODBYE, stream.write_all(text.as_bytes())).await);
 }
 
-/// Nothing, if somebody asked in the clear. They are told what this is; what they asked is not even read.
+/// The TLS handshake. `None` if the client spoke plain HTTP: it is told to use TLS, and its request is not read.
 async fn handshake(mut stream: TcpStream, tls: &Tls) -> io::Result<Option<TlsStream<TcpStream>>> {
     let mut first = [0];
     // Every TLS connection begins with a record of this one type, and no request does.
@@ -206,7 +208,7 @@ async fn handshake(mut stream: TcpStream, tls: &Tls) -> io::Result<Option<TlsStr
         let text = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await?;
-        // What was asked is taken off the line, or its end would be a reset, and that overtakes the answer.
+        // The rest of the request is read, or closing would send a reset, which overtakes the answer.
         let mut rest = (&mut stream).take(HEAD_BYTES_MAX as u64);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
         return Ok(None);
@@ -214,28 +216,28 @@ async fn handshake(mut stream: TcpStream, tls: &Tls) -> io::Result<Option<TlsStr
     tls.acceptor.accept(stream).await.map(Some)
 }
 
-/// One connection on its way.
-struct Connection {
+/// One connection that is served.
+struct HttpConnection {
     peer: Peer,
     router: Router,
     stop: CancellationToken,
     /// Counts it for as long as it is served.
-    _count: Option<Guard>,
+    _count: Option<ConnectionGuard>,
 }
 
-impl Connection {
+impl HttpConnection {
     async fn run(self, stream: TcpStream, tls: Option<Tls>) {
         // Without this an answer in small pieces waits for the client's delayed acknowledgements: 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended before it began");
             return;
         }
-        let seat = Arc::clone(&self.peer.seat);
+        let slot = Arc::clone(&self.peer.slot);
         let hang_up = self.peer.hang_up.clone();
         let stop = self.stop.clone();
         tokio::select! {
             biased;
-            () = seat.must_leave() => tracing::debug!("a connection made room for another"),
+            () = slot.evicted() => tracing::debug!("a connection made room for another"),
             () = hang_up.cancelled() => tracing::debug!("a connection was not read from for too long"),
             () = self.talk(stream, tls, stop) => {}
         }
@@ -261,7 +263,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (heard, seat) = (CancellationToken::new(), Arc::clone(&self.peer.seat));
+        let (heard, slot) = (CancellationToken::new(), Arc::clone(&self.peer.slot));
         let Self { peer, router, stop: _, _count } = self;
         let (routes, first) = (TowerToHyperService::new(router), heard.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -271,7 +273,7 @@ impl Connection {
             hyper::service::Service::call(&routes, request)
         });
         let builder = builder();
-        let stream = TokioIo::new(Held::new(stream, seat));
+        let stream = TokioIo::new(SlotStream::new(stream, slot));
         let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
         let silent = async {
             if tokio::time::timeout(FIRST_REQUEST, heard.cancelled()).await.is_ok() {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// A name and, where one was given, a port: what stands in `Host`.
+/// A name and, where one was given, a port: the value of `Host`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostName {
     name: String,
@@ -129,7 +129,7 @@ impl fmt::Display for Origin {
 
 /// Who may address us, and from which pages.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct ServerNames {
     /// The address we listen on.
     pub bound: SocketAddr,
     /// Whether we speak TLS ourselves.
@@ -142,7 +142,7 @@ pub struct Names {
 
 /// Where a request that has an `Origin` comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Page {
+pub enum PageOrigin {
     /// One of ours.
     Own,
     /// One that was named; it is told so in the answer.
@@ -150,7 +150,7 @@ pub enum Page {
     Foreign,
 }
 
-impl Names {
+impl ServerNames {
     pub(super) fn are_ours(&self, host: &HostName) -> bool {
         let port = host.port.unwrap_or(default_port(self.secure));
         let loopback = ["127.0.0.1", "localhost", "[::1]"].contains(&host.name.as_str());
@@ -171,20 +171,24 @@ impl Names {
     }
 
     /// `origin` as the browser sent it, `host` as it was found to be ours.
-    pub(super) fn page(&self, origin: &str, host: &HostName) -> Page {
+    pub(super) fn page(&self, origin: &str, host: &HostName) -> PageOrigin {
         // Browsers write an origin in exactly one way; whatever reads the same but is written otherwise
         // was not written by one.
         let Some(parsed) = origin.parse::<Origin>().ok().filter(|parsed| parsed.to_string() == origin) else {
-            return Page::Foreign;
+            return PageOrigin::Foreign;
         };
         if self.cors.contains(&parsed) {
-            return Page::Named;
+            return PageOrigin::Named;
         }
         // A proxy may speak TLS for us, under the names it was given.
         let proxied = self.hosts.iter().any(|known| known.name == host.name);
         let scheme = parsed.secure == self.secure || (proxied && parsed.secure);
         let port = host.port.unwrap_or(default_port(parsed.secure));
-        if scheme && parsed.name == host.name && parsed.port == port { Page::Own } else { Page::Foreign }
+        if scheme && parsed.name == host.name && parsed.port == port {
+            PageOrigin::Own
+        } else {
+            PageOrigin::Foreign
+        }
     }
 }
 
@@ -192,8 +196,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        Names {
+    fn names() -> ServerNames {
+        ServerNames {
             bound: "127.0.0.1:5173".parse().unwrap(),
             secure: false,
             hosts: vec!["box.example.org".parse().unwrap(), "lan:81".parse().unwrap()],
@@ -253,9 +257,9 @@ mod tests {
     #[test]
     fn a_page_is_ours_or_named_or_foreign() {
         let page = |origin: &str, host: &str| names().page(origin, &host.parse().unwrap());
-        assert_eq!(page("http://127.0.0.1:5173", "127.0.0.1:5173"), Page::Own);
-        assert_eq!(page("https://box.example.org", "box.example.org"), Page::Own);
-        assert_eq!(page("https://app.example.org", "127.0.0.1:5173"), Page::Named);
+        assert_eq!(page("http://127.0.0.1:5173", "127.0.0.1:5173"), PageOrigin::Own);
+        assert_eq!(page("https://box.example.org", "box.example.org"), PageOrigin::Own);
+        assert_eq!(page("https://app.example.org", "127.0.0.1:5173"), PageOrigin::Named);
         for foreign in [
             "null",
             "",
@@ -280,7 +284,7 @@ mod tests {
             "file://",
             "chrome-extension://abcdef",
         ] {
-            assert_eq!(page(foreign, "127.0.0.1:5173"), Page::Foreign, "{foreign}");
+            assert_eq!(page(foreign, "127.0.0.1:5173"), PageOrigin::Foreign, "{foreign}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::tokens::Digest;
 
 /// Where a page shows its proofs, separated by commas.
 pub const PROOF_HEADER: HeaderName = HeaderName::from_static("x-ropewalk-proof");
-/// What stands before a proof among the sub-protocols of a WebSocket.
+/// The prefix of a proof among the sub-protocols of a WebSocket.
 const OFFERED: &str = "proof.";
 /// A browser has one for its sign-in, and at a hub another for a shared session.
 const PROOFS_MAX: usize = 4;

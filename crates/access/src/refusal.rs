@@ -1,4 +1,4 @@
-//! What a request that is not served is told: a status, a word for programs, a sentence for people.
+//! The answer to a refused request: a status, a code for programs, a sentence for people.
 
 use axum::Json;
 use axum::http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};

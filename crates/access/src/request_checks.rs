@@ -1,5 +1,5 @@
-//! Before anybody is known: whether a request is meant for us, which page sends it, which body we take, and
-//! what every answer wears. The gate of a server begins here, and so does the door of a hub.
+//! Checks before the caller is known: whether a request is meant for us, which page sends it, which body is accepted, and
+//! the headers of every answer. The gate of a server and the router of a hub begin with them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,14 +9,14 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 use crate::listen::Peer;
-use crate::origins::{Names, Page};
+use crate::origins::{PageOrigin, ServerNames};
 use crate::refusal::Refusal;
 use crate::request;
 use crate::{body, web};
 
 /// Whether the request is meant for us, and which page it comes from: none, if it says nothing of a page.
 /// A wrong name has a code with `host` in it, a wrong page one with `origin`.
-pub fn page(names: &Names, request: &Request) -> Result<Option<Page>, Refusal> {
+pub fn page(names: &ServerNames, request: &Request) -> Result<Option<PageOrigin>, Refusal> {
     let host = request::host(request)?;
     if !names.are_ours(&host) {
         let message = "this is not a name of this server; start it with --allow-host to give it one";
@@ -27,9 +27,9 @@ pub fn page(names: &Names, request: &Request) -> Result<Option<Page>, Refusal> {
     // Browsers say this also where they send no origin, as for pictures and scripts.
     let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
     let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
-    // Whoever follows a link to one of our pages gets the page, which says nothing by itself.
+    // A browser that follows a link to one of our pages gets the page, which contains nothing private.
     let followed = page.is_none() && web::is_public(request.uri().path()) && request::is_navigation(request);
-    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named) && !followed) {
+    if page == Some(PageOrigin::Foreign) || (elsewhere && page != Some(PageOrigin::Named) && !followed) {
         let message = "this page may not talk to this server; start it with --cors and the page's origin";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
     }

@@ -1,4 +1,4 @@
-//! Which acts each request of our own clients is, in the table of who may do what (`engine::Act`).
+//! Which acts (`engine::Act`, the table of who may do what) each request of our own clients needs.
 
 use engine::{APPROVAL, Act, CallerKind, full_id};
 use wire::native::{Request, Role};
@@ -18,14 +18,15 @@ pub fn needed(request: &Request) -> Role {
 pub fn acts(request: &Request) -> Vec<Act> {
     let act = match request {
         Request::Sessions { .. } => Act::List,
-        Request::Watch { .. } | Request::Unwatch { .. } | Request::Earlier { .. } | Request::Whole { .. } => {
-            Act::Read
-        }
+        Request::Watch { .. }
+        | Request::Unwatch { .. }
+        | Request::EarlierRows { .. }
+        | Request::FullRow { .. } => Act::Read,
         Request::Offer { .. } => Act::ReadOffer,
         Request::Changes { .. } => Act::ReviewChanges,
-        Request::Find { .. } => Act::FindFiles,
+        Request::FindFiles { .. } => Act::FindFiles,
         Request::Rules => Act::ReadRules,
-        Request::Push { .. } | Request::Mute { .. } | Request::TryPush | Request::Looking { .. } => {
+        Request::Push { .. } | Request::Mute { .. } | Request::TestPush | Request::Presence { .. } => {
             Act::OwnDevice
         }
         Request::Answer { .. } => Act::Allow,

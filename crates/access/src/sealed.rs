@@ -1,15 +1,15 @@
-//! What a machine shows over a hub that must not read it: the vault seals what goes out, opens what comes in,
-//! and knows the devices.
+//! End-to-end encryption over a hub that must not read the sessions: the vault seals what goes out, opens what comes in,
+//! and knows the paired devices.
 //!
-//! The cryptography is in `seal`; here are the parts that it must not know: the file, the time, the bodies of
-//! frames, and what a device may do. Who a call is from is said by its key, and not by the hub: the hub's word
-//! on the role can only take away.
+//! The cryptography is in the crate `seal`; here are the parts that it must not know: the file, the time, the bodies of
+//! frames, and what a device may do. The sender of a call is identified by its key, and not by the hub: the hub's statement
+//! of the role can only reduce it.
 
 mod invite;
-mod kept;
 mod opener;
 #[cfg(test)]
 mod tests;
+mod vault_file;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,23 +18,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::Clock;
-use seal::{Answering, Bond, DeviceId, Incoming, Invitation, LaneAsk, Lanes, MachineId, Offer};
-use seal::{PairingLink, Place, Refused, SealedCall, SystemRandom, from_text, to_text};
+use seal::{
+    Bond, CallReply, DeviceId, DeviceMessage, LaneRequest, Lanes, MachineId, PairingInvitation, PairingOffer,
+};
+use seal::{ContentPosition, PairingLink, SealError, SealedCall, SystemRandom, from_text, to_text};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use wire::native::{Role, Wrong};
-use wire::tunnel::{Keys, Operator, WrappedKey};
+use wire::native::{ReplyError, Role};
+use wire::tunnel::{Operator, WrappedKey, WrappedKeys};
 
-use crate::devices::device_file::Stamp;
+use crate::devices::device_file::FileStamp;
 use crate::devices::device_store::name;
-pub use invite::{Invited, bridged, devices, invite, paired, revoke};
-use kept::{Book, DEVICES_MAX};
-pub use kept::{SealedDevice, VaultError};
+pub use invite::{PairingInvite, bridged, devices, invite, paired, revoke};
 pub use opener::Opener;
+use vault_file::{DEVICES_MAX, VaultData};
+pub use vault_file::{SealedDevice, VaultError};
 
-/// How often it is looked whether somebody else has written the file.
+/// How often the file is checked for changes by others.
 const KEEP_UP_EVERY: Duration = Duration::from_secs(1);
 
 /// A body that the hub cannot read.
@@ -43,20 +45,20 @@ struct SealedBody {
     sealed: String,
 }
 
-/// What becomes of a body that came.
-pub enum Heard {
-    /// It is answered with this, and nothing else happens: a device is paired, or begins to talk.
+/// The result of opening a body that was received.
+pub enum ReceivedBody {
+    /// It is answered with this, and nothing else happens: a device is paired, or opens a lane.
     Answer(Box<RawValue>),
-    /// A device asks for something. `by` is who really does.
-    Call { by: Operator, envelope: Vec<u8>, replying: Replying },
-    /// Nothing happens. The answer is not sealed: there is nobody that it could be sealed for.
-    Refused(Wrong),
+    /// A request of a device. `by` is the device that the key identifies.
+    Call { by: Operator, envelope: Vec<u8>, reply_sealer: ReplySealer },
+    /// It is refused. The answer is not sealed: there is no device that it could be sealed for.
+    Refused(ReplyError),
 }
 
-/// The right to reply to one call.
-pub struct Replying(Box<Answering>);
+/// Seals the reply to one call.
+pub struct ReplySealer(Box<CallReply>);
 
-impl Replying {
+impl ReplySealer {
     pub fn seal(self, reply: &[u8]) -> Result<Box<RawValue>, VaultError> {
         Ok(body(&self.0.seal(reply)?))
     }
@@ -69,26 +71,26 @@ pub struct Vault {
     state: Mutex<State>,
     /// Changes are made one after the other.
     changing: tokio::sync::Mutex<()>,
-    /// Goes up when devices or keys are others than before.
+    /// Goes up when devices or keys change.
     changes: watch::Sender<u64>,
     _running: File,
 }
 
 struct State {
-    book: Book,
-    stamp: Stamp,
+    data: VaultData,
+    stamp: FileStamp,
     bonds: HashMap<DeviceId, Bond>,
     lanes: Lanes,
-    invitations: Vec<Open>,
+    invitations: Vec<OpenInvitation>,
 }
 
-/// An invitation, and what is in the file of it. One that was taken stays until its end, for who lost the answer.
-struct Open {
+/// An invitation, and its entry in the file. An accepted one stays until it expires, for a device that lost the answer.
+struct OpenInvitation {
     link: String,
     role: Role,
-    /// The device that came with it.
+    /// The device that accepted it.
     taken: Option<String>,
-    invitation: Invitation,
+    invitation: PairingInvitation,
 }
 
 impl Vault {
@@ -96,20 +98,20 @@ impl Vault {
     pub fn open(path: &Path, machine: &str, hub: &str, clock: Arc<dyn Clock>) -> Result<Self, VaultError> {
         let machine = identity(machine)?;
         let hub = hub.trim_end_matches('/').to_owned();
-        let ((), book, stamp) = kept::change(path, |book| {
-            book.machine = machine.as_str().to_owned();
-            book.hub = hub;
+        let ((), data, stamp) = vault_file::change(path, |data| {
+            data.machine = machine.as_str().to_owned();
+            data.hub = hub;
             Ok(())
         })?;
-        let running = kept::run(path)?;
+        let running = vault_file::mark_running(path)?;
         let mut state = State {
-            book: book.clone(),
-            stamp: Stamp::default(),
+            data: data.clone(),
+            stamp: FileStamp::default(),
             bonds: HashMap::new(),
             lanes: Lanes::default(),
             invitations: Vec::new(),
         };
-        state.adopt(&machine, book, stamp);
+        state.adopt(&machine, data, stamp);
         Ok(Self {
             path: path.to_owned(),
             machine,
@@ -126,89 +128,94 @@ impl Vault {
     }
 
     /// A body for all devices, at this place of this session.
-    pub fn seal(&self, session: &str, place: &Place<'_>, plain: &[u8]) -> Result<Box<RawValue>, VaultError> {
+    pub fn seal(
+        &self,
+        session: &str,
+        place: &ContentPosition<'_>,
+        plain: &[u8],
+    ) -> Result<Box<RawValue>, VaultError> {
         let state = self.state();
-        let sealed = state.book.contents.seal(&self.machine, session, place, plain, &mut SystemRandom)?;
+        let sealed = state.data.contents.seal(&self.machine, session, place, plain, &mut SystemRandom)?;
         Ok(body(&sealed))
     }
 
-    /// What only this machine can make of something, and knows again. It stays the same when the contents get another
-    /// key, and says which machine's it is.
+    /// A mark that only this machine can make of some bytes, and recognise. It stays the same when the contents get another
+    /// key, and names the machine's key.
     pub fn mark(&self, of: &[u8]) -> String {
         let state = self.state();
-        let own = &state.book.own;
+        let own = &state.data.own;
         format!("{}.{}", own.public().fingerprint(), to_text(&own.mark(of)))
     }
 
-    /// What is sealed from here on is sealed with the key of this generation. When it changes, whatever is to
-    /// be seen must be sealed once more: devices show nothing of an older one.
+    /// The generation of the key that contents are sealed with now. When it changes, everything that is shown
+    /// must be sealed again: devices show nothing of an older one.
     pub fn generation(&self) -> u64 {
-        self.state().book.contents.generation()
+        self.state().data.contents.generation()
     }
 
     /// The keys for every device, each wrapped for it.
-    pub fn keys(&self) -> Result<Keys, VaultError> {
+    pub fn keys(&self) -> Result<WrappedKeys, VaultError> {
         let state = self.state();
-        let contents = &state.book.contents;
+        let contents = &state.data.contents;
         let wrapped = state.bonds.values().map(|bond| {
             let key = to_text(&bond.wrap(contents, &mut SystemRandom)?);
             Ok(WrappedKey { device: bond.device().to_string(), key })
         });
-        let wrapped = wrapped.collect::<Result<_, Refused>>()?;
-        Ok(Keys { generation: contents.generation(), wrapped })
+        let wrapped = wrapped.collect::<Result<_, SealError>>()?;
+        Ok(WrappedKeys { generation: contents.generation(), wrapped })
     }
 
-    /// Changes whenever the keys have to be told again.
+    /// Changes whenever the keys have to be sent again.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Takes what the hub brought. `by` is the hub's word.
-    pub async fn receive(&self, by: &Operator, body: &RawValue) -> Heard {
+    /// Opens a body from the hub. `by` is the operator that the hub names.
+    pub async fn receive(&self, by: &Operator, body: &RawValue) -> ReceivedBody {
         self.refresh().await;
         let outcome = match opened(body) {
-            Ok(Incoming::Offer(offer)) => self.pair(offer).await,
-            Ok(Incoming::LaneAsk(ask)) => self.begin(&ask),
-            Ok(Incoming::Call(call)) => self.call(by, &call),
+            Ok(DeviceMessage::Offer(offer)) => self.pair(offer).await,
+            Ok(DeviceMessage::LaneAsk(ask)) => self.begin(&ask),
+            Ok(DeviceMessage::Call(call)) => self.call(by, &call),
             Err(wrong) => Err(wrong),
         };
-        outcome.unwrap_or_else(Heard::Refused)
+        outcome.unwrap_or_else(ReceivedBody::Refused)
     }
 
-    fn begin(&self, ask: &LaneAsk) -> Result<Heard, Wrong> {
+    fn begin(&self, ask: &LaneRequest) -> Result<ReceivedBody, ReplyError> {
         let mut state = self.state();
-        let bond = state.bonds.get(&ask.device).ok_or(Refused::UnknownDevice).map_err(refused)?;
+        let bond = state.bonds.get(&ask.device).ok_or(SealError::UnknownDevice).map_err(refused)?;
         let (lane, answer) = bond.answer_lane(ask, &mut SystemRandom).map_err(refused)?;
         state.lanes.insert(lane);
-        Ok(Heard::Answer(body(&answer)))
+        Ok(ReceivedBody::Answer(body(&answer)))
     }
 
-    fn call(&self, by: &Operator, call: &SealedCall) -> Result<Heard, Wrong> {
+    fn call(&self, by: &Operator, call: &SealedCall) -> Result<ReceivedBody, ReplyError> {
         let mut state = self.state();
         let id = call.device.to_string();
-        let device = state.book.devices.iter().find(|device| device.id == id);
-        let device = device.ok_or(Refused::UnknownDevice).map_err(refused)?.clone();
+        let device = state.data.devices.iter().find(|device| device.id == id);
+        let device = device.ok_or(SealError::UnknownDevice).map_err(refused)?.clone();
         let (envelope, answering) = state.lanes.open(call).map_err(refused)?;
         let by = Operator { id: device.id, name: device.name, role: device.role.min(by.role) };
-        Ok(Heard::Call { by, envelope, replying: Replying(Box::new(answering)) })
+        Ok(ReceivedBody::Call { by, envelope, reply_sealer: ReplySealer(Box::new(answering)) })
     }
 
-    /// The device is in the file before it is told so.
-    async fn pair(&self, offer: Offer) -> Result<Heard, Wrong> {
+    /// Pairs a device: it is in the file before it gets the answer.
+    async fn pair(&self, offer: PairingOffer) -> Result<ReceivedBody, ReplyError> {
         let now = self.clock.now().0;
         let (enrolment, is_known, role, link) = {
             let mut state = self.state();
-            let State { book, invitations, .. } = &mut *state;
+            let State { data, invitations, .. } = &mut *state;
             invitations.retain(|open| now < open.invitation.expires_at());
             let open = invitations.iter_mut().find(|open| open.invitation.id() == offer.invitation);
-            let open = open.ok_or(Refused::Uninvited).map_err(refused)?;
-            let enrolment = open.invitation.take(&offer, &book.own, now).map_err(refused)?;
+            let open = open.ok_or(SealError::Uninvited).map_err(refused)?;
+            let enrolment = open.invitation.take(&offer, &data.own, now).map_err(refused)?;
             let id = enrolment.device.device().to_string();
-            let is_known = book.devices.iter().any(|device| device.id == id);
+            let is_known = data.devices.iter().any(|device| device.id == id);
             open.taken = Some(id);
             (enrolment, is_known, open.role, open.link.clone())
         };
-        let answer = Heard::Answer(body(&enrolment.answer));
+        let answer = ReceivedBody::Answer(body(&enrolment.answer));
         if enrolment.again && is_known {
             return Ok(answer);
         }
@@ -222,20 +229,20 @@ impl Vault {
             invitation: to_text(&offer.invitation),
         };
         let (id, shown) = (device.id.clone(), device.name.clone());
-        let kept = self.change(move |book| {
+        let kept = self.change(move |data| {
             // Another process of this machine may have taken the same invitation: the file says so, and it is
             // ours alone in here.
-            let is_invited = book.invited.iter().any(|invited| invited.link == link);
-            let is_known = book.devices.iter().any(|known| known.id == device.id);
+            let is_invited = data.invited.iter().any(|invited| invited.link == link);
+            let is_known = data.devices.iter().any(|known| known.id == device.id);
             if !is_invited && !is_known {
-                return Err(Refused::Uninvited.into());
+                return Err(SealError::Uninvited.into());
             }
-            if book.devices.len() >= DEVICES_MAX {
+            if data.devices.len() >= DEVICES_MAX {
                 return Err(VaultError::Full);
             }
-            book.invited.retain(|invited| invited.link != link);
-            book.devices.retain(|known| known.id != device.id);
-            book.devices.push(device);
+            data.invited.retain(|invited| invited.link != link);
+            data.devices.retain(|known| known.id != device.id);
+            data.devices.push(device);
             Ok(())
         });
         kept.await.map_err(|error| match error {
@@ -251,27 +258,27 @@ impl Vault {
 
     async fn change(
         &self,
-        work: impl FnOnce(&mut Book) -> Result<(), VaultError> + Send + 'static,
+        work: impl FnOnce(&mut VaultData) -> Result<(), VaultError> + Send + 'static,
     ) -> Result<(), VaultError> {
         let _turn = self.changing.lock().await;
         let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || kept::change(&path, work)).await;
+        let written = tokio::task::spawn_blocking(move || vault_file::change(&path, work)).await;
         let broken = |error| VaultError::Unwritten(self.path.clone(), std::io::Error::other(error));
-        let ((), book, stamp) = written.map_err(broken)??;
-        self.adopt(book, stamp);
+        let ((), data, stamp) = written.map_err(broken)??;
+        self.adopt(data, stamp);
         Ok(())
     }
 
-    /// Reads the file again, if it is another one than the last time.
+    /// Reads the file again, if it has changed since the last time.
     async fn refresh(&self) {
-        if Stamp::of(&self.path) == self.state().stamp {
+        if FileStamp::of(&self.path) == self.state().stamp {
             return;
         }
         let _turn = self.changing.lock().await;
         let path = self.path.clone();
-        match tokio::task::spawn_blocking(move || kept::read(&path)).await {
-            Ok(Ok(Some((book, stamp)))) => self.adopt(book, stamp),
-            // Without its file a machine has nobody to talk to: what it holds goes on until it is started again.
+        match tokio::task::spawn_blocking(move || vault_file::read(&path)).await {
+            Ok(Ok(Some((data, stamp)))) => self.adopt(data, stamp),
+            // The keys in memory stay in use until the server is started again.
             Ok(Ok(None)) => tracing::warn!(path = %self.path.display(), "the keys of devices are gone"),
             Ok(Err(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "keys were not read again")
@@ -280,8 +287,8 @@ impl Vault {
         }
     }
 
-    /// Holds to what others write, until it is told to stop: who is revoked there is cut off here.
-    pub async fn keep_up(&self, stop: CancellationToken) {
+    /// Follows what others write to the file, until `stop`: a device that is revoked there is cut off here.
+    pub async fn watch_file(&self, stop: CancellationToken) {
         let mut every = tokio::time::interval(KEEP_UP_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.run_until_cancelled(every.tick()).await.is_some() {
@@ -289,8 +296,8 @@ impl Vault {
         }
     }
 
-    fn adopt(&self, book: Book, stamp: Stamp) {
-        if self.state().adopt(&self.machine, book, stamp) {
+    fn adopt(&self, data: VaultData, stamp: FileStamp) {
+        if self.state().adopt(&self.machine, data, stamp) {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -301,19 +308,19 @@ impl Vault {
 }
 
 impl State {
-    /// Gives whether devices or keys are others than before.
-    fn adopt(&mut self, machine: &MachineId, book: Book, stamp: Stamp) -> bool {
-        let before = (self.book.contents.generation(), self.ids());
-        self.book = book;
+    /// Gives whether devices or keys have changed.
+    fn adopt(&mut self, machine: &MachineId, data: VaultData, stamp: FileStamp) -> bool {
+        let before = (self.data.contents.generation(), self.ids());
+        self.data = data;
         self.stamp = stamp;
         let mut bonds = HashMap::new();
-        for device in &self.book.devices {
+        for device in &self.data.devices {
             let id = device.point.device();
             // Making one takes a multiplication on the curve; those that are here are good.
             let known = self
                 .bonds
                 .remove(&id)
-                .map_or_else(|| Bond::at_machine(machine, &self.book.own, &device.point), Ok);
+                .map_or_else(|| Bond::at_machine(machine, &self.data.own, &device.point), Ok);
             match known {
                 Ok(bond) => drop(bonds.insert(id, bond)),
                 Err(error) => tracing::warn!(%error, device = device.id, "a device's key is of no use"),
@@ -321,35 +328,35 @@ impl State {
         }
         for gone in std::mem::replace(&mut self.bonds, bonds).into_keys() {
             self.lanes.forget(gone);
-            // Nor does it come back by the invitation that it came with.
+            // The removed device cannot come back by the invitation that it accepted.
             let gone = gone.to_string();
             self.invitations.retain(|open| open.taken.as_ref() != Some(&gone));
         }
         self.invitations
-            .retain(|open| open.taken.is_some() || self.book.invited.iter().any(|one| one.link == open.link));
-        for invited in &self.book.invited {
+            .retain(|open| open.taken.is_some() || self.data.invited.iter().any(|one| one.link == open.link));
+        for invited in &self.data.invited {
             if self.invitations.iter().any(|open| open.link == invited.link) {
                 continue;
             }
             let role = word(invited.role);
             let link = PairingLink::parse(&invited.link)
-                .and_then(|link| Invitation::new(link, &role, invited.made_at));
+                .and_then(|link| PairingInvitation::new(link, &role, invited.made_at));
             if let Ok(invitation) = link {
                 let (link, role) = (invited.link.clone(), invited.role);
-                self.invitations.push(Open { link, role, taken: None, invitation });
+                self.invitations.push(OpenInvitation { link, role, taken: None, invitation });
             }
         }
-        before != (self.book.contents.generation(), self.ids())
+        before != (self.data.contents.generation(), self.ids())
     }
 
     fn ids(&self) -> Vec<String> {
-        self.book.devices.iter().map(|device| device.id.clone()).collect()
+        self.data.devices.iter().map(|device| device.id.clone()).collect()
     }
 }
 
 /// Several processes of one machine have names of their own at a hub, `ID-2` and so on. To its devices it is
 /// one machine, with one key.
-fn identity(id: &str) -> Result<MachineId, Refused> {
+fn identity(id: &str) -> Result<MachineId, SealError> {
     let own = id.split_once('-').filter(|(own, number)| {
         let is_id = own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_id && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -357,18 +364,18 @@ fn identity(id: &str) -> Result<MachineId, Refused> {
     MachineId::parse(own.map_or(id, |(own, _)| own))
 }
 
-/// As it is said to devices.
+/// The role as devices get it.
 fn word(role: Role) -> String {
     let text = serde_json::to_value(role).ok().and_then(|role| role.as_str().map(str::to_owned));
     text.unwrap_or_default()
 }
 
-fn opened(body: &RawValue) -> Result<Incoming, Wrong> {
+fn opened(body: &RawValue) -> Result<DeviceMessage, ReplyError> {
     let body: SealedBody = serde_json::from_str(body.get()).map_err(|_| {
         let message = "this machine takes sealed requests only: pair this device with it (ropewalk pair, at the machine)";
         wrong("forbidden", message)
     })?;
-    from_text(&body.sealed).and_then(|bytes| Incoming::parse(&bytes)).map_err(refused)
+    from_text(&body.sealed).and_then(|bytes| DeviceMessage::parse(&bytes)).map_err(refused)
 }
 
 fn body(bytes: &[u8]) -> Box<RawValue> {
@@ -376,22 +383,22 @@ fn body(bytes: &[u8]) -> Box<RawValue> {
     to_raw_value(&SealedBody { sealed: to_text(bytes) }).unwrap_or_default()
 }
 
-fn refused(why: Refused) -> Wrong {
+fn refused(why: SealError) -> ReplyError {
     let code = match why {
-        Refused::UnknownDevice | Refused::Uninvited => "forbidden",
-        Refused::UnknownLane | Refused::Replayed | Refused::Exhausted => "stale",
-        Refused::NoRandom => "failed",
-        Refused::Malformed
-        | Refused::Forged
-        | Refused::UnknownGeneration
-        | Refused::NotAPoint
-        | Refused::NotAMachine
-        | Refused::NotALink
-        | Refused::AnotherMachine => "badRequest",
+        SealError::UnknownDevice | SealError::Uninvited => "forbidden",
+        SealError::UnknownLane | SealError::Replayed | SealError::Exhausted => "stale",
+        SealError::NoRandom => "failed",
+        SealError::Malformed
+        | SealError::Forged
+        | SealError::UnknownGeneration
+        | SealError::NotAPoint
+        | SealError::NotAMachine
+        | SealError::NotALink
+        | SealError::AnotherMachine => "badRequest",
     };
     wrong(code, &why.to_string())
 }
 
-fn wrong(code: &str, message: &str) -> Wrong {
-    Wrong { code: code.into(), message: message.into() }
+fn wrong(code: &str, message: &str) -> ReplyError {
+    ReplyError { code: code.into(), message: message.into() }
 }

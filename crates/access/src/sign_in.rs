@@ -1,8 +1,8 @@
-//! `/ui`: where a browser signs in and out, and where the machine's own commands ask about devices.
+//! `/ui`: where a browser signs in and out, and where the machine's own commands manage devices.
 //!
-//! The code that lets somebody in stands after the `#` of a link, which browsers do not send; the page
-//! sends it here, in a body, and gets a cookie that no script can read, and in the answer's body the proof
-//! that it shows beside the cookie from then on.
+//! The code that signs a browser in is in the fragment (`#`) of a link, which browsers do not send; the page
+//! posts it here, in a body, and gets a cookie that no script can read, and in the answer's body the proof
+//! that it presents together with the cookie from then on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,55 +16,55 @@ use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wire::json;
-use wire::native::{Request, Wrong};
+use wire::native::{ReplyError, Request};
 
 use crate::Refusal;
-use crate::body::Fields;
-use crate::devices::{Code, Denial, Devices, Entered};
-use crate::gate::{ABOUT, Caller, ENTRANCE, Gate, Guest, Jar};
+use crate::body::JsonFields;
+use crate::devices::{Code, Devices, SignInDenial, SignInOutcome};
+use crate::gate::{ABOUT, CookieSettings, ENTRANCE, Gate, HttpCaller, SignInClient};
 
-/// What these routes work with.
+/// The state of these routes.
 #[derive(Clone)]
-pub struct Entrance {
+pub struct SignInState {
     pub gate: Arc<Gate>,
     pub devices: Arc<Devices>,
-    /// Who waits for an answer is told when this is cancelled.
+    /// Requests that wait for an answer end when this is cancelled.
     pub stop: CancellationToken,
 }
 
-pub fn routes<S: Clone + Send + Sync + 'static>(entrance: Entrance) -> Router<S> {
+pub fn routes<S: Clone + Send + Sync + 'static>(state: SignInState) -> Router<S> {
     Router::new()
         .route(ABOUT, get(about))
         .route(ENTRANCE, post(enter))
         .route("/ui/leave", post(leave))
         .route("/ui/link", post(link))
-        .route("/ui/hall", post(hall))
-        .with_state(entrance)
+        .route("/ui/hall", post(devices_request))
+        .with_state(state)
 }
 
-/// The same page leads into a hub, and asks before anybody is signed in which of both this is.
+/// The same web app runs at a hub, and asks before anybody is signed in whether this is one.
 async fn about() -> Response {
     Json(json!({ "hub": false })).into_response()
 }
 
-/// `{code, name}` comes in or knocks; `{knock}` asks what became of a knock.
+/// `{code, name}` signs in or knocks; `{knock}` asks for the answer to a knock.
 async fn enter(
-    State(entrance): State<Entrance>,
-    Extension(guest): Extension<Guest>,
-    Extension(jar): Extension<Jar>,
-    Fields(fields): Fields,
+    State(state): State<SignInState>,
+    Extension(client): Extension<SignInClient>,
+    Extension(cookie_settings): Extension<CookieSettings>,
+    JsonFields(fields): JsonFields,
 ) -> Result<Response, Response> {
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    let key = guest.key.as_deref();
+    let key = client.key.as_deref();
     let code = text("code").map(Code::read);
     let guessable = code.as_ref().is_some_and(Code::is_short);
-    if let Some(wait) = entrance.gate.wait(guest.address, guessable) {
+    if let Some(wait) = state.gate.wait(client.address, guessable) {
         return Err(too_often(wait));
     }
-    let entered = match (code, text("knock")) {
-        (Some(code), None) => entrance.devices.enter(&code, text("name").unwrap_or_default(), key).await,
+    let outcome = match (code, text("knock")) {
+        (Some(code), None) => state.devices.enter(&code, text("name").unwrap_or_default(), key).await,
         (None, Some(knock)) => {
-            let waited = entrance.stop.run_until_cancelled(entrance.devices.wait(knock, key)).await;
+            let waited = state.stop.run_until_cancelled(state.devices.wait(knock, key)).await;
             waited.ok_or_else(|| stopping().into_response())?
         }
         (Some(_), Some(_)) | (None, None) => {
@@ -72,23 +72,23 @@ async fn enter(
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message).into_response());
         }
     };
-    match entered {
-        Ok(Entered::In { key, proof, visitor }) => {
+    match outcome {
+        Ok(SignInOutcome::In { key, proof, visitor }) => {
             let body = json!({
                 "device": visitor.device,
                 "name": visitor.name,
                 "role": visitor.role,
                 "proof": proof,
             });
-            Ok(with_cookie((StatusCode::OK, Json(body)), jar.cookie(Some(&key))))
+            Ok(with_cookie((StatusCode::OK, Json(body)), cookie_settings.cookie(Some(&key))))
         }
-        Ok(Entered::Knocking { knock, words }) => {
+        Ok(SignInOutcome::Knocking { knock, words }) => {
             let body = json!({ "knock": knock, "words": words });
             Ok((StatusCode::ACCEPTED, Json(body)).into_response())
         }
         Err(denial) => {
-            if denial == Denial::Unknown {
-                entrance.gate.count(guest.address);
+            if denial == SignInDenial::Unknown {
+                state.gate.count(client.address);
             }
             Err(denied(denial).into_response())
         }
@@ -103,15 +103,15 @@ fn stopping() -> Refusal {
     )
 }
 
-fn denied(denial: Denial) -> Refusal {
+fn denied(denial: SignInDenial) -> Refusal {
     let (status, code) = match denial {
-        Denial::Unknown => (StatusCode::FORBIDDEN, "code_unknown"),
-        Denial::Used => (StatusCode::GONE, "code_used"),
-        Denial::Expired => (StatusCode::GONE, "code_expired"),
-        Denial::Unanswered => (StatusCode::GONE, "knock_expired"),
-        Denial::Refused => (StatusCode::FORBIDDEN, "knock_refused"),
-        Denial::Full => (StatusCode::CONFLICT, "too_many_devices"),
-        Denial::Unwritable => (StatusCode::INTERNAL_SERVER_ERROR, "not_written"),
+        SignInDenial::Unknown => (StatusCode::FORBIDDEN, "code_unknown"),
+        SignInDenial::Used => (StatusCode::GONE, "code_used"),
+        SignInDenial::Expired => (StatusCode::GONE, "code_expired"),
+        SignInDenial::Unanswered => (StatusCode::GONE, "knock_expired"),
+        SignInDenial::Refused => (StatusCode::FORBIDDEN, "knock_refused"),
+        SignInDenial::Full => (StatusCode::CONFLICT, "too_many_devices"),
+        SignInDenial::Unwritable => (StatusCode::INTERNAL_SERVER_ERROR, "not_written"),
     };
     Refusal::new(status, code, denial.to_string())
 }
@@ -125,11 +125,11 @@ fn too_often(wait: Duration) -> Response {
     response
 }
 
-/// This device is gone for good, and its cookie with it.
+/// Revokes this device, and deletes its cookie.
 async fn leave(
-    State(entrance): State<Entrance>,
-    Extension(caller): Extension<Caller>,
-    Extension(jar): Extension<Jar>,
+    State(state): State<SignInState>,
+    Extension(caller): Extension<HttpCaller>,
+    Extension(cookie_settings): Extension<CookieSettings>,
 ) -> Result<Response, Refusal> {
     let visitor = caller.visitor();
     let Some(device) = &visitor.device else {
@@ -137,33 +137,33 @@ async fn leave(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message));
     };
     let revoke = Request::Revoke { device: device.to_string() };
-    entrance.devices.answer(&visitor, revoke).await.map_err(refused)?;
-    Ok(with_cookie(Json(json!({ "left": device })), jar.cookie(None)))
+    state.devices.answer(&visitor, revoke).await.map_err(refused)?;
+    Ok(with_cookie(Json(json!({ "left": device })), cookie_settings.cookie(None)))
 }
 
-/// A link that signs a browser in as the owner; for whoever holds the token.
+/// A link that signs a browser in as the owner; for callers with the token.
 async fn link(
-    State(entrance): State<Entrance>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<SignInState>,
+    Extension(caller): Extension<HttpCaller>,
 ) -> Result<Response, Refusal> {
-    let made = entrance.devices.login(&caller.visitor()).map_err(refused)?;
+    let made = state.devices.login(&caller.visitor()).map_err(refused)?;
     Ok(Json(json!({ "url": made.url, "expires_at": made.expires_at })).into_response())
 }
 
-/// The requests about devices, for commands that hold no line.
-async fn hall(
-    State(entrance): State<Entrance>,
-    Extension(caller): Extension<Caller>,
-    Fields(fields): Fields,
+/// The requests about devices, for commands that have no app connection.
+async fn devices_request(
+    State(state): State<SignInState>,
+    Extension(caller): Extension<HttpCaller>,
+    JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
     let request: Request = json::read_value(Value::Object(fields), "", "the request").map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("this is no request: {error}"))
     })?;
-    let answered = entrance.devices.answer(&caller.visitor(), request).await.map_err(refused)?;
+    let answered = state.devices.answer(&caller.visitor(), request).await.map_err(refused)?;
     Ok(Json(answered).into_response())
 }
 
-fn refused(wrong: Wrong) -> Refusal {
+fn refused(wrong: ReplyError) -> Refusal {
     let (status, code) = match wrong.code.as_str() {
         "forbidden" => (StatusCode::FORBIDDEN, "forbidden"),
         "notFound" => (StatusCode::NOT_FOUND, "not_found"),

@@ -1,6 +1,6 @@
 //! Tokens: who a caller is. Only digests are kept, and they are compared in constant time.
 //!
-//! A token has 256 random bits, so a plain SHA-256 of it cannot be guessed back. The tokens of single
+//! A token has 256 random bits, so it cannot be guessed from a plain SHA-256 of it. The tokens of single
 //! sessions live in memory only: a restart forgets them, and `rotate` makes new ones.
 
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl Digest {
     }
 }
 
-/// Nobody needs a digest in a log.
+/// Keeps digests out of logs.
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Digest")
@@ -66,9 +66,9 @@ pub struct Client {
     pub digest: Digest,
 }
 
-/// What opens the door.
+/// The tokens that the gate accepts.
 #[derive(Debug, Clone)]
-pub enum Keys {
+pub enum AcceptedTokens {
     /// No token is asked for. The binary allows this on loopback only.
     None,
     Tokens {
@@ -77,16 +77,16 @@ pub enum Keys {
     },
 }
 
-/// Whose token it was.
+/// The holder of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum TokenHolder {
     Master,
     Client(Arc<str>),
     Session(Principal, SessionId),
 }
 
-impl Keys {
-    /// Whether somebody of this name may still come.
+impl AcceptedTokens {
+    /// Whether this principal still has a token.
     pub(super) fn know(&self, principal: &Principal) -> bool {
         match self {
             Self::None => true,
@@ -96,7 +96,7 @@ impl Keys {
         }
     }
 
-    /// What a device that this client lets in is bound to: another token of the client has another mark. The owner's
+    /// The mark that binds a client's devices to the client's token: another token of the client has another mark. The owner's
     /// devices are not bound to a token, and nor is anybody's where none is asked for.
     pub(crate) fn mark(&self, principal: &Principal) -> Option<Digest> {
         let Self::Tokens { clients, .. } = self else { return None };
@@ -105,22 +105,22 @@ impl Keys {
     }
 
     /// Compares with every key, so that the time does not tell which one was nearly right.
-    pub(super) fn holder(&self, given: &Digest) -> Option<Holder> {
+    pub(super) fn holder(&self, given: &Digest) -> Option<TokenHolder> {
         let Self::Tokens { master, clients } = self else { return None };
         let mut found = None;
         for client in clients {
             if client.digest.is(given) {
-                found = Some(Holder::Client(Arc::clone(&client.id)));
+                found = Some(TokenHolder::Client(Arc::clone(&client.id)));
             }
         }
-        if master.is(given) { Some(Holder::Master) } else { found }
+        if master.is(given) { Some(TokenHolder::Master) } else { found }
     }
 }
 
 /// The tokens of single sessions.
 #[derive(Debug)]
 pub(super) struct SessionTokens {
-    maker: Maker,
+    maker: TokenMaker,
     made: u64,
     by_session: HashMap<SessionId, SessionToken>,
 }
@@ -134,13 +134,13 @@ struct SessionToken {
 }
 
 impl SessionTokens {
-    pub fn new(maker: Maker) -> Self {
+    pub fn new(maker: TokenMaker) -> Self {
         Self { maker, made: 0, by_session: HashMap::new() }
     }
 
     pub fn issue(&mut self, owner: &Principal, id: &SessionId) -> String {
         if self.by_session.len() >= SESSION_TOKENS_MAX && !self.by_session.contains_key(id) {
-            // Whoever has too many loses their own oldest; nobody pushes another out.
+            // An owner with too many tokens loses their own oldest; nobody evicts another's.
             let mut counts: HashMap<&Principal, usize> = HashMap::new();
             self.by_session.values().for_each(|token| *counts.entry(&token.owner).or_default() += 1);
             let most = counts.values().copied().max().unwrap_or_default();
@@ -164,11 +164,11 @@ impl SessionTokens {
         self.by_session.remove(id);
     }
 
-    pub fn holder(&self, given: &Digest) -> Option<Holder> {
+    pub fn holder(&self, given: &Digest) -> Option<TokenHolder> {
         let mut found = None;
         for (id, token) in &self.by_session {
             if token.digest.is(given) {
-                found = Some(Holder::Session(token.owner.clone(), id.clone()));
+                found = Some(TokenHolder::Session(token.owner.clone(), id.clone()));
             }
         }
         found
@@ -176,9 +176,9 @@ impl SessionTokens {
 }
 
 /// Makes tokens from one random seed, so that making one cannot fail.
-pub(super) struct Maker([u8; 32]);
+pub(super) struct TokenMaker([u8; 32]);
 
-impl Maker {
+impl TokenMaker {
     pub fn new(seed: [u8; 32]) -> Self {
         Self(seed)
     }
@@ -191,7 +191,7 @@ impl Maker {
     }
 }
 
-impl fmt::Debug for Maker {
+impl fmt::Debug for TokenMaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Maker")
     }
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn a_rotated_token_is_dead_at_once_and_a_forgotten_one_too() {
-        let mut tokens = SessionTokens::new(Maker::new([1; 32]));
+        let mut tokens = SessionTokens::new(TokenMaker::new([1; 32]));
         let first = tokens.issue(&Principal("ci".into()), &id("a"));
-        let holder = Some(Holder::Session(Principal("ci".into()), id("a")));
+        let holder = Some(TokenHolder::Session(Principal("ci".into()), id("a")));
         assert_eq!(tokens.holder(&Digest::of(&first)), holder);
         let second = tokens.issue(&Principal("ci".into()), &id("a"));
         assert_ne!(first, second);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_number_of_session_tokens_is_bounded_and_the_oldest_goes_first() {
-        let mut tokens = SessionTokens::new(Maker::new([1; 32]));
+        let mut tokens = SessionTokens::new(TokenMaker::new([1; 32]));
         let owner = Principal::local();
         let all: Vec<String> =
             (0..=SESSION_TOKENS_MAX).map(|number| tokens.issue(&owner, &id(&format!("s{number}")))).collect();
@@ -278,11 +278,13 @@ mod tests {
     #[test]
     fn each_key_opens_for_its_holder_only() {
         let client = |id: &str, token: &str| Client { id: id.into(), digest: Digest::of(token) };
-        let keys =
-            Keys::Tokens { master: Digest::of("m"), clients: vec![client("ci", "c"), client("bot", "b")] };
-        assert_eq!(keys.holder(&Digest::of("m")), Some(Holder::Master));
-        assert_eq!(keys.holder(&Digest::of("c")), Some(Holder::Client("ci".into())));
-        assert_eq!(keys.holder(&Digest::of("b")), Some(Holder::Client("bot".into())));
+        let keys = AcceptedTokens::Tokens {
+            master: Digest::of("m"),
+            clients: vec![client("ci", "c"), client("bot", "b")],
+        };
+        assert_eq!(keys.holder(&Digest::of("m")), Some(TokenHolder::Master));
+        assert_eq!(keys.holder(&Digest::of("c")), Some(TokenHolder::Client("ci".into())));
+        assert_eq!(keys.holder(&Digest::of("b")), Some(TokenHolder::Client("bot".into())));
         assert_eq!(keys.holder(&Digest::of("")), None);
     }
 }

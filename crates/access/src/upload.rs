@@ -1,7 +1,7 @@
-//! A document that is sent to an address that the owner named, and where it is then.
+//! Uploads a document to an address that the owner named, and says where it is then.
 //!
-//! **Invariant:** the token goes to that address and to no other, and never in the clear beyond this
-//! machine: nothing is followed elsewhere.
+//! **Invariant:** the token goes to that address and to no other, and never unencrypted beyond this
+//! machine: redirects are not followed.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::devices::push::choose_arithmetic;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the first byte to the answer: a document may be large and the line slow.
+/// From the first byte to the answer: a document may be large and the network slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -47,7 +47,7 @@ pub enum UploadError {
 /// What is sent.
 #[derive(Debug)]
 pub struct Upload {
-    /// To exactly this address (PUT), or to whoever makes addresses there (POST).
+    /// To exactly this address (PUT), or to a service that makes an address for it there (POST).
     pub put: bool,
     pub token: Option<String>,
     pub content_type: &'static str,

@@ -54,11 +54,11 @@ struct File {
     /// Without the first slash.
     name: &'static str,
     bytes: &'static [u8],
-    packed: OnceLock<Packed>,
+    encoded: OnceLock<EncodedFile>,
 }
 
 /// What is made of a file when it is first asked for.
-struct Packed {
+struct EncodedFile {
     mark: HeaderValue,
     /// Nothing, if it is not smaller.
     gzip: Option<Bytes>,
@@ -66,17 +66,17 @@ struct Packed {
 
 impl File {
     const fn new(name: &'static str, bytes: &'static [u8]) -> Self {
-        Self { name, bytes, packed: OnceLock::new() }
+        Self { name, bytes, encoded: OnceLock::new() }
     }
 
-    fn packed(&self) -> &Packed {
-        self.packed.get_or_init(|| {
+    fn encoded(&self) -> &EncodedFile {
+        self.encoded.get_or_init(|| {
             let mut digest = Digest::of_bytes(self.bytes).hex();
             digest.truncate(32);
             // Weak, because it stands for the file in every encoding.
             let mark = HeaderValue::from_str(&format!("W/\"{digest}\""));
             let mark = mark.unwrap_or(HeaderValue::from_static("W/\"\""));
-            Packed { mark, gzip: gzip(self.bytes).filter(|packed| packed.len() < self.bytes.len()) }
+            EncodedFile { mark, gzip: gzip(self.bytes).filter(|encoded| encoded.len() < self.bytes.len()) }
         })
     }
 
@@ -143,11 +143,12 @@ async fn serve(request: Request) -> Response {
 }
 
 fn answer(file: &File, asked: &HeaderMap) -> Response {
-    let packed = file.packed();
+    let encoded = file.encoded();
     let known = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let known =
-        known.flat_map(|value| value.split(',')).any(|mark| mark.trim().as_bytes() == packed.mark.as_bytes());
-    let gzip = packed.gzip.as_ref().filter(|_| takes_gzip(asked));
+    let known = known
+        .flat_map(|value| value.split(','))
+        .any(|mark| mark.trim().as_bytes() == encoded.mark.as_bytes());
+    let gzip = encoded.gzip.as_ref().filter(|_| takes_gzip(asked));
     let body = match gzip {
         _ if known => Body::empty(),
         Some(gzip) => Body::from(gzip.clone()),
@@ -159,7 +160,7 @@ fn answer(file: &File, asked: &HeaderMap) -> Response {
     }
     let headers = response.headers_mut();
     headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    headers.insert(ETAG, packed.mark.clone());
+    headers.insert(ETAG, encoded.mark.clone());
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.kind()));
     if gzip.is_some() && !known {
@@ -239,9 +240,9 @@ mod tests {
         };
         let plain = asked(ACCEPT_ENCODING, "br, gzip;q=0");
         assert!(plain.headers().get(CONTENT_ENCODING).is_none());
-        let packed = asked(ACCEPT_ENCODING, "deflate, GZIP;q=0.5");
-        assert_eq!(packed.headers()[CONTENT_ENCODING], "gzip");
-        let mark = packed.headers()[ETAG].to_str().unwrap().to_owned();
+        let encoded = asked(ACCEPT_ENCODING, "deflate, GZIP;q=0.5");
+        assert_eq!(encoded.headers()[CONTENT_ENCODING], "gzip");
+        let mark = encoded.headers()[ETAG].to_str().unwrap().to_owned();
         let again = asked(IF_NONE_MATCH, &format!("\"x\", {mark}"));
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
         assert_eq!(asked(IF_NONE_MATCH, "W/\"other\"").status(), StatusCode::OK);

@@ -1,9 +1,9 @@
-//! The pump of a WebSocket: texts in, texts out, pings, silence, and the last words. Every socket that a server or a hub
-//! accepts is moved by it; what a text means is the business of the door behind.
+//! The pump of a WebSocket: texts in, texts out, pings, silence, and the close frame. Every socket that a server or a hub
+//! accepts is moved by it; what a text means is the business of the surface behind it.
 //!
-//! Doors differ in a few numbers and words, which are data ([`SocketRules`]). Reading and writing are two futures of one
-//! task, so a frame costs no task and no queue besides those that the door has anyway: it is read into whatever
-//! [`TakesText`], and written from the door's own queue, whose items know how they leave ([`Leaving`]).
+//! Surfaces differ in a few numbers and texts, which are data ([`SocketRules`]). Reading and writing are two futures of one
+//! task, so a frame costs no task and no queue besides those that the surface has anyway: it is read into a
+//! [`TextReceiver`], and written from the surface's own queue, whose items know how they are written ([`SocketItem`]).
 //!
 //! The sockets that we dial ourselves (`bridge/src/pipe/socket.rs`, `ropewalk/src/chat/socket.rs`) have loops of their own,
 //! and say why.
@@ -37,7 +37,7 @@ pub const NOT_WELCOME: u16 = 1008;
 pub const TOO_BIG: u16 = 1009;
 pub const COME_BACK: u16 = 1012;
 
-/// What differs from door to door.
+/// What differs between the surfaces that accept WebSockets.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketRules {
     pub ping_every: Duration,
@@ -49,51 +49,51 @@ pub struct SocketRules {
     pub not_text: Option<&'static str>,
     /// Why a message ends the socket that is too long or cannot be read.
     pub unreadable: &'static str,
-    /// How fast texts are taken.
-    pub pace: Option<PaceLimit>,
-    /// What is said when nothing more will leave.
+    /// The rate limit of incoming texts.
+    pub pace: Option<RateLimit>,
+    /// The close frame when nothing more will be sent.
     pub over: Option<(u16, &'static str)>,
 }
 
 /// So many in a second on the average, and so many at once. Beyond that they wait.
 #[derive(Debug, Clone, Copy)]
-pub struct PaceLimit {
+pub struct RateLimit {
     pub per_second: f64,
     pub at_once: f64,
 }
 
-/// Whoever took the texts takes no more.
+/// The receiver of the texts takes no more.
 #[derive(Debug)]
-pub struct Hung;
+pub struct TextReceiverClosed;
 
 /// Takes the texts of a socket. The next one is not read before this one was taken.
-pub trait TakesText: Send {
+pub trait TextReceiver: Send {
     /// The text is not empty, but may have space around it.
-    fn take(&mut self, text: Utf8Bytes) -> impl Future<Output = Result<(), Hung>> + Send;
+    fn take(&mut self, text: Utf8Bytes) -> impl Future<Output = Result<(), TextReceiverClosed>> + Send;
 }
 
-/// One item of what a door says.
-pub trait Leaving: Send {
-    fn leave(self) -> Leave<impl Iterator<Item = Utf8Bytes> + Send>;
+/// An item that a surface sends over a WebSocket.
+pub trait SocketItem: Send {
+    fn into_output(self) -> SocketOutput<impl Iterator<Item = Utf8Bytes> + Send>;
 }
 
-/// How an item leaves.
+/// How an item is written to the socket.
 #[derive(Debug)]
-pub enum Leave<Texts> {
+pub enum SocketOutput<Texts> {
     /// A frame for each, and one flush for all.
     Texts(Texts),
     Close(CloseFrame),
-    /// It cannot be said: the socket ends without a word.
+    /// It cannot be encoded: the socket ends without a close frame.
     Broken,
 }
 
-impl Leaving for native::Frame {
-    fn leave(self) -> Leave<impl Iterator<Item = Utf8Bytes> + Send> {
+impl SocketItem for native::ServerFrame {
+    fn into_output(self) -> SocketOutput<impl Iterator<Item = Utf8Bytes> + Send> {
         match serde_json::to_string(&self) {
-            Ok(text) => Leave::Texts(std::iter::once(text.into())),
+            Ok(text) => SocketOutput::Texts(std::iter::once(text.into())),
             Err(error) => {
                 tracing::error!(%error, "a frame cannot be written");
-                Leave::Broken
+                SocketOutput::Broken
             }
         }
     }
@@ -108,53 +108,53 @@ pub fn close(code: u16, reason: &str) -> CloseFrame {
     CloseFrame { code, reason: reason.get(..end).unwrap_or_default().into() }
 }
 
-/// Moves texts until the peer or the door ends, or `stop` says why there is an end.
+/// Moves texts until the peer or the surface ends, or `stop` gives the reason of the end.
 ///
-/// A door that takes no more may still have something to say: the socket ends when its queue does.
+/// A surface that takes no more texts may still send some: the socket ends when its queue does.
 pub async fn pump<S, E, T, L>(
     socket: S,
     rules: &SocketRules,
-    mut taker: T,
-    leaving: mpsc::Receiver<L>,
+    mut receiver: T,
+    items: mpsc::Receiver<L>,
     stop: impl Future<Output = CloseFrame>,
 ) where
     S: Stream<Item = Result<Message, E>> + Sink<Message> + Send,
-    T: TakesText,
-    L: Leaving,
+    T: TextReceiver,
+    L: SocketItem,
 {
     let (sink, stream) = socket.split();
     let (heard, last_heard) = watch::channel(Some(Instant::now()));
     let (closing, close_asked) = mpsc::channel(1);
     let writer = Writer { sink, rules, last_heard, close_asked };
-    let mut writing = std::pin::pin!(writer.run(leaving));
+    let mut writing = std::pin::pin!(writer.run(items));
     let reader = Reader { rules, heard, closing: closing.clone() };
     let last = tokio::select! {
         biased;
         reason = stop => reason,
-        () = reader.run(stream, &mut taker) => close(NORMAL, ""),
+        () = reader.run(stream, &mut receiver) => close(NORMAL, ""),
         () = &mut writing => return,
     };
-    // A writer that is closing for another reason has said it already.
+    // A writer that is closing for another reason has written its close frame already.
     drop(closing.try_send(last));
     drop(tokio::time::timeout(FAREWELL_WAIT, writing).await);
 }
 
 /// When the peer was last heard; nothing while it cannot be heard.
-type Heard = Option<Instant>;
+type LastHeard = Option<Instant>;
 
 struct Reader<'a> {
     rules: &'a SocketRules,
-    heard: watch::Sender<Heard>,
+    heard: watch::Sender<LastHeard>,
     closing: mpsc::Sender<CloseFrame>,
 }
 
 impl Reader<'_> {
     /// Ends when the peer has said that it ends.
-    async fn run<S, E>(self, mut stream: SplitStream<S>, taker: &mut impl TakesText)
+    async fn run<S, E>(self, mut stream: SplitStream<S>, receiver: &mut impl TextReceiver)
     where
         S: Stream<Item = Result<Message, E>>,
     {
-        let mut pace = self.rules.pace.map(Pace::new);
+        let mut pace = self.rules.pace.map(TokenBucket::new);
         while let Some(message) = stream.next().await {
             self.heard.send_replace(Some(Instant::now()));
             let text = match message {
@@ -165,10 +165,10 @@ impl Reader<'_> {
                 },
                 Ok(Message::Ping(_) | Message::Pong(_)) => continue,
                 Ok(Message::Close(_)) => return,
-                // Too long, or no WebSocket's at all. Either way the peer is told.
+                // Too long, or not of the WebSocket protocol. Either way the peer gets a close frame.
                 Err(_) => return self.close(TOO_BIG, self.rules.unreadable).await,
             };
-            // Some clients send empty messages to keep the line open.
+            // Some clients send empty messages to keep the connection open.
             if text.trim_ascii().is_empty() {
                 continue;
             }
@@ -178,7 +178,7 @@ impl Reader<'_> {
             if let Some(pace) = &mut pace {
                 tokio::time::sleep_until(pace.next(Instant::now())).await;
             }
-            if taker.take(text).await.is_err() {
+            if receiver.take(text).await.is_err() {
                 // The door has ended, and its last words go: the writer sees the end of its queue.
                 return std::future::pending().await;
             }
@@ -196,7 +196,7 @@ impl Reader<'_> {
 }
 
 enum Wake<L> {
-    Leaving(Option<L>),
+    SocketItem(Option<L>),
     Ping,
     Close(CloseFrame),
 }
@@ -204,15 +204,15 @@ enum Wake<L> {
 struct Writer<'a, S> {
     sink: SplitSink<S, Message>,
     rules: &'a SocketRules,
-    last_heard: watch::Receiver<Heard>,
+    last_heard: watch::Receiver<LastHeard>,
     close_asked: mpsc::Receiver<CloseFrame>,
 }
 
 /// The socket is closed, or has to be.
-struct Ended;
+struct SocketEnded;
 
 impl<S: Sink<Message>> Writer<'_, S> {
-    async fn run<L: Leaving>(mut self, mut leaving: mpsc::Receiver<L>) {
+    async fn run<L: SocketItem>(mut self, mut items: mpsc::Receiver<L>) {
         let every = self.rules.ping_every;
         let mut ping = tokio::time::interval_at(Instant::now() + every, every);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -221,26 +221,26 @@ impl<S: Sink<Message>> Writer<'_, S> {
                 biased;
                 Some(reason) = self.close_asked.recv() => Wake::Close(reason),
                 _ = ping.tick() => Wake::Ping,
-                next = leaving.recv() => Wake::Leaving(next),
+                next = items.recv() => Wake::SocketItem(next),
             };
-            if let Err(Ended) = self.woken(wake).await {
+            if let Err(SocketEnded) = self.woken(wake).await {
                 return;
             }
         }
     }
 
-    async fn woken<L: Leaving>(&mut self, wake: Wake<L>) -> Result<(), Ended> {
+    async fn woken<L: SocketItem>(&mut self, wake: Wake<L>) -> Result<(), SocketEnded> {
         match wake {
-            Wake::Leaving(Some(item)) => match item.leave() {
-                Leave::Texts(texts) => self.send(texts.map(Message::Text)).await,
-                Leave::Close(frame) => self.close(Some(frame)).await,
-                Leave::Broken => Err(Ended),
+            Wake::SocketItem(Some(item)) => match item.into_output() {
+                SocketOutput::Texts(texts) => self.send(texts.map(Message::Text)).await,
+                SocketOutput::Close(frame) => self.close(Some(frame)).await,
+                SocketOutput::Broken => Err(SocketEnded),
             },
-            Wake::Leaving(None) => {
+            Wake::SocketItem(None) => {
                 self.close(self.rules.over.map(|(code, reason)| close(code, reason))).await
             }
             Wake::Close(frame) => self.close(Some(frame)).await,
-            Wake::Ping if self.is_silent() => Err(Ended),
+            Wake::Ping if self.is_silent() => Err(SocketEnded),
             Wake::Ping => self.send([Message::Ping(PING.into())]).await,
         }
     }
@@ -249,13 +249,13 @@ impl<S: Sink<Message>> Writer<'_, S> {
         self.last_heard.borrow().is_some_and(|at| at.elapsed() > self.rules.silence_max)
     }
 
-    async fn close(&mut self, frame: Option<CloseFrame>) -> Result<(), Ended> {
+    async fn close(&mut self, frame: Option<CloseFrame>) -> Result<(), SocketEnded> {
         // The peer may be gone already.
         drop(self.send([Message::Close(frame)]).await);
-        Err(Ended)
+        Err(SocketEnded)
     }
 
-    async fn send(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Ended> {
+    async fn send(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), SocketEnded> {
         let sending = async {
             for message in messages {
                 self.sink.feed(message).await?;
@@ -264,33 +264,33 @@ impl<S: Sink<Message>> Writer<'_, S> {
         };
         match tokio::time::timeout(WRITE_WAIT, sending).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Ended),
+            Ok(Err(_)) | Err(_) => Err(SocketEnded),
         }
     }
 }
 
-/// When the next of many may be done: one instant is a whole bucket.
+/// A token bucket in one instant: when the next action may be done.
 #[derive(Debug)]
-pub struct Pace {
+pub struct TokenBucket {
     each: Duration,
     slack: Duration,
     next: Option<Instant>,
 }
 
-impl Pace {
-    pub fn new(limit: PaceLimit) -> Self {
+impl TokenBucket {
+    pub fn new(limit: RateLimit) -> Self {
         let each = Duration::from_secs_f64(1.0 / limit.per_second);
         Self { each, slack: each.mul_f64(limit.at_once), next: None }
     }
 
-    /// When the next one may be done: now, if there were few.
+    /// When the next action may be done: now, if there were few.
     pub fn next(&mut self, now: Instant) -> Instant {
         let due = self.next.unwrap_or(now).max(now);
         self.next = Some(due + self.each);
         due.checked_sub(self.slack).unwrap_or(now).max(now)
     }
 
-    /// Whether it remembers anything that a new one would not.
+    /// Whether its state differs from that of a new bucket.
     pub fn is_in_use(&self, now: Instant) -> bool {
         self.next.is_some_and(|next| next > now)
     }

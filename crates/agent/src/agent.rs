@@ -1,105 +1,105 @@
-//! The agent as the engine sees it: what it offers, and its sessions.
+//! The agent as a [`Backend`] of the engine: what it offers, and its sessions.
 //!
-//! What a session remembers is a copy of what stands in its log. A turn takes it out and puts it
-//! back; a turn that is ended by force loses it, and the next one reads the log again.
+//! A session's memory is a copy of what is in its log. A turn takes the memory out and puts it back at its
+//! end. If a turn is ended by force, the memory is lost and the next turn reads the log again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, Body, BoxFuture, Category, Choice, MODEL, NoticeLevel, Offer, Review,
-    Seq, SessionContext, SessionId, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo,
+    Abilities, Backend, BackendSession, Body, BoxFuture, Category, Choice, MODEL, NoticeLevel, Review, Seq,
+    SessionContext, SessionId, SessionOffer, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo,
     ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
 };
 use sandbox::Fence;
 use tokio::sync::Semaphore;
 
-use crate::background::{Background, BackgroundJob};
+use crate::background::{BackgroundJob, BackgroundJobs};
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
-use crate::place::Place;
-use crate::pointing::Pointing;
+use crate::read_versions::ReadVersions;
+use crate::reveal_hints::RevealHints;
 use crate::review::SessionReview;
 use crate::role::{AgentInfo, Role};
-use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
-use crate::web::{Web, WebReach};
+use crate::web::{WebAccess, WebClient};
+use crate::workspace::Workspace;
 use crate::{commands, mcp, role, turn};
 
-/// Everything the agent must be told; it reads no environment and no config file.
+/// The whole configuration of the agent; it reads no environment variables and no config file.
 pub struct AgentConfig {
     /// At least one. The first model of the first source is the default.
     pub sources: Vec<Arc<dyn Model>>,
-    /// The default, if it is not that one.
+    /// The default model, if it is another one.
     pub model: Option<Arc<str>>,
     pub budget: Budget,
-    /// The environment of the commands that the agent runs: what is not here, they do not see.
+    /// The complete environment of the commands that the agent runs.
     pub environment: Vec<(OsString, OsString)>,
     /// Model calls in one turn.
     pub steps_max: usize,
     pub output_tokens_max: Option<u64>,
-    pub shell: sandbox::Limits,
-    pub reach: Reach,
-    /// No other tools than these, if there is a list.
+    pub shell: sandbox::CommandLimits,
+    pub reach: AccessConfig,
+    /// If there is a list, only these tools.
     pub allowed_tools: Option<Vec<Arc<str>>>,
     pub knowledge: KnowledgeConfig,
-    /// A session is named by its model, and not by the first words of its first prompt.
+    /// The model gives a session its title, instead of the first words of its first prompt.
     pub titles_by_model: bool,
-    /// The person's rules, for the command that shows and changes them. Without, there is none.
+    /// The person's rules, for the command that shows and changes them. Without them there is no such command.
     pub rules: Option<Arc<guard::Rulebook>>,
-    /// What of the web can be read.
-    pub web: WebReach,
-    /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
+    /// Which web addresses can be read.
+    pub web: WebAccess,
+    /// The folder for file contents from before a turn changed them, outside of every workspace. Without it,
     /// nothing can be undone.
     pub undo: Option<PathBuf>,
     pub mcp: McpConfig,
-    /// For the command that shows it. Without, there is none.
+    /// For `/audit`. Without it there is no such command.
     pub audit: Option<ReadAudit>,
-    /// For the command that shows it. Without, no session is bridged.
+    /// For `/bridge`. Without it, no session is bridged.
     pub bridge: Option<ReadBridge>,
 }
 
-/// The last rows that the audit has about a session, oldest first, a line each, when those about its log up to the
-/// position are written.
+/// The last rows that the audit has about a session, oldest first, a line each, when those about its log up
+/// to the position are written.
 pub type ReadAudit =
     Arc<dyn Fn(SessionId, Seq, usize) -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
 
 /// How a session is bridged; nothing if it is not.
 pub type ReadBridge = Arc<dyn Fn(&SessionId) -> Option<BridgeView> + Send + Sync>;
 
-/// How people elsewhere see a session.
+/// The state of a session's bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgeView {
     pub connected: bool,
-    /// Where the receiver is.
+    /// The address of the receiver.
     pub url: String,
-    /// Where people see the session, if the receiver said so.
+    /// The address of the session's page, if the receiver has told it.
     pub ui_url: Option<String>,
-    /// Events that the receiver does not have yet.
+    /// Number of events that the receiver does not have yet.
     pub queued: u64,
 }
 
-/// How far the tools of every session reach, fixed when the process starts.
+/// What the tools of every session may access, fixed when the process starts.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct AccessConfig {
     pub mode: sandbox::Mode,
-    /// Folders that every session may work in besides its own.
+    /// Additional folders that every session may work in.
     pub add_dirs: Vec<PathBuf>,
-    /// What no tool and no command may see.
+    /// Paths that no tool and no command may see.
     pub hidden: Vec<PathBuf>,
-    /// Who builds the fence around commands. Without, they run with the rights of this process.
+    /// Builds the sandbox around commands. Without it, they run with the rights of this process.
     pub helper: Option<sandbox::Helper>,
-    /// How far a project lets its own sessions reach. It can only narrow.
+    /// The sandbox mode that a project sets for its own sessions. It can only restrict.
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
-    /// The person's home folders. Commands are judged by the first.
+    /// The person's home folders. Commands are assessed with the first one.
     pub homes: Vec<PathBuf>,
-    /// Commands run in the terminal of an editor that offers one, and so outside the fence, each after the
-    /// owner at the machine has allowed it.
+    /// Commands run in the terminal of an editor that offers one, which is outside of the sandbox, each after
+    /// the owner at the machine has allowed it.
     pub editor_terminal: bool,
 }
 
@@ -112,13 +112,13 @@ impl AgentConfig {
             environment: Vec::new(),
             steps_max: 50,
             output_tokens_max: None,
-            shell: sandbox::Limits::default(),
-            reach: Reach::default(),
+            shell: sandbox::CommandLimits::default(),
+            reach: AccessConfig::default(),
             allowed_tools: None,
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,
             rules: None,
-            web: WebReach::default(),
+            web: WebAccess::default(),
             undo: None,
             mcp: McpConfig::default(),
             audit: None,
@@ -140,17 +140,17 @@ pub struct Agent {
 /// What all sessions of an agent share.
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
-    servers_kept: Arc<mcp::Kept>,
-    pub(crate) web: Web,
+    client_servers: Arc<mcp::ClientServers>,
+    pub(crate) web: WebClient,
 }
 
 impl Shared {
     pub(crate) fn new(config: AgentConfig) -> Self {
-        let web = Web::new(config.web.clone());
-        Self { config, servers_kept: Arc::default(), web }
+        let web = WebClient::new(config.web.clone());
+        Self { config, client_servers: Arc::default(), web }
     }
 
-    /// What a person can choose, given the roles that there are.
+    /// The settings that a person can choose, given the available roles.
     pub(crate) fn settings(&self, roles: &[Role]) -> Vec<SettingSpec> {
         vec![
             role::mode_spec(roles),
@@ -165,7 +165,7 @@ impl Shared {
         self.config.sources.iter().flat_map(|source| source.offers()).map(|info| info.id).collect()
     }
 
-    /// The model with this id, and where it comes from.
+    /// The model with this id, and its source.
     pub(crate) fn model(&self, id: &str) -> Option<(Arc<dyn Model>, ModelInfo)> {
         let offers =
             |source: &Arc<dyn Model>| source.offers().into_iter().find(|info| info.id.as_ref() == id);
@@ -194,7 +194,7 @@ impl Agent {
 }
 
 impl Agent {
-    /// The agents that there are in a folder. Touches the disk.
+    /// The agents (roles) that are available in a folder. Accesses the disk.
     pub fn agents(&self, cwd: &Path) -> Vec<AgentInfo> {
         Knowledge::read(cwd, &self.shared).roles.into_iter().map(AgentInfo::from).collect()
     }
@@ -205,10 +205,10 @@ impl Backend for Agent {
         &self.abilities
     }
 
-    fn offer(&self, cwd: &Path) -> Offer {
+    fn offer(&self, cwd: &Path) -> SessionOffer {
         let knowledge = Knowledge::read(cwd, &self.shared);
-        let free = |role: &&Role| role.primary && !role.only_reading;
-        Offer {
+        let free = |role: &&Role| role.primary && !role.read_only;
+        SessionOffer {
             settings: self.shared.settings(&knowledge.roles),
             commands: commands::specs(&knowledge.commands),
             free_modes: knowledge.roles.iter().filter(free).map(|role| Arc::clone(&role.name)).collect(),
@@ -217,24 +217,24 @@ impl Backend for Agent {
 
     fn open(&self, mut spec: SessionSpec, context: SessionContext) -> Arc<dyn BackendSession> {
         let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
-        let kept = &self.shared.servers_kept;
+        let kept = &self.shared.client_servers;
         let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
-        // At once and not with the first turn: what the folder's path leads to may be another then.
-        let place = Place::open(spec.cwd.clone(), &spec.roots, spec.within.as_deref(), &config.reach);
-        let place = place.with_rules(config.rules.as_ref());
+        // Now and not with the first turn: the folder's path may lead elsewhere by then.
+        let workspace = Workspace::open(spec.cwd.clone(), &spec.roots, spec.within.as_deref(), &config.reach);
+        let workspace = workspace.with_rules(config.rules.as_ref());
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
-            place: Arc::new(Mutex::new(place)),
+            workspace: Arc::new(Mutex::new(workspace)),
             undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             context,
             knowledge: Mutex::default(),
             memory: Mutex::new(None),
-            seen: Arc::default(),
+            read_versions: Arc::default(),
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
-            background: Background::default(),
+            background: BackgroundJobs::default(),
             ledger: Ledger::default(),
-            pointing: Pointing::default(),
+            reveal_hints: RevealHints::default(),
             servers,
         })
     }
@@ -248,18 +248,18 @@ pub(crate) struct AgentSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: SessionSpec,
     context: SessionContext,
-    /// The folders as they could be opened last.
-    place: Arc<Mutex<Place>>,
-    /// As it was when the turn began.
+    /// The folders as they were last opened.
+    workspace: Arc<Mutex<Workspace>>,
+    /// As it was read when the turn began.
     knowledge: Mutex<Arc<Knowledge>>,
     memory: Mutex<Option<Memory>>,
-    pub(crate) seen: Arc<Seen>,
-    /// Room for sub-agents that work at the same time.
+    pub(crate) read_versions: Arc<ReadVersions>,
+    /// Limits the sub-agents that run at the same time.
     pub(crate) sub_agents: Semaphore,
     pub(crate) undo: Arc<Undo>,
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundJobs,
     pub(crate) ledger: Ledger,
-    pub(crate) pointing: Pointing,
+    pub(crate) reveal_hints: RevealHints,
     pub(crate) servers: Arc<Servers>,
 }
 
@@ -272,7 +272,7 @@ impl BackendSession for AgentSession {
         Box::pin(async move {
             let mut memory = self.take_memory().unwrap_or_default();
             let outcome = turn::run(&self, &mut memory, input, context).await;
-            self.keep_memory(memory);
+            self.put_memory(memory);
             outcome
         })
     }
@@ -283,8 +283,8 @@ impl BackendSession for AgentSession {
 
     fn review(&self) -> Option<Arc<dyn Review>> {
         self.shared.config.undo.as_ref()?;
-        let (undo, place) = (Arc::clone(&self.undo), Arc::clone(&self.place));
-        Some(Arc::new(SessionReview { undo, place }))
+        let (undo, workspace) = (Arc::clone(&self.undo), Arc::clone(&self.workspace));
+        Some(Arc::new(SessionReview { undo, workspace }))
     }
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -295,17 +295,17 @@ impl BackendSession for AgentSession {
 }
 
 impl AgentSession {
-    /// The folders of the session, opened again, since they may have been made anew. Where a path has
-    /// come to lead elsewhere, the folder stays the one that it was.
-    pub(crate) async fn place(&self, cwd: PathBuf) -> Result<Place, String> {
+    /// Opens the session's folders again, since they may have been recreated. If a path now leads elsewhere,
+    /// the folder that was opened before is kept.
+    pub(crate) async fn workspace(&self, cwd: PathBuf) -> Result<Workspace, String> {
         let (shared, roots) = (Arc::clone(&self.shared), self.spec.roots.clone());
         let within = self.spec.within.clone();
         let open = move || {
             let config = &shared.config;
-            Place::open(cwd, &roots, within.as_deref(), &config.reach).with_rules(config.rules.as_ref())
+            Workspace::open(cwd, &roots, within.as_deref(), &config.reach).with_rules(config.rules.as_ref())
         };
         let opened = tools::blocking(open).await?;
-        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         if known.leads_elsewhere_than(&opened) {
             return Ok(known.clone());
         }
@@ -315,33 +315,34 @@ impl AgentSession {
         Ok(opened)
     }
 
-    /// For what goes on when the turn is over.
+    /// The context for work that continues after the turn.
     pub(crate) fn outside_turns(&self) -> SessionContext {
         self.context.clone()
     }
 
-    /// Tells what a background command has made, when it has ended: nobody may look at it any more.
-    pub(crate) fn follow(&self, job: &Arc<BackgroundJob>) {
+    /// When a background command has ended, reports files it created that can make another program run
+    /// something: nobody may read its output any more.
+    pub(crate) fn report_new_entries(&self, job: &Arc<BackgroundJob>) {
         let (job, context) = (Arc::clone(job), self.context.clone());
         self.context.spawn(async move {
             job.until_ended().await;
             if let Some(text) = job.new_entries().await {
-                // A session that is gone needs to be told nothing.
+                // If the session is gone, there is no log to write to.
                 context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await.ok();
             }
         });
     }
 
-    /// What commands of the session run inside of, if anything is built around them here.
+    /// The sandbox of the session's commands, if there is one.
     pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = place.policy().map_err(|error| error.to_string())?;
+        let workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = workspace.policy().map_err(|error| error.to_string())?;
         let helper = self.shared.config.reach.helper.as_ref();
         Ok(helper.map(|helper| Fence { policy: policy.clone(), helper: helper.clone() }))
     }
 
-    /// Reads again what is written down for the agent: once per turn.
-    pub(crate) async fn learn(&self, cwd: PathBuf) -> Result<Arc<Knowledge>, String> {
+    /// Reads instructions, roles, commands and skills again: once per turn.
+    pub(crate) async fn reload_knowledge(&self, cwd: PathBuf) -> Result<Arc<Knowledge>, String> {
         let shared = Arc::clone(&self.shared);
         let read = Arc::new(tools::blocking(move || Knowledge::read(&cwd, &shared)).await?);
         *self.knowledge.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&read);
@@ -356,7 +357,7 @@ impl AgentSession {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn keep_memory(&self, memory: Memory) {
+    fn put_memory(&self, memory: Memory) {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
     }
 }
@@ -371,7 +372,7 @@ fn model_spec(config: &AgentConfig) -> SettingSpec {
     SettingSpec {
         id: MODEL.into(),
         name: "Model".into(),
-        description: "Which model thinks".into(),
+        description: "Model that answers".into(),
         category: Category::Model,
         default: config
             .model

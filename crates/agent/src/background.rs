@@ -1,18 +1,21 @@
-//! Commands that go on in the background: they belong to the session, not to the turn that started them.
+//! Background commands: they belong to the session, not to the turn that started them.
 //!
-//! A turn that ends or is cancelled leaves them alone; the session takes them with it when it closes or
-//! leaves memory. They write into a buffer of their own, because the call that started them has ended
-//! and the log takes no more output of it: whoever wants to see it looks, and what is looked at goes
-//! into the log like the outcome of any tool.
+//! The end of a turn, or a cancel, does not affect them. They are ended when the session closes or leaves
+//! memory. They write into a buffer of their own, because the tool call that started them has ended and the
+//! log accepts no more output for it. The output is read with a tool, and so becomes a tool result in the
+//! log.
 //!
-//! **Invariant:** no task here outlives [`Background`] by more than it takes to end its command.
-//! **Invariant:** what is kept has a bound, however many commands there were and whatever they wrote.
+//! **Invariant:** no task here outlives [`BackgroundJobs`] by more than it takes to end its command.
+//! **Invariant:** the stored output is bounded, however many commands there were and whatever they wrote.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::{BoxFuture, SessionContext};
-use sandbox::{Cause, Command, Ended, Output, ProtectedEntries, Stream, Terminal, Violation, Window};
+use sandbox::{
+    ChildCommand, CommandExit, EndCause, Output, ProtectedEntries, PseudoTerminal, StdStream, Violation,
+    WindowSize,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -20,28 +23,28 @@ use tokio_util::task::TaskTracker;
 
 use crate::host;
 use crate::tools::blocking;
-use crate::tools::output::{Decoder, Lines};
+use crate::tools::output::{Decoder, RenderedLines};
 
-/// Commands of one session that run at once.
+/// Commands of one session that run at the same time.
 const RUNNING_MAX: usize = 8;
-/// Commands that have ended and can still be asked about.
+/// Ended commands that are remembered.
 const ENDED_MAX: usize = 16;
-/// What is kept of the output of one command: the newest.
-const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Refusals of the fence that nobody has heard of yet.
+/// The newest output of one command that is stored.
+const BUFFER_BYTES_MAX: usize = 256 << 10;
+/// Sandbox refusals that are not reported yet.
 const REFUSALS_MAX: usize = 50;
-/// Output on its way into the buffer.
+/// Chunks of output in the queue.
 const CHUNKS_MAX: usize = 16;
-/// What can wait to be typed.
+/// Inputs in the queue.
 const TYPED_MAX: usize = 16;
 pub(crate) const TYPED_BYTES_MAX: usize = 64 << 10;
-/// More than this in a second is no typing.
+/// Inputs per second; more is refused.
 const TYPED_PER_SECOND_MAX: u32 = 100;
 
-pub(crate) const WINDOW: Window = Window { columns: 120, rows: 40 };
+pub(crate) const WINDOW: WindowSize = WindowSize { columns: 120, rows: 40 };
 
 /// The background commands of one session.
-pub(crate) struct Background {
+pub(crate) struct BackgroundJobs {
     jobs: Mutex<Jobs>,
     tasks: TaskTracker,
     ending: CancellationToken,
@@ -55,7 +58,7 @@ struct Jobs {
     all: Vec<Arc<BackgroundJob>>,
 }
 
-impl Default for Background {
+impl Default for BackgroundJobs {
     fn default() -> Self {
         let ending = CancellationToken::new();
         let end = ending.clone().drop_guard();
@@ -63,39 +66,39 @@ impl Default for Background {
     }
 }
 
-impl Background {
-    /// Starts a command. In a terminal it can be typed to, otherwise it has no input. `before` is what could
-    /// make another program run something until now.
+impl BackgroundJobs {
+    /// Starts a command. With a terminal it accepts input, otherwise it has none. `before` are the files that
+    /// could make another program run something until now.
     pub(crate) fn start(
         &self,
-        command: Command,
+        command: ChildCommand,
         line: &str,
         tty: bool,
         before: Option<ProtectedEntries>,
     ) -> Result<Arc<BackgroundJob>, String> {
-        let run = move |job: Arc<BackgroundJob>, typed| -> Running {
-            let terminal = tty.then_some(Terminal { window: WINDOW, typed: Some(typed) });
+        let run = move |job: Arc<BackgroundJob>, typed| -> CommandFuture {
+            let terminal = tty.then_some(PseudoTerminal { window: WINDOW, typed: Some(typed) });
             Box::pin(run_here(job, command, terminal))
         };
         self.launch(line, tty, before, run)
     }
 
-    /// Looks after a command that runs in a terminal of the editor's. It can be typed to.
+    /// Attends to a command that runs in the editor's terminal. It accepts input.
     pub(crate) fn start_in_editor(
         &self,
-        terminal: host::Terminal,
+        terminal: host::EditorTerminal,
         line: &str,
         wall: Duration,
         before: Option<ProtectedEntries>,
         session: SessionContext,
     ) -> Result<Arc<BackgroundJob>, String> {
-        let run = move |job, typed| -> Running {
+        let run = move |job, typed| -> CommandFuture {
             Box::pin(async move { Ok(host::attend_in_background(terminal, job, typed, wall, session).await) })
         };
         self.launch(line, true, before, run)
     }
 
-    /// Whether one more may be started. To be asked before anything runs elsewhere.
+    /// Whether one more may be started. Must be checked before a command is started in the editor.
     pub(crate) fn has_room(&self) -> Result<(), String> {
         self.room(&lock(&self.jobs))
     }
@@ -115,22 +118,22 @@ impl Background {
         line: &str,
         input: bool,
         before: Option<ProtectedEntries>,
-        run: impl FnOnce(Arc<BackgroundJob>, mpsc::Receiver<Vec<u8>>) -> Running,
+        run: impl FnOnce(Arc<BackgroundJob>, mpsc::Receiver<Vec<u8>>) -> CommandFuture,
     ) -> Result<Arc<BackgroundJob>, String> {
         let mut jobs = lock(&self.jobs);
         self.room(&jobs)?;
         jobs.started += 1;
-        let (keys, typed) = mpsc::channel(TYPED_MAX);
+        let (typed_input, typed) = mpsc::channel(TYPED_MAX);
         let (state, watched) = watch::channel(None);
         let job = Arc::new(BackgroundJob {
             name: format!("job-{}", jobs.started),
             line: line.to_owned(),
             began: Instant::now(),
-            keys: input.then_some(keys),
-            pace: Mutex::new((Instant::now(), 0)),
+            typed_input: input.then_some(typed_input),
+            typing_rate: Mutex::new((Instant::now(), 0)),
             cancel: self.ending.child_token(),
             state: watched,
-            kept: Mutex::default(),
+            buffer: Mutex::default(),
             before: Mutex::new(before),
         });
         jobs.all.push(Arc::clone(&job));
@@ -139,7 +142,7 @@ impl Background {
         let began = job.began;
         self.tasks.spawn(async move {
             let how = running.await;
-            state.send_replace(Some(Arc::new(End { how, after: began.elapsed() })));
+            state.send_replace(Some(Arc::new(JobEnd { how, after: began.elapsed() })));
         });
         Ok(job)
     }
@@ -158,7 +161,7 @@ impl Background {
         })
     }
 
-    /// Ends them all and waits for it.
+    /// Ends all commands and waits for that.
     pub(crate) async fn close(&self) {
         self.ending.cancel();
         self.tasks.close();
@@ -180,78 +183,80 @@ pub(crate) struct BackgroundJob {
     pub(crate) name: String,
     pub(crate) line: String,
     began: Instant,
-    keys: Option<mpsc::Sender<Vec<u8>>>,
-    /// When the second began that is counted, and what was typed in it.
-    pace: Mutex<(Instant, u32)>,
+    typed_input: Option<mpsc::Sender<Vec<u8>>>,
+    /// The start of the current second, and the number of inputs in it.
+    typing_rate: Mutex<(Instant, u32)>,
     cancel: CancellationToken,
-    state: watch::Receiver<Option<Arc<End>>>,
-    kept: Mutex<Kept>,
+    state: watch::Receiver<Option<Arc<JobEnd>>>,
+    buffer: Mutex<OutputBuffer>,
     before: Mutex<Option<ProtectedEntries>>,
 }
 
-/// How it ended, or why it never began.
-pub(crate) struct End {
-    pub(crate) how: Result<Ended, String>,
+/// How it ended, or why it could not be started.
+pub(crate) struct JobEnd {
+    pub(crate) how: Result<CommandExit, String>,
     after: Duration,
 }
 
-/// What nobody has looked at yet.
+/// Output that was not read yet.
 #[derive(Default)]
-pub(crate) struct Look {
+pub(crate) struct JobOutput {
     pub(crate) text: String,
-    /// What had to make room before anybody looked.
+    /// Bytes that were dropped before they were read.
     pub(crate) lost_bytes: u64,
     pub(crate) refused: Vec<Violation>,
 }
 
 #[derive(Default)]
-struct Kept {
-    look: Look,
-    lines: Lines,
+struct OutputBuffer {
+    output: JobOutput,
+    lines: RenderedLines,
 }
 
-impl Kept {
+impl OutputBuffer {
     fn write(&mut self, text: &str) {
         let finished = self.lines.push(text);
         self.keep(&finished);
     }
 
     fn keep(&mut self, text: &str) {
-        self.look.text.push_str(text);
-        let over = self.look.text.len().saturating_sub(KEPT_BYTES_MAX);
+        self.output.text.push_str(text);
+        let over = self.output.text.len().saturating_sub(BUFFER_BYTES_MAX);
         if over > 0 {
-            // More than must be, so that not every line moves all the others.
-            let from =
-                self.look.text.ceil_char_boundary((over + KEPT_BYTES_MAX / 4).min(self.look.text.len()));
-            self.look.lost_bytes += from as u64;
-            self.look.text.drain(..from);
+            // Drops more than necessary, so that not every line moves all the others.
+            let from = self
+                .output
+                .text
+                .ceil_char_boundary((over + BUFFER_BYTES_MAX / 4).min(self.output.text.len()));
+            self.output.lost_bytes += from as u64;
+            self.output.text.drain(..from);
         }
     }
 }
 
 impl BackgroundJob {
-    pub(crate) fn ended(&self) -> Option<Arc<End>> {
+    pub(crate) fn ended(&self) -> Option<Arc<JobEnd>> {
         self.state.borrow().clone()
     }
 
     /// Returns once it has ended.
     pub(crate) async fn until_ended(&self) {
-        // Whoever would tell is gone only after it has told.
+        // The sender is dropped only after the end was sent.
         self.state.clone().wait_for(Option::is_some).await.ok();
     }
 
-    /// What it wrote since the last look.
-    pub(crate) fn look(&self) -> Look {
-        let mut kept = lock(&self.kept);
-        let rest = kept.lines.rest();
-        kept.keep(&rest);
-        std::mem::take(&mut kept.look)
+    /// Takes the output since the last call.
+    pub(crate) fn take_output(&self) -> JobOutput {
+        let mut buffer = lock(&self.buffer);
+        let rest = buffer.lines.rest();
+        buffer.keep(&rest);
+        std::mem::take(&mut buffer.output)
     }
 
-    /// What has come that can make another program run something, as a sentence for people: told once.
+    /// A sentence for people about new files that can make another program run something; given once.
     pub(crate) async fn new_entries(self: &Arc<Self>) -> Option<String> {
         let job = Arc::clone(self);
-        blocking(move || lock(&job.before).as_mut()?.notice()).await.ok().flatten()
+        blocking(move || lock(&job.before).as_mut()?.describe_new()).await.ok().flatten()
     }
 
     pub(crate) fn state(&self) -> String {
@@ -263,26 +268,26 @@ impl BackgroundJob {
             Ok(ended) => ended,
         };
         let words = match (how.cause, &how.signal, how.code) {
-            (Cause::Itself, None, Some(code)) => format!("ended with exit code {code}"),
-            (Cause::Itself, Some(signal), _) => format!("ended by {signal}"),
-            (Cause::Itself, None, None) => "ended".to_owned(),
-            (Cause::Cancelled, ..) => "killed".to_owned(),
-            (Cause::TimedOut, ..) => "ended: it took too long".to_owned(),
-            (Cause::TooMuchOutput, ..) => "ended: it wrote too much".to_owned(),
-            (Cause::TooMuchMemory, ..) => "ended: it held too much memory".to_owned(),
-            (Cause::TooManyProcesses, ..) => "ended: it started too many processes".to_owned(),
+            (EndCause::Itself, None, Some(code)) => format!("ended with exit code {code}"),
+            (EndCause::Itself, Some(signal), _) => format!("ended by {signal}"),
+            (EndCause::Itself, None, None) => "ended".to_owned(),
+            (EndCause::Cancelled, ..) => "killed".to_owned(),
+            (EndCause::TimedOut, ..) => "ended: it took too long".to_owned(),
+            (EndCause::TooMuchOutput, ..) => "ended: it wrote too much".to_owned(),
+            (EndCause::TooMuchMemory, ..) => "ended: it held too much memory".to_owned(),
+            (EndCause::TooManyProcesses, ..) => "ended: it started too many processes".to_owned(),
         };
         format!("{words} after {} s", end.after.as_secs())
     }
 
-    /// Returns when it is to end.
+    /// Returns when the command has to end.
     pub(crate) async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// It wrote this.
+    /// Stores output.
     pub(crate) fn write(&self, text: &str) {
-        lock(&self.kept).write(text);
+        lock(&self.buffer).write(text);
     }
 
     pub(crate) fn kill(&self) {
@@ -293,38 +298,38 @@ impl BackgroundJob {
         if self.ended().is_some() {
             return Err(format!("{} is {}", self.name, self.state()));
         }
-        let keys = self.keys.as_ref().ok_or_else(|| {
+        let typed_input = self.typed_input.as_ref().ok_or_else(|| {
             format!("{} has no input; start it again with both background and tty", self.name)
         })?;
         if text.len() > TYPED_BYTES_MAX {
             return Err(format!("that is more than {} KiB; put it in a file", TYPED_BYTES_MAX >> 10));
         }
-        self.keep_pace()?;
-        let sent = keys.try_send(text.as_bytes().to_vec());
+        self.check_typing_rate()?;
+        let sent = typed_input.try_send(text.as_bytes().to_vec());
         sent.map_err(|_| format!("{} does not read what was typed before; wait, or kill it", self.name))
     }
 
-    fn keep_pace(&self) -> Result<(), String> {
-        let mut pace = lock(&self.pace);
-        if pace.0.elapsed() >= Duration::from_secs(1) {
-            *pace = (Instant::now(), 0);
+    fn check_typing_rate(&self) -> Result<(), String> {
+        let mut typing_rate = lock(&self.typing_rate);
+        if typing_rate.0.elapsed() >= Duration::from_secs(1) {
+            *typing_rate = (Instant::now(), 0);
         }
-        if pace.1 >= TYPED_PER_SECOND_MAX {
+        if typing_rate.1 >= TYPED_PER_SECOND_MAX {
             return Err(format!("more than {TYPED_PER_SECOND_MAX} inputs in a second; wait a moment"));
         }
-        pace.1 += 1;
+        typing_rate.1 += 1;
         Ok(())
     }
 }
 
-/// A command until it has ended, or why it never began.
-type Running = BoxFuture<'static, Result<Ended, String>>;
+/// Runs a command to its end, or fails to start it.
+type CommandFuture = BoxFuture<'static, Result<CommandExit, String>>;
 
 async fn run_here(
     job: Arc<BackgroundJob>,
-    command: Command,
-    terminal: Option<Terminal>,
-) -> Result<Ended, String> {
+    command: ChildCommand,
+    terminal: Option<PseudoTerminal>,
+) -> Result<CommandExit, String> {
     let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
     let cancel = job.cancel.clone();
     let running = async {
@@ -343,21 +348,21 @@ async fn run_here(
 async fn listen(job: &BackgroundJob, mut outputs: mpsc::Receiver<Output>) {
     let (mut stdout, mut stderr) = (Decoder::default(), Decoder::default());
     while let Some(output) = outputs.recv().await {
-        let mut kept = lock(&job.kept);
+        let mut buffer = lock(&job.buffer);
         match output {
             Output::Chunk(chunk) => {
-                let decoder = if chunk.stream == Stream::Stdout { &mut stdout } else { &mut stderr };
-                kept.write(&decoder.decode(chunk.bytes));
+                let decoder = if chunk.stream == StdStream::Stdout { &mut stdout } else { &mut stderr };
+                buffer.write(&decoder.decode(chunk.bytes));
             }
-            Output::Refused(violation) if kept.look.refused.len() < REFUSALS_MAX => {
-                kept.look.refused.push(violation);
+            Output::Refused(violation) if buffer.output.refused.len() < REFUSALS_MAX => {
+                buffer.output.refused.push(violation);
             }
             Output::Refused(_) => {}
         }
     }
-    let mut kept = lock(&job.kept);
+    let mut buffer = lock(&job.buffer);
     for rest in [stdout.rest(), stderr.rest()].into_iter().flatten() {
-        kept.write(&rest);
+        buffer.write(&rest);
     }
 }
 

@@ -1,8 +1,8 @@
-//! What may be spent, and what was: a call that would go beyond a budget is not made.
+//! Spending limits: a model call that would exceed a budget is not made.
 //!
-//! A budget is looked at before every call of a model, also of a sub-agent's. What the call will say is
-//! known then, what it will answer is not: so the last call before the end may go beyond the budget, and
-//! none after it is made. Of several processes each may make that last call.
+//! The budget is checked before every model call, including those of sub-agents. The size of the request is
+//! known then, the size of the answer is not. So the last call before the limit may exceed it, and no call
+//! after it is made. If several processes share a budget, each of them may make that last call.
 
 mod costs;
 mod limit;
@@ -17,25 +17,25 @@ use crate::tools;
 
 pub use costs::Costs;
 pub(crate) use costs::money;
-pub(crate) use limit::{Limit, Limits};
-pub use spending::Spending;
+pub(crate) use limit::{Limit, SessionLimit};
+pub use spending::DailySpending;
 
 /// A token is about four bytes of English or code.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// US dollars that may be spent.
+/// Spending limits, in US dollars.
 #[derive(Debug, Clone, Default)]
 pub struct Budget {
     pub turn_usd: Option<f64>,
     pub session_usd: Option<f64>,
-    /// By all sessions of a day, which begins at midnight in Greenwich.
+    /// For all sessions of a day (UTC).
     pub day_usd: Option<f64>,
-    /// With a budget, a model without a price is not asked.
+    /// With a budget, a model without a known price is not called.
     pub refuse_unknown: bool,
-    /// Nothing is asked; it is said what asking would cost.
+    /// No model is called; the estimated cost is reported instead.
     pub estimate_only: bool,
-    /// What was spent today. Without, nobody counts it.
-    pub spending: Option<Arc<Spending>>,
+    /// What was spent today. Without it, that is not counted.
+    pub spending: Option<Arc<DailySpending>>,
 }
 
 impl Budget {
@@ -44,34 +44,34 @@ impl Budget {
     }
 }
 
-/// What is to be said before a call.
+/// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SpendDecision {
     Go,
-    /// Go, and say this.
+    /// Make the call, with this warning.
     Warn(String),
-    /// Do not.
+    /// Do not make the call.
     Stop(String),
 }
 
 /// What a session has spent.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    spent: Mutex<Spent>,
+    spent: Mutex<SpentTotals>,
 }
 
 #[derive(Debug, Default)]
-struct Spent {
+struct SpentTotals {
     session_usd: f64,
     turn_usd: f64,
-    /// What this turn is held to besides the budget.
+    /// The limit of this turn in addition to the budget.
     limit: Option<Limit>,
-    /// It was said that a cost is not known.
+    /// The warning about an unknown cost was given.
     warned: bool,
 }
 
 impl Ledger {
-    /// A turn begins; this is what all turns before it cost, and what it is held to besides the budget.
+    /// Starts a turn, with the cost of all earlier turns and the limit that applies in addition to the budget.
     pub(crate) fn begin(&self, before: &Totals, limit: Option<Limit>) {
         let mut spent = self.lock();
         spent.session_usd = before.cost_usd;
@@ -79,7 +79,7 @@ impl Ledger {
         spent.limit = limit;
     }
 
-    /// A call was made.
+    /// Counts a call that was made.
     pub(crate) async fn add(&self, budget: &Budget, usage: &Usage) {
         if usage.cost_usd.is_nan() || usage.cost_usd <= 0.0 {
             return;
@@ -99,16 +99,21 @@ impl Ledger {
     }
 
     /// Whether the next call may be made.
-    pub(crate) async fn judge(&self, budget: &Budget, info: &ModelInfo, request: &ModelRequest) -> Verdict {
+    pub(crate) async fn decide(
+        &self,
+        budget: &Budget,
+        info: &ModelInfo,
+        request: &ModelRequest,
+    ) -> SpendDecision {
         let tokens = tokens_of(request);
         if budget.estimate_only {
-            return Verdict::Stop(estimate(info, tokens));
+            return SpendDecision::Stop(estimate(info, tokens));
         }
         if !self.is_held_to(budget) {
-            return Verdict::Go;
+            return SpendDecision::Go;
         }
         let Some(price) = &info.price else { return self.unknown(budget, info) };
-        // All of it may be in the provider's cache, and the answer may be short.
+        // The least cost: all input may be cached, and the answer may be short.
         let least = tokens as f64 * price.input.min(price.cache_read) / 1e6;
         let (turn, session, limit) = {
             let spent = self.lock();
@@ -130,21 +135,21 @@ impl Ledger {
             ),
         ];
         if let Some(stop) =
-            own.into_iter().find_map(|(max, spent, whose, fix)| over(max, spent, least, whose, fix))
+            own.into_iter().find_map(|(max, spent, whose, fix)| exceeded(max, spent, least, whose, fix))
         {
-            return Verdict::Stop(stop);
+            return SpendDecision::Stop(stop);
         }
         match (budget.day_usd, budget.spending.clone()) {
-            (Some(max), Some(spending)) => today(max, spending, least).await,
-            _ => Verdict::Go,
+            (Some(max), Some(spending)) => check_day(max, spending, least).await,
+            _ => SpendDecision::Go,
         }
     }
 
-    /// The same for a call that the work can do without: nothing is said about it.
+    /// The same for an optional call, without a warning.
     pub(crate) async fn allows(&self, budget: &Budget, info: &ModelInfo, request: &ModelRequest) -> bool {
         match info.price {
             None if self.is_held_to(budget) => !budget.refuse_unknown && !budget.estimate_only,
-            _ => self.judge(budget, info, request).await == Verdict::Go,
+            _ => self.decide(budget, info, request).await == SpendDecision::Go,
         }
     }
 
@@ -152,40 +157,40 @@ impl Ledger {
         budget.is_set() || self.lock().limit.is_some()
     }
 
-    fn unknown(&self, budget: &Budget, info: &ModelInfo) -> Verdict {
+    fn unknown(&self, budget: &Budget, info: &ModelInfo) -> SpendDecision {
         if budget.refuse_unknown {
-            return Verdict::Stop(format!(
+            return SpendDecision::Stop(format!(
                 "what {} costs is not known, and [budget] says unknown = \"refuse\"; give its price under [[models]] \
                  in the settings, or choose another model",
                 info.id
             ));
         }
         if std::mem::replace(&mut self.lock().warned, true) {
-            return Verdict::Go;
+            return SpendDecision::Go;
         }
-        Verdict::Warn(format!("what {} costs is not known: the budget cannot stop it", info.id))
+        SpendDecision::Warn(format!("what {} costs is not known: the budget cannot stop it", info.id))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Spent> {
+    fn lock(&self) -> MutexGuard<'_, SpentTotals> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn today(max: f64, spending: Arc<Spending>, least: f64) -> Verdict {
+async fn check_day(max: f64, spending: Arc<DailySpending>, least: f64) -> SpendDecision {
     let spent = tools::blocking(move || spending.today()).await;
     match spent.map(|spent| spent.map_err(|error| error.to_string())) {
         Ok(Ok(spent)) => {
             let fix = "raise day_usd under [budget] in the settings, or wait for tomorrow (in UTC)";
-            over(Some(max), spent, least, "today", fix).map_or(Verdict::Go, Verdict::Stop)
+            exceeded(Some(max), spent, least, "today", fix).map_or(SpendDecision::Go, SpendDecision::Stop)
         }
-        // A budget that cannot be looked up must not be taken for an unspent one.
-        Err(error) | Ok(Err(error)) => Verdict::Stop(format!(
+        // If the spending cannot be read, the budget must not count as unspent.
+        Err(error) | Ok(Err(error)) => SpendDecision::Stop(format!(
             "what was spent today cannot be read, and there is a budget for it: {error}"
         )),
     }
 }
 
-fn over(max: Option<f64>, spent: f64, least: f64, whose: &str, fix: &str) -> Option<String> {
+fn exceeded(max: Option<f64>, spent: f64, least: f64, whose: &str, fix: &str) -> Option<String> {
     let max = max?;
     if spent >= max && spent > 0.0 {
         return Some(format!("the budget of {whose} is spent: ${spent:.4} of ${max:.4}; {fix}"));
@@ -210,7 +215,7 @@ fn estimate(info: &ModelInfo, tokens: u64) -> String {
     }
 }
 
-/// About how many tokens a request says, without its images.
+/// The approximate input tokens of a request, without its images.
 fn tokens_of(request: &ModelRequest) -> u64 {
     let tools: usize =
         request.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len()).sum();

@@ -1,23 +1,24 @@
-//! Why a server's certificate was refused, in words for people: the library's own are names out of its code.
+//! Why a server's TLS certificate was refused, as text for people: the TLS library's own errors are names
+//! from its code.
 
 use std::error::Error;
 
 use rustls::CertificateError;
 
-/// What was wrong with the certificate, if that is what this error is about.
-pub(crate) fn refused(error: &(dyn Error + 'static)) -> Option<&'static str> {
+/// The reason, if this error is about a certificate.
+pub(crate) fn refusal_reason(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return match error {
             rustls::Error::NoCertificatesPresented => Some("the server shows no certificate"),
-            rustls::Error::InvalidCertificate(wrong) => Some(reason(wrong)),
+            rustls::Error::InvalidCertificate(wrong) => Some(describe(wrong)),
             _ => None,
         };
     }
-    // An error of I/O shows what it holds only when it is asked.
-    refused(error.downcast_ref::<std::io::Error>()?.get_ref()?)
+    // An I/O error exposes its inner error only through `get_ref`.
+    refusal_reason(error.downcast_ref::<std::io::Error>()?.get_ref()?)
 }
 
-fn reason(wrong: &CertificateError) -> &'static str {
+fn describe(wrong: &CertificateError) -> &'static str {
     match wrong {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired"
@@ -49,10 +50,10 @@ mod tests {
         let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let wrapped = std::io::Error::other(unknown.clone());
         for error in [&unknown as &(dyn Error + 'static), &wrapped] {
-            let said = refused(error).unwrap();
+            let said = refusal_reason(error).unwrap();
             assert!(said.contains("SSL_CERT_FILE") && !said.contains("UnknownIssuer"), "{said}");
         }
-        assert_eq!(refused(&std::io::Error::other("the line is dead")), None);
+        assert_eq!(refusal_reason(&std::io::Error::other("the line is dead")), None);
     }
 
     #[test]
@@ -60,7 +61,7 @@ mod tests {
         let refused_for = |presented: Vec<String>| {
             let expected = rustls::pki_types::ServerName::try_from("localhost").unwrap();
             let wrong = CertificateError::NotValidForNameContext { expected, presented };
-            refused(&rustls::Error::InvalidCertificate(wrong)).unwrap()
+            refusal_reason(&rustls::Error::InvalidCertificate(wrong)).unwrap()
         };
         assert!(refused_for(Vec::new()).contains("names no host"));
         assert!(refused_for(vec!["DnsName(\"loom\")".into()]).contains("for another name"));

@@ -1,17 +1,17 @@
 //! Slash commands: what a person can tell the agent itself.
 //!
 //! A command is a prompt that begins with `/word`, where the word is one of ours or of a file that the
-//! project or the person wrote. Every other prompt is for the model, also if it begins with a slash.
-//! Most commands are answered without the model; `/review`, `/init` and those from files go on to it as
+//! project or the person wrote. Every other prompt is for the model, even if it begins with a slash. Most
+//! commands are answered without the model; `/review`, `/init` and those from files are passed on to it as
 //! prompts.
 
 mod custom;
 mod diff;
 pub(crate) mod max_cost;
 mod permissions;
-mod report;
 pub(crate) mod review;
 mod show;
+mod status;
 pub(crate) mod undo;
 
 use std::fmt::Write;
@@ -25,18 +25,18 @@ use engine::{
 use crate::agent::AgentSession;
 use crate::context::Memory;
 use crate::knowledge::Knowledge;
-use crate::place::Place;
 use crate::prompt::{self, Prompt};
 use crate::role::{self, Role};
+use crate::workspace::Workspace;
 
-pub(crate) use custom::Custom;
+pub(crate) use custom::CustomCommand;
 
 const REVIEW_PATH_CHARS_MAX: usize = 512;
-/// A prompt that nobody watches may come from anybody: an issue's title, a mail.
+/// An unattended prompt may come from anybody: an issue's title, a mail.
 const UNATTENDED: &str =
     "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, --approval or --mode.";
 const EXEC_USAGE: &str = "`/exec` alone goes back to code mode, and changed nothing here; say what is to be done in a prompt after it.";
-/// The mode that plans.
+/// The planning mode.
 const PLANNER: &str = "architect";
 const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
     build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, better it and keep what is \
@@ -44,7 +44,7 @@ const INIT: &str = "Write AGENTS.md for this project, for coding agents that wor
     see; and the conventions that a newcomer would get wrong. At most 60 lines. No advice that holds for every project, \
     nothing that you did not see here.";
 
-/// Name, argument, what it does.
+/// Name, arguments, description.
 const COMMANDS: [(&str, Option<&str>, &str); 31] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
@@ -83,9 +83,9 @@ const COMMANDS: [(&str, Option<&str>, &str); 31] = [
     ("bridge", None, "Says whether and where the session is seen elsewhere, or how to bridge it"),
 ];
 
-/// A command as it was typed.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Slash {
+pub(crate) enum SlashCommand {
     Help,
     Model(Option<String>),
     Mode(Option<String>),
@@ -97,15 +97,15 @@ pub(crate) enum Slash {
     Compact,
     Review(Result<Option<String>, &'static str>),
     Init,
-    Permissions(permissions::Order),
-    Undo(undo::Order),
-    Changes(review::Order),
+    Permissions(permissions::PermissionsCommand),
+    Undo(undo::UndoCommand),
+    Changes(review::ReviewCommand),
     Diff(Option<String>),
     Rename(Option<String>),
     /// A prompt for the architect.
     Plan(String),
-    MaxCost(max_cost::Order),
-    /// It was not understood; this is how it is written.
+    MaxCost(max_cost::MaxCostCommand),
+    /// It could not be parsed; with the usage text.
     Unclear(&'static str),
     Tools,
     Mcp,
@@ -118,110 +118,124 @@ pub(crate) enum Slash {
     Custom(String),
 }
 
-/// What a prompt turns out to be.
-pub(crate) enum Heard {
-    /// For the model, as whoever it is to be for this turn.
+/// What a prompt means.
+pub(crate) enum PromptMeaning {
+    /// For the model, possibly with a role for this turn.
     Prompt { prompt: Prompt, role: Option<Arc<Role>> },
-    /// For us.
-    Command(Slash),
+    /// A command for the agent itself.
+    Command(SlashCommand),
 }
 
 pub(crate) fn is_built_in(name: &str) -> bool {
     COMMANDS.iter().any(|(known, ..)| *known == name)
 }
 
-pub(crate) fn specs(custom: &[Custom]) -> Vec<CommandSpec> {
+pub(crate) fn specs(custom: &[CustomCommand]) -> Vec<CommandSpec> {
     let spec = |(name, hint, description): (&str, Option<&str>, &str)| CommandSpec {
         name: name.into(),
         description: description.into(),
         hint: hint.map(Into::into),
     };
-    COMMANDS.into_iter().map(spec).chain(custom.iter().map(Custom::spec)).collect()
+    COMMANDS.into_iter().map(spec).chain(custom.iter().map(CustomCommand::spec)).collect()
 }
 
-/// What a prompt means here. A custom command is what its file says at this moment.
-pub(crate) async fn heard(content: &[Content], place: &Place, knowledge: &Knowledge) -> Heard {
+/// Parses a prompt. A custom command is read from its file now.
+pub(crate) async fn interpret(
+    content: &[Content],
+    workspace: &Workspace,
+    knowledge: &Knowledge,
+) -> PromptMeaning {
     let forced = max_cost::forced(content);
     let content = forced.as_deref().unwrap_or(content);
     match parse(content, &knowledge.commands) {
-        None => Heard::Prompt { prompt: prompt::render(content, place).await, role: None },
-        Some(Slash::Review(Ok(path))) => {
+        None => PromptMeaning::Prompt { prompt: prompt::render(content, workspace).await, role: None },
+        Some(SlashCommand::Review(Ok(path))) => {
             let prompt = Prompt::text(review_prompt(path.as_deref()));
-            Heard::Prompt { prompt, role: Some(Arc::new(role::reviewer())) }
+            PromptMeaning::Prompt { prompt, role: Some(Arc::new(role::reviewer())) }
         }
-        Some(Slash::Init) => {
+        Some(SlashCommand::Init) => {
             let prompt = Prompt { typed: "Write AGENTS.md".into(), ..Prompt::text(INIT.into()) };
-            Heard::Prompt { prompt, role: None }
+            PromptMeaning::Prompt { prompt, role: None }
         }
-        Some(Slash::Plan(text)) => {
-            let role = knowledge.mode(PLANNER).cloned().unwrap_or_else(|| role::lost(PLANNER));
-            Heard::Prompt { prompt: instead(content, text, place).await, role: Some(Arc::new(role)) }
+        Some(SlashCommand::Plan(text)) => {
+            let role = knowledge.mode(PLANNER).cloned().unwrap_or_else(|| role::missing(PLANNER));
+            PromptMeaning::Prompt {
+                prompt: replacement_prompt(content, text, workspace).await,
+                role: Some(Arc::new(role)),
+            }
         }
-        Some(Slash::Custom(text)) => {
-            Heard::Prompt { prompt: instead(content, text, place).await, role: None }
+        Some(SlashCommand::Custom(text)) => {
+            PromptMeaning::Prompt { prompt: replacement_prompt(content, text, workspace).await, role: None }
         }
-        Some(slash) => Heard::Command(slash),
+        Some(slash) => PromptMeaning::Command(slash),
     }
 }
 
-/// The prompt that a command stands for. What came attached stays attached.
-async fn instead(content: &[Content], text: String, place: &Place) -> Prompt {
+/// The prompt that a command stands for, with its attachments.
+async fn replacement_prompt(content: &[Content], text: String, workspace: &Workspace) -> Prompt {
     let mut content = content.to_vec();
     let typed = std::mem::replace(&mut content[0], Content::text(text));
-    let mut prompt = prompt::render(&content, place).await;
+    let mut prompt = prompt::render(&content, workspace).await;
     if let Content::Text(typed) = typed {
         prompt.typed = typed.to_string();
     }
     prompt
 }
 
-/// The command that a prompt is, if it is one. `/home/me/x is broken` is not.
-fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
+/// The command in a prompt, if it is one. `/home/me/x is broken` is not.
+fn parse(content: &[Content], custom: &[CustomCommand]) -> Option<SlashCommand> {
     let Some(Content::Text(text)) = content.first() else { return None };
     let line = text.trim().strip_prefix('/')?;
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
     Some(match word {
-        "help" => Slash::Help,
-        "model" => Slash::Model(argument),
-        "mode" => Slash::Mode(argument),
-        "approval" => Slash::Approval(argument.map(|preset| full_name(APPROVAL, preset.into()).to_string())),
-        "sandbox" => Slash::Sandbox(argument),
-        "undo" => Slash::Undo(undo::Order::back(argument.as_deref())),
-        "redo" => Slash::Undo(undo::Order::forth(argument.as_deref())),
-        "revert" => Slash::Changes(review::Order::new(review::Act::TakeBack, argument.as_deref())),
-        "keep" => Slash::Changes(review::Order::new(review::Act::Keep, argument.as_deref())),
-        "status" => Slash::Status,
-        "cost" => Slash::Cost,
-        "clear" => Slash::Clear,
-        "compact" => Slash::Compact,
-        "review" => Slash::Review(review_path(argument)),
-        "init" => Slash::Init,
-        "permissions" => Slash::Permissions(permissions::parse(argument.as_deref())),
-        "diff" => Slash::Diff(argument),
-        "rename" => Slash::Rename(argument),
-        "agent" => Slash::Mode(argument),
-        "plan" => argument.map_or_else(|| Slash::Mode(Some(PLANNER.into())), Slash::Plan),
-        "exec" if argument.is_some() => Slash::Unclear(EXEC_USAGE),
-        "exec" => Slash::Mode(Some("code".into())),
-        "yolo" => Slash::Approval(Some("full".into())),
-        "max-cost" => Slash::MaxCost(max_cost::order(argument.as_deref())),
-        "force-send" => Slash::Unclear(max_cost::FORCE_USAGE),
-        "tools" => Slash::Tools,
-        "mcp" => Slash::Mcp,
-        "config" => Slash::Config,
-        "doctor" => Slash::Doctor,
-        "audit" => Slash::Audit,
-        "share" => Slash::Share,
-        "bridge" => Slash::Bridge,
+        "help" => SlashCommand::Help,
+        "model" => SlashCommand::Model(argument),
+        "mode" => SlashCommand::Mode(argument),
+        "approval" => {
+            SlashCommand::Approval(argument.map(|preset| full_name(APPROVAL, preset.into()).to_string()))
+        }
+        "sandbox" => SlashCommand::Sandbox(argument),
+        "undo" => SlashCommand::Undo(undo::UndoCommand::back(argument.as_deref())),
+        "redo" => SlashCommand::Undo(undo::UndoCommand::forth(argument.as_deref())),
+        "revert" => SlashCommand::Changes(review::ReviewCommand::new(
+            review::ReviewAction::TakeBack,
+            argument.as_deref(),
+        )),
+        "keep" => {
+            SlashCommand::Changes(review::ReviewCommand::new(review::ReviewAction::Keep, argument.as_deref()))
+        }
+        "status" => SlashCommand::Status,
+        "cost" => SlashCommand::Cost,
+        "clear" => SlashCommand::Clear,
+        "compact" => SlashCommand::Compact,
+        "review" => SlashCommand::Review(review_path(argument)),
+        "init" => SlashCommand::Init,
+        "permissions" => SlashCommand::Permissions(permissions::parse(argument.as_deref())),
+        "diff" => SlashCommand::Diff(argument),
+        "rename" => SlashCommand::Rename(argument),
+        "agent" => SlashCommand::Mode(argument),
+        "plan" => argument.map_or_else(|| SlashCommand::Mode(Some(PLANNER.into())), SlashCommand::Plan),
+        "exec" if argument.is_some() => SlashCommand::Unclear(EXEC_USAGE),
+        "exec" => SlashCommand::Mode(Some("code".into())),
+        "yolo" => SlashCommand::Approval(Some("full".into())),
+        "max-cost" => SlashCommand::MaxCost(max_cost::parse_argument(argument.as_deref())),
+        "force-send" => SlashCommand::Unclear(max_cost::FORCE_USAGE),
+        "tools" => SlashCommand::Tools,
+        "mcp" => SlashCommand::Mcp,
+        "config" => SlashCommand::Config,
+        "doctor" => SlashCommand::Doctor,
+        "audit" => SlashCommand::Audit,
+        "share" => SlashCommand::Share,
+        "bridge" => SlashCommand::Bridge,
         other => {
             let found = custom.iter().find(|command| *command.name == *other)?;
-            Slash::Custom(found.filled_in(rest.trim()))
+            SlashCommand::Custom(found.expand(rest.trim()))
         }
     })
 }
 
-/// The path goes into a prompt, so it may hold nothing that could pass for words.
+/// The path is put into a prompt, so it may contain nothing that could pass for instructions.
 fn review_path(argument: Option<String>) -> Result<Option<String>, &'static str> {
     let Some(path) = argument else { return Ok(None) };
     if path.len() > REVIEW_PATH_CHARS_MAX {
@@ -241,62 +255,66 @@ fn review_prompt(path: Option<&str>) -> String {
     )
 }
 
-/// Carries out a command that needs no model.
+/// Executes a command that needs no model.
 pub(crate) async fn answer(
-    slash: Slash,
+    slash: SlashCommand,
     memory: &Memory,
     session: &Arc<AgentSession>,
-    place: &Place,
+    workspace: &Workspace,
     context: &TurnContext,
 ) -> Result<(), SessionGone> {
-    let (knowledge, mode) = (session.knowledge(), place.mode());
+    let (knowledge, mode) = (session.knowledge(), workspace.mode());
     let settings = &session.shared.settings(&knowledge.roles);
     let reply = match slash {
-        Slash::Help => help(&knowledge.commands),
-        Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
-        // The turn does these itself.
-        Slash::Review(Ok(_))
-        | Slash::Init
-        | Slash::Custom(_)
-        | Slash::Plan(_)
-        | Slash::Compact
-        | Slash::Undo(_)
-        | Slash::Changes(_) => return Ok(()),
-        Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
-        Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
-        Slash::Mode(Some(mode)) if !context.attended() && !holds_back(&mode) => UNATTENDED.to_owned(),
-        Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
-        Slash::Permissions(order)
-            if order.changes()
+        SlashCommand::Help => help(&knowledge.commands),
+        SlashCommand::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
+        // The turn executes these itself.
+        SlashCommand::Review(Ok(_))
+        | SlashCommand::Init
+        | SlashCommand::Custom(_)
+        | SlashCommand::Plan(_)
+        | SlashCommand::Compact
+        | SlashCommand::Undo(_)
+        | SlashCommand::Changes(_) => return Ok(()),
+        SlashCommand::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
+        SlashCommand::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
+        SlashCommand::Mode(Some(mode)) if !context.attended() && !is_read_only_mode(&mode) => {
+            UNATTENDED.to_owned()
+        }
+        SlashCommand::Permissions(command) if command.changes() && !context.attended() => {
+            UNATTENDED.to_owned()
+        }
+        SlashCommand::Permissions(command)
+            if command.changes()
                 && let Err(why) = may(context.standing(), Act::ChangeRules) =>
         {
             format!("Nothing was changed: {why}.")
         }
-        Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
-        Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
-        Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
-        Slash::Status => report::status(&context.settings(), mode, &memory.costs, &knowledge),
-        Slash::Cost => memory.costs.text(),
-        Slash::Permissions(order) => {
+        SlashCommand::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
+        SlashCommand::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
+        SlashCommand::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
+        SlashCommand::Status => status::status(&context.settings(), mode, &memory.costs, &knowledge),
+        SlashCommand::Cost => memory.costs.text(),
+        SlashCommand::Permissions(command) => {
             let cwd = context.cwd().as_ref().clone();
-            permissions::answer(order, session.shared.config.rules.as_ref(), cwd).await
+            permissions::answer(command, session.shared.config.rules.as_ref(), cwd).await
         }
-        Slash::MaxCost(order) => {
+        SlashCommand::MaxCost(command) => {
             let (limit, spent) = (memory.limits.current(), memory.costs.total.cost_usd);
             let budget = &session.shared.config.budget;
-            max_cost::answer(order, limit, spent, budget, context.attended()).await
+            max_cost::answer(command, limit, spent, budget, context.attended()).await
         }
-        Slash::Unclear(usage) => usage.to_owned(),
-        Slash::Diff(path) => diff::answer(path, &session.undo, place).await,
-        Slash::Rename(title) => rename(title, context).await?,
-        Slash::Tools => show::tools(session, context),
-        Slash::Mcp => show::mcp(session),
-        Slash::Config => show::config(session, place, context),
-        Slash::Doctor => show::doctor(session, place, context).await,
-        Slash::Audit => show::audit(session, context).await,
-        Slash::Share => show::share(&session.spec.id),
-        Slash::Bridge => show::bridge(session),
-        Slash::Clear => {
+        SlashCommand::Unclear(usage) => usage.to_owned(),
+        SlashCommand::Diff(path) => diff::answer(path, &session.undo, workspace).await,
+        SlashCommand::Rename(title) => rename(title, context).await?,
+        SlashCommand::Tools => show::tools(session, context),
+        SlashCommand::Mcp => show::mcp(session),
+        SlashCommand::Config => show::config(session, workspace, context),
+        SlashCommand::Doctor => show::doctor(session, workspace, context).await,
+        SlashCommand::Audit => show::audit(session, context).await,
+        SlashCommand::Share => show::share(&session.spec.id),
+        SlashCommand::Bridge => show::bridge(session),
+        SlashCommand::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()
         }
@@ -312,8 +330,8 @@ async fn rename(title: Option<String>, context: &TurnContext) -> Result<String, 
     Ok(format!("The session is called {title:?} now."))
 }
 
-/// Whether a mode only reads: whoever wrote the prompt, that does no harm.
-fn holds_back(mode: &str) -> bool {
+/// Whether a mode is read-only: switching to it is harmless, whoever wrote the prompt.
+fn is_read_only_mode(mode: &str) -> bool {
     matches!(full_name(MODE, mode.into()).as_ref(), "ask" | "architect")
 }
 
@@ -324,7 +342,7 @@ fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {
     }
 }
 
-fn help(custom: &[Custom]) -> String {
+fn help(custom: &[CustomCommand]) -> String {
     let mut help = "Commands:\n".to_owned();
     for CommandSpec { name, description, hint } in specs(custom) {
         let argument = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
@@ -346,7 +364,7 @@ async fn choose(
         .filter(|spec| spec.id.as_ref() == id)
         .flat_map(|spec| spec.choices.iter().map(|choice| choice.value.as_ref()))
         .collect();
-    // A refresh shows what there is.
+    // Without a value, the choices are shown.
     let Some(wanted) = wanted.filter(|wanted| !(id == MODEL && *wanted == "refresh")) else {
         return Ok(listing(id, &values, context.settings().get(id)));
     };
@@ -365,7 +383,7 @@ async fn choose(
     }
 }
 
-/// The choice with this name, or the only one that contains it; else those that could be meant.
+/// The choice with this name, or the only one that contains it; otherwise the candidates.
 fn pick<'a>(values: &[&'a str], wanted: &str) -> Result<&'a str, Vec<&'a str>> {
     if let Some(exact) = values.iter().find(|value| **value == wanted) {
         return Ok(exact);
@@ -392,14 +410,14 @@ fn listing(id: &str, values: &[&str], current: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Option<Slash> {
+    fn parsed(text: &str) -> Option<SlashCommand> {
         parse(&[Content::text(text)], &[])
     }
 
     #[test]
     fn commands_are_told_from_prompts() {
-        assert_eq!(parsed("/help"), Some(Slash::Help));
-        assert_eq!(parsed(" /model  terse "), Some(Slash::Model(Some("terse".into()))));
+        assert_eq!(parsed("/help"), Some(SlashCommand::Help));
+        assert_eq!(parsed(" /model  terse "), Some(SlashCommand::Model(Some("terse".into()))));
         assert_eq!(parsed("/nope x"), None);
         assert_eq!(parsed("/home/me/x is broken"), None);
         assert_eq!(parsed("/"), None);
@@ -411,7 +429,7 @@ mod tests {
     fn the_engine_knows_every_command_that_sets_the_approval() {
         for (word, _, _) in COMMANDS {
             for text in [format!("/{word}"), format!(" /{word}  full ")] {
-                let sets = matches!(parsed(&text), Some(Slash::Approval(Some(_))));
+                let sets = matches!(parsed(&text), Some(SlashCommand::Approval(Some(_))));
                 assert_eq!(engine::sets_approval(&text), sets, "{text}");
             }
         }
@@ -419,10 +437,10 @@ mod tests {
 
     #[test]
     fn a_review_path_is_short_and_plain() {
-        assert_eq!(parsed("/review src/a.rs"), Some(Slash::Review(Ok(Some("src/a.rs".into())))));
-        assert_eq!(parsed("/review"), Some(Slash::Review(Ok(None))));
+        assert_eq!(parsed("/review src/a.rs"), Some(SlashCommand::Review(Ok(Some("src/a.rs".into())))));
+        assert_eq!(parsed("/review"), Some(SlashCommand::Review(Ok(None))));
         for bad in ["a b", "a;b", "$(x)", "-x", "a`b", &"x".repeat(513)] {
-            assert!(matches!(parsed(&format!("/review {bad}")), Some(Slash::Review(Err(_)))), "{bad}");
+            assert!(matches!(parsed(&format!("/review {bad}")), Some(SlashCommand::Review(Err(_)))), "{bad}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Room for a long conversation: old outputs are left out, then everything is summed up.
+//! Makes room in a long conversation: first old tool outputs are left out, then everything is summarised.
 //!
-//! The log keeps all of it. A compaction is an event there, and what the model remembers after it is a
-//! function of the log (`context/kept.rs`), so a restart changes nothing.
+//! The log keeps all of it. A compaction is an event in the log, and what the model remembers after it is a
+//! function of the log (`context/retention.rs`), so a restart changes nothing.
 //!
-//! **Invariant:** a model that cannot sum up, or is not there, is no reason to lose the session: then
-//! the requests, the files and the last answer are the summary.
+//! **Invariant:** if the model cannot summarise, or there is none, the session is not lost: then the
+//! requests, the files and the last answer are the summary.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::model::{
     Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, Thinking, is_offline,
 };
 use crate::summary::{self, cut};
-use crate::thinker::{Broken, Thinker, counted, unless_cancelled};
+use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled, usage_with_cost};
 
-/// What is kept free for the next answer.
+/// Tokens that are kept free for the next answer.
 const RESERVE_TOKENS_MAX: u64 = 20_000;
-/// A summary's own length.
+/// The maximum length of a summary.
 const SUMMARY_TOKENS_MAX: u64 = 4_000;
-const ASIDE_BYTES_MAX: usize = 64 << 10;
-/// How much of one output the model is shown to sum it up.
+const TRANSCRIPT_BYTES_MAX: usize = 64 << 10;
+/// How much of a tool output is given to the model that summarises.
 const OUTPUT_CHARS_MAX: usize = 2_000;
 const ARGUMENTS_CHARS_MAX: usize = 500;
-/// About what a tool costs in every call, besides its description.
+/// The approximate tokens of a tool in every call, besides its description.
 const TOOL_TOKENS: u64 = 100;
 
 const INSTRUCTIONS: &str = "\
@@ -45,44 +45,44 @@ The next steps.
 ## Files
 Paths that matter, each with what it is.";
 
-impl Thinker {
-    /// Before a call: makes room if there is too little. Says whether the conversation is another now.
+impl TurnLoop {
+    /// Before a call: makes room if there is too little. Returns whether the conversation has changed.
     pub(crate) async fn make_room(
         &mut self,
         source: &Arc<dyn Model>,
         info: &ModelInfo,
         request: &ModelRequest,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, LoopError> {
         let tools = request.tools.iter().map(|tool| TOOL_TOKENS + tokens(&tool.description)).sum::<u64>();
         let besides = tokens(&request.system) + tools;
-        let (used, full) = (self.live.used(besides), full_at(info));
+        let (used, full) = (self.conversation.used(besides), compaction_threshold(info));
         if info.context_tokens == 0 || used < full {
             return Ok(false);
         }
-        let saved = self.live.prune();
+        let saved = self.conversation.prune();
         if saved > 0 && used.saturating_sub(saved) < full {
             return Ok(true);
         }
         Ok(self.compact(source, info).await? || saved > 0)
     }
 
-    /// Sums the conversation up, unless that would not help. Says whether it was done.
+    /// Compacts the conversation, unless that would not help. Returns whether it was done.
     pub(crate) async fn compact(
         &mut self,
         source: &Arc<dyn Model>,
         info: &ModelInfo,
-    ) -> Result<bool, Broken> {
-        if !self.live.would_shrink(info.context_tokens) {
+    ) -> Result<bool, LoopError> {
+        if !self.conversation.would_shrink(info.context_tokens) {
             return Ok(false);
         }
         Ok(self.sum_up(source, info).await?.is_some())
     }
 
     /// `/compact`.
-    pub(crate) async fn compact_as_asked(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn compact_as_asked(&mut self) -> Result<(), LoopError> {
         let id = self.context.settings().get(MODEL).to_owned();
         let found = self.session.shared.model(&id);
-        let (source, info) = found.ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+        let (source, info) = found.ok_or_else(|| LoopError::Failed(format!("there is no model {id:?}")))?;
         let said = match self.sum_up(&source, &info).await? {
             None => "There is nothing to compact yet.".to_owned(),
             Some(summary) => {
@@ -92,19 +92,23 @@ impl Thinker {
         Ok(self.context.text(self.context.new_message(), said).await?)
     }
 
-    async fn sum_up(&mut self, source: &Arc<dyn Model>, info: &ModelInfo) -> Result<Option<String>, Broken> {
-        let messages = self.live.messages();
-        let Some(plain) = summary::of(&messages) else { return Ok(None) };
-        self.say_unless_within(Body::Compacting { given_up: false }).await?;
+    async fn sum_up(
+        &mut self,
+        source: &Arc<dyn Model>,
+        info: &ModelInfo,
+    ) -> Result<Option<String>, LoopError> {
+        let messages = self.conversation.messages();
+        let Some(plain) = summary::without_model(&messages) else { return Ok(None) };
+        self.record_unless_sub_agent(Body::Compacting { given_up: false }).await?;
         let request = self.summary_request(info, &messages);
-        let (summary, usage) = if is_offline(&info.id) || !self.affords(info, &request).await? {
+        let (summary, usage) = if is_offline(&info.id) || !self.within_budget(info, &request).await? {
             (plain, None)
         } else {
-            let asked = aside(source.as_ref(), request);
+            let asked = ask_once(source.as_ref(), request);
             let asked = match unless_cancelled(&self.context, asked).await {
                 Ok(asked) => asked,
                 Err(broken) => {
-                    self.say_unless_within(Body::Compacting { given_up: true }).await?;
+                    self.record_unless_sub_agent(Body::Compacting { given_up: true }).await?;
                     return Err(broken);
                 }
             };
@@ -116,36 +120,36 @@ impl Thinker {
                         "the model did not sum up ({}); the requests and files are kept instead",
                         error.text
                     );
-                    self.tell(NoticeLevel::Warning, &text).await?;
+                    self.notice(NoticeLevel::Warning, &text).await?;
                     (plain, None)
                 }
             }
         };
-        // Also without a call: what is kept depends on the window, which the log must name.
+        // Logged even without a call: what is kept depends on the window, so the log must have it.
         let free = || Usage { context_size: info.context_tokens, ..Usage::default() };
-        let used = usage.map_or_else(free, |usage| counted(usage, info));
+        let used = usage.map_or_else(free, |usage| usage_with_cost(usage, info));
         let text: Arc<str> = summary.as_str().into();
-        let context_used = self.live.weight_after(&text, used.context_size);
-        self.say(Body::Usage(Usage { context_used, ..used })).await?;
-        self.say_unless_within(Body::Compacted { summary: text }).await?;
+        let context_used = self.conversation.weight_after(&text, used.context_size);
+        self.record(Body::Usage(Usage { context_used, ..used })).await?;
+        self.record_unless_sub_agent(Body::Compacted { summary: text }).await?;
         Ok(Some(summary))
     }
 
-    /// How a sub-agent keeps its own conversation short is nobody else's business.
-    async fn say_unless_within(&mut self, body: Body) -> Result<(), Broken> {
+    /// Compactions of a sub-agent's own conversation are not logged.
+    async fn record_unless_sub_agent(&mut self, body: Body) -> Result<(), LoopError> {
         if self.context.works_for().is_some() {
-            self.live.apply(Some(self.context.turn()), &body);
+            self.conversation.apply(Some(self.context.turn()), &body);
             return Ok(());
         }
-        self.say(body).await
+        self.record(body).await
     }
 
-    async fn tell(&mut self, level: NoticeLevel, text: &str) -> Result<(), Broken> {
-        self.say(Body::Notice { level, text: text.into() }).await
+    async fn notice(&mut self, level: NoticeLevel, text: &str) -> Result<(), LoopError> {
+        self.record(Body::Notice { level, text: text.into() }).await
     }
 
     fn summary_request(&self, info: &ModelInfo, messages: &[Message]) -> ModelRequest {
-        // Half of what the model can take: our count of tokens is a guess, and the summary needs room.
+        // Half of the model's context: our token count is a guess, and the summary needs room.
         let bytes_max = usize::try_from(info.context_tokens.max(4_000) * 2).unwrap_or(usize::MAX);
         ModelRequest {
             model: Arc::clone(&info.id),
@@ -163,15 +167,15 @@ impl Thinker {
     }
 }
 
-/// From how many tokens on there is too little room for an answer.
-fn full_at(info: &ModelInfo) -> u64 {
+/// The number of tokens from which on there is too little room for an answer.
+fn compaction_threshold(info: &ModelInfo) -> u64 {
     let answer = info.output_tokens_max.unwrap_or(RESERVE_TOKENS_MAX).min(RESERVE_TOKENS_MAX);
-    // A small window would be nothing but reserve.
+    // With a small window, the usual reserve would take all of it.
     info.context_tokens.saturating_sub(answer.min(info.context_tokens / 4))
 }
 
-/// One question beside the conversation: all that is said, and what it used.
-pub(crate) async fn aside(
+/// A single request outside of the conversation. Returns the whole answer and its usage.
+pub(crate) async fn ask_once(
     source: &dyn Model,
     request: ModelRequest,
 ) -> Result<(String, Option<Usage>), ModelError> {
@@ -179,7 +183,7 @@ pub(crate) async fn aside(
     let (mut text, mut usage) = (String::new(), None);
     loop {
         match stream.next().await? {
-            ModelEvent::Text(piece) if text.len() < ASIDE_BYTES_MAX => text.push_str(&piece),
+            ModelEvent::Text(piece) if text.len() < TRANSCRIPT_BYTES_MAX => text.push_str(&piece),
             ModelEvent::Usage(reported) => usage = Some(reported),
             ModelEvent::Done { stop: ModelStop::Refusal } => return Ok((String::new(), usage)),
             ModelEvent::Done { .. } => return Ok((text, usage)),
@@ -192,8 +196,8 @@ pub(crate) async fn aside(
     }
 }
 
-/// The conversation as a text to be summed up; where it is too long, its beginning is left out, but
-/// never an earlier summary.
+/// The conversation as a text to summarise. If it is too long, its beginning is left out, but never an earlier
+/// summary.
 fn transcript(messages: &[Message], bytes_max: usize) -> String {
     let earlier = messages.iter().rev().find_map(|message| match message {
         Message::Summary(text) => Some(format!("<earlier-summary>\n{text}\n</earlier-summary>\n")),
@@ -202,7 +206,7 @@ fn transcript(messages: &[Message], bytes_max: usize) -> String {
     let mut room = bytes_max.saturating_sub(earlier.as_ref().map_or(0, String::len));
     let mut parts = Vec::new();
     for message in messages.iter().rev() {
-        let part = told(message);
+        let part = message_text(message);
         if part.len() > room {
             parts.push("[what came before is left out]\n".to_owned());
             break;
@@ -215,7 +219,7 @@ fn transcript(messages: &[Message], bytes_max: usize) -> String {
     format!("Sum this conversation up.\n\n<conversation>\n{}</conversation>\n", parts.concat())
 }
 
-fn told(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let mut part = String::new();
     match message {
         Message::Summary(_) => {}

@@ -1,83 +1,85 @@
-//! The one way from a model's wish to a tool's deed.
+//! The only way from a tool call of the model to running it.
 //!
-//! Whatever a model calls passes here: it is shown, its path is checked, permission is asked, it is
-//! carried out, and its end is recorded. No tool does any of this itself, so none can forget it.
+//! Every call passes here: it is logged, its path is checked, permission is asked, it is run, and its end is
+//! logged. No tool does any of this itself, so none can forget it.
 //!
-//! **Invariant:** every call that is shown ends, whatever happens in between.
+//! **Invariant:** every call that was logged gets its end logged, whatever happens in between.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ::guard::{
-    Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings, with_steered_programs,
+    Assessment, ProposedAction, Workplace, assess_action, assess_unsandboxed, with_git_settings,
+    with_steered_programs,
 };
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, MODE, NoSuchTool, NoticeLevel, Opaque, Risk,
-    SessionGone, SurfaceId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, MODE, NoSuchTool, NoticeLevel, Opaque,
+    PermissionOutcome, Risk, SessionGone, SurfaceId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart,
+    TurnContext,
 };
-use sandbox::{Mode, ProtectedEntries, Spot, Want};
+use sandbox::{Access, Mode, PermittedPath, ProtectedEntries};
 
 use crate::agent::AgentSession;
-use crate::host::EditorTerminal;
+use crate::host::EditorCommand;
 use crate::model::Image;
-use crate::place::Place;
 use crate::role::{self, Role};
 use crate::summary::{cut, one_line};
-use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Toolbox, Work};
-use crate::{pointing, undo};
+use crate::tools::{self, Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, Toolbox};
+use crate::workspace::Workspace;
+use crate::{reveal_hints, undo};
 
 const TITLE_CHARS_MAX: usize = 120;
-/// A longer command is judged off the async threads.
-const LINE_BYTES_JUDGED_AT_ONCE: usize = 512;
+/// A longer command is assessed on a blocking thread.
+const LINE_BYTES_ASSESSED_INLINE: usize = 512;
 
 /// A tool call as the model made it.
-pub(crate) struct Wanted {
+pub(crate) struct ToolCallRequest {
     pub(crate) call: CallId,
     pub(crate) tool: String,
     pub(crate) arguments: String,
 }
 
-/// A tool call from its beginning to its end, as the log has it.
-pub(crate) struct Ran {
+/// A finished tool call: its start and end events.
+pub(crate) struct FinishedCall {
     pub(crate) start: ToolStart,
     pub(crate) end: ToolEnd,
 }
 
-pub(crate) struct Guard {
+pub(crate) struct ToolGuard {
     pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
-    pub(crate) place: Place,
-    /// Every tool there is.
+    pub(crate) workspace: Workspace,
+    /// All available tools.
     pub(crate) tools: Toolbox,
-    /// What may be done of it.
+    /// The role, which restricts the tools.
     pub(crate) role: Arc<Role>,
 }
 
-/// Why a call is not carried out.
-enum Stopped {
-    Failed(Failure),
+/// Why a call is not run.
+enum CallError {
+    Failed(ToolFailure),
     Gone(SessionGone),
 }
 
-impl<T: Into<Failure>> From<T> for Stopped {
+impl<T: Into<ToolFailure>> From<T> for CallError {
     fn from(failure: T) -> Self {
         Self::Failed(failure.into())
     }
 }
 
-impl Guard {
-    pub(crate) async fn perform(self, wanted: Wanted) -> Result<Ran, SessionGone> {
+impl ToolGuard {
+    pub(crate) async fn perform(self, request: ToolCallRequest) -> Result<FinishedCall, SessionGone> {
         let began = Instant::now();
-        let tool = self.tools.find(&wanted.tool).map(Arc::as_ref);
+        let tool = self.tools.find(&request.tool).map(Arc::as_ref);
         let intent = match tool {
             None => {
                 let tools = self.tools.iter().map(|tool| tool.name.to_string()).collect();
-                Err(NoSuchTool { name: wanted.tool.to_string(), tools }.to_string())
+                Err(NoSuchTool { name: request.tool.to_string(), tools }.to_string())
             }
-            Some(tool) => (tool.intend)(&wanted.arguments),
+            Some(tool) => (tool.parse_call)(&request.arguments),
         };
-        let start = self.start(&wanted, tool, intent.as_ref().ok());
+        let start = self.start(&request, tool, intent.as_ref().ok());
         self.context.emit(Body::ToolStarted(Box::new(start.clone()))).await?;
         let outcome = match (tool, intent) {
             (Some(tool), Ok(intent)) => self.carry_out(tool, intent, &start).await,
@@ -86,54 +88,59 @@ impl Guard {
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(Stopped::Failed(failure)) => failure.into(),
-            Err(Stopped::Gone(gone)) => return Err(gone),
+            Err(CallError::Failed(failure)) => failure.into(),
+            Err(CallError::Gone(gone)) => return Err(gone),
         };
         if let Some(path) = &outcome.blocked {
             self.report_block(&start, path.clone(), outcome.text.as_deref().unwrap_or_default()).await?;
         }
-        let pointed_at = self.pointed_at(start.kind, &outcome).await;
+        let reveal_hint = self.reveal_hint(start.kind, &outcome).await;
         let end = self.end(&start.call, outcome, began).await?;
-        if let Some(location) = pointed_at {
+        if let Some(location) = reveal_hint {
             self.context.emit(Body::FileShown { location }).await?;
         }
-        Ok(Ran { start, end })
+        Ok(FinishedCall { start, end })
     }
 
-    /// The place that an editor may reveal. What a sub-agent does is not what the person follows.
-    async fn pointed_at(&self, kind: ToolKind, outcome: &Outcome) -> Option<Location> {
+    /// The location to suggest to the editor. None for sub-agents, whose work the person does not follow.
+    async fn reveal_hint(&self, kind: ToolKind, outcome: &ToolOutcome) -> Option<Location> {
         if self.context.works_for().is_some() {
             return None;
         }
-        let (turn, pointing) = (self.context.turn(), &self.session.pointing);
+        let (turn, reveal_hints) = (self.context.turn(), &self.session.reveal_hints);
         let failed = outcome.exit.as_ref().is_some_and(|(code, _)| code.is_some_and(|code| code != 0));
         let found = match outcome.text.clone().filter(|_| failed) {
             Some(text) => {
-                let place = self.place.clone();
-                tools::blocking(move || pointing::named_in(&text, &place)).await.ok().flatten()
+                let workspace = self.workspace.clone();
+                tools::blocking(move || reveal_hints::named_in(&text, &workspace)).await.ok().flatten()
             }
-            None => pointing.after(turn, kind, outcome),
+            None => reveal_hints.after(turn, kind, outcome),
         };
-        pointing.admit(turn, found?)
+        reveal_hints.admit(turn, found?)
     }
 
-    fn start(&self, wanted: &Wanted, tool: Option<&Tool>, intent: Option<&Intent>) -> ToolStart {
+    fn start(
+        &self,
+        request: &ToolCallRequest,
+        tool: Option<&ToolDefinition>,
+        intent: Option<&Intent>,
+    ) -> ToolStart {
         let locations = |intent: &Intent| -> Vec<Location> {
             let own = intent.path.iter().map(|path| (path.clone(), intent.line));
             let further = intent.work.further_paths().into_iter().map(|path| (path, None));
-            let location = |(path, line)| Location { path: self.place.cwd.join(path), line };
+            let location = |(path, line)| Location { path: self.workspace.cwd.join(path), line };
             own.chain(further).map(location).collect()
         };
-        let title = intent.map_or(wanted.tool.as_str(), |intent| &intent.title);
-        // Readers of the log may rely on the input being JSON; a model may not have written any.
-        let input = if serde_json::from_str::<serde::de::IgnoredAny>(&wanted.arguments).is_ok() {
-            wanted.arguments.clone()
+        let title = intent.map_or(request.tool.as_str(), |intent| &intent.title);
+        // Readers of the log rely on the input being JSON, but a model may have written something else.
+        let input = if serde_json::from_str::<serde::de::IgnoredAny>(&request.arguments).is_ok() {
+            request.arguments.clone()
         } else {
-            serde_json::Value::from(wanted.arguments.as_str()).to_string()
+            serde_json::Value::from(request.arguments.as_str()).to_string()
         };
         ToolStart {
-            call: wanted.call.clone(),
-            tool: wanted.tool.as_str().into(),
+            call: request.call.clone(),
+            tool: request.tool.as_str().into(),
             title: cut(&one_line(title), TITLE_CHARS_MAX).into(),
             kind: tool.map_or(ToolKind::Other, |tool| tool.kind),
             locations: intent.map(locations).unwrap_or_default(),
@@ -142,43 +149,49 @@ impl Guard {
         }
     }
 
-    /// Where the command will run, if that is a terminal of the client's: whoever shows it needs no other.
+    /// The client in whose terminal the command will run, if any: it needs no second terminal to show it.
     fn client_terminal(&self, intent: &Intent) -> Option<SurfaceId> {
         let editor = self.editor_terminal(intent.work.as_ref(), false)?;
         Some(editor.surface())
     }
 
-    fn editor_terminal(&self, work: &dyn Work, only_looks: bool) -> Option<EditorTerminal> {
+    fn editor_terminal(&self, work: &dyn ToolWork, only_looks: bool) -> Option<EditorCommand> {
         let (line, typing) = work.editor_line()?;
         let reach = &self.session.shared.config.reach;
-        EditorTerminal::offered(line, typing, only_looks, &self.place, reach, &self.context)
+        EditorCommand::offered(line, typing, only_looks, &self.workspace, reach, &self.context)
     }
 
-    async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
-        let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
-        let spot = self.find(intent.path.as_deref(), want).await?;
+    async fn carry_out(
+        &self,
+        tool: &ToolDefinition,
+        intent: Intent,
+        start: &ToolStart,
+    ) -> Result<ToolOutcome, CallError> {
+        let want = if tool.class == ToolClass::Edit { Access::Write } else { Access::Read };
+        let spot = self.resolve(intent.path.as_deref(), want).await?;
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
-        // What a built-in mode forbids, the session's policy refuses, as it does for every backend.
+        // What a built-in mode forbids is refused by the session's policy, as for every backend.
         let name = self.role.name.as_ref();
         let by_policy = role::is_built_in_mode(name) && name == self.context.settings().get(MODE);
         if !self.role.allows_name(&tool.name) || !by_policy && !self.role.may_use(tool) {
             let reason = self.role.refusal(tool);
-            self.forbid(start, path, &reason).await.map_err(Stopped::Gone)?;
+            self.forbid(start, path, &reason).await.map_err(CallError::Gone)?;
             return Err(format!("not allowed: {reason}").into());
         }
-        let further = self.find_all(intent.work.further_paths(), want).await?;
+        let further = self.resolve_all(intent.work.further_paths(), want).await?;
         let usual = (intent.risk, intent.reason);
         let subject = intent.subject.as_deref();
         let assessed = self.assess_all(tool.class, usual, subject, path.as_deref(), &further).await?;
         let only_looks = assessed.risk == Risk::Low;
         let editor = self.editor_terminal(intent.work.as_ref(), only_looks);
-        let consent = editor.as_ref().and_then(EditorTerminal::consent);
-        let Assessment { risk, reason } = if consent.is_some() { assess_outside(assessed) } else { assessed };
-        let job = Arc::new(Job {
+        let consent = editor.as_ref().and_then(EditorCommand::consent);
+        let Assessment { risk, reason } =
+            if consent.is_some() { assess_unsandboxed(assessed) } else { assessed };
+        let job = Arc::new(ToolJob {
             call: start.call.clone(),
             spot,
             further,
-            place: self.place.clone(),
+            workspace: self.workspace.clone(),
             session: Arc::clone(&self.session),
             context: self.context.clone(),
             role: Arc::clone(&self.role),
@@ -186,7 +199,7 @@ impl Guard {
             editor,
             protected: Mutex::default(),
         });
-        let (work, preview) = prepared(intent.work, &job).await?;
+        let (work, preview) = prepare(intent.work, &job).await?;
         let line = intent.subject.clone().filter(|_| tool.class == ToolClass::Execute && !only_looks);
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
@@ -210,37 +223,37 @@ impl Guard {
             rule: None,
         };
         match self.ask(request).await? {
-            Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
-            Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
-            Verdict::Allowed => self.run(line, &job, work).await.map_err(Stopped::Gone),
-            Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
+            PermissionOutcome::Replied(reply) => Ok(tools::ask::answered(&reply)),
+            PermissionOutcome::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
+            PermissionOutcome::Allowed => self.run(line, &job, work).await.map_err(CallError::Gone),
+            PermissionOutcome::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
     }
 
-    /// Does what was allowed, and tells what it left that can make another program run something.
+    /// Runs an allowed call, and reports files it created that can make another program run something.
     async fn run(
         &self,
         line: Option<String>,
-        job: &Arc<Job>,
-        work: Box<dyn Work>,
-    ) -> Result<Outcome, SessionGone> {
+        job: &Arc<ToolJob>,
+        work: Box<dyn ToolWork>,
+    ) -> Result<ToolOutcome, SessionGone> {
         let before = self.protected_entries(line.is_some()).await;
         *job.protected() = before;
-        let outcome = undo::around(line, job, work.run(Arc::clone(job))).await;
+        let outcome = undo::record_command(line, job, work.run(Arc::clone(job))).await;
         let before = job.protected().take();
-        self.tell_of_new(before).await?;
+        self.report_new_entries(before).await?;
         Ok(outcome)
     }
 
-    /// How risky a wish is in all that it is about.
+    /// The highest risk over everything that a call is about.
     async fn assess_all(
         &self,
         class: ToolClass,
         usual: (Risk, &'static str),
         subject: Option<&str>,
         path: Option<&Path>,
-        further: &[Spot],
-    ) -> Result<Assessment, Stopped> {
+        further: &[PermittedPath],
+    ) -> Result<Assessment, CallError> {
         let mut worst = self.assess(class, usual, subject, path).await?;
         for spot in further {
             let next = self.assess(class, usual, None, Some(spot.real())).await?;
@@ -249,66 +262,67 @@ impl Guard {
         Ok(worst)
     }
 
-    /// How risky a wish is: as its tool says, or worse if what it is about is worse.
+    /// The risk of a call: what its tool says, or more if its path or command line is riskier.
     async fn assess(
         &self,
         class: ToolClass,
         (risk, reason): (Risk, &'static str),
         subject: Option<&str>,
         path: Option<&Path>,
-    ) -> Result<Assessment, Stopped> {
-        let long = subject.is_some_and(|line| line.len() > LINE_BYTES_JUDGED_AT_ONCE);
-        let (place, shared) = (self.place.clone(), Arc::clone(&self.session.shared));
+    ) -> Result<Assessment, CallError> {
+        let long = subject.is_some_and(|line| line.len() > LINE_BYTES_ASSESSED_INLINE);
+        let (workspace, shared) = (self.workspace.clone(), Arc::clone(&self.session.shared));
         let (line, path) = (subject.map(str::to_owned), path.map(Path::to_owned));
         let assess = move || {
-            let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
+            let roots = workspace.policy().map_or(&[][..], |policy| &policy.roots);
             let home = shared.config.reach.homes.first().map(PathBuf::as_path);
-            let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
+            let action = ProposedAction { class, line: line.as_deref(), path: path.as_deref() };
             let usual = Assessment { risk, reason: reason.into() };
-            let workplace = Workplace { cwd: &place.cwd, roots, home };
-            let assessed = assess_deed(deed, usual, &workplace);
-            let assessed = with_git_settings(assessed, deed, || sandbox::git_program(roots));
-            with_steered_programs(assessed, deed, &workplace, |program| {
-                sandbox::steered_program(program, &shared.config.environment, &place.cwd, roots)
+            let workplace = Workplace { cwd: &workspace.cwd, roots, home };
+            let assessed = assess_action(action, usual, &workplace);
+            let assessed = with_git_settings(assessed, action, || sandbox::git_program_setting(roots));
+            with_steered_programs(assessed, action, &workplace, |program| {
+                sandbox::steered_program(program, &shared.config.environment, &workspace.cwd, roots)
             })
         };
-        // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
-        // at the settings of repositories and at where programs lie.
+        // This takes microseconds for usual commands. Hostile ones take longer, and so does reading the
+        // settings of repositories and resolving programs.
         let long = long || (class == ToolClass::Execute && subject.is_some());
         if long { Ok(tools::blocking(assess).await?) } else { Ok(assess()) }
     }
 
-    /// The session settles open asks on a cancel; the token covers an ask that is still on its way.
-    async fn ask(&self, request: AskRequest) -> Result<Verdict, Stopped> {
+    /// A cancel settles open permission requests; the token covers one that is not open yet.
+    async fn ask(&self, request: AskRequest) -> Result<PermissionOutcome, CallError> {
         tokio::select! {
             biased;
             () = self.context.cancel.cancelled() => Err("the turn was cancelled".into()),
-            verdict = self.context.ask(request) => verdict.map_err(Stopped::Gone),
+            verdict = self.context.ask(request) => verdict.map_err(CallError::Gone),
         }
     }
 
-    async fn find(&self, path: Option<&str>, want: Want) -> Result<Option<Spot>, Stopped> {
+    async fn resolve(&self, path: Option<&str>, want: Access) -> Result<Option<PermittedPath>, CallError> {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
-        let place = self.place.clone();
-        Ok(Some(tools::blocking(move || place.find(&path, want)).await??))
+        let workspace = self.workspace.clone();
+        Ok(Some(tools::blocking(move || workspace.find(&path, want)).await??))
     }
 
-    /// What can make another program run something, before a command that may add to it.
+    /// Files that can make another program run something, recorded before a command that may create more.
     async fn protected_entries(&self, changes: bool) -> Option<ProtectedEntries> {
-        let place = self.place.clone();
-        let look = move || place.policy().ok().map(|policy| ProtectedEntries::look(&policy.roots));
-        let fenced = self.place.mode() != Mode::Off;
-        if changes && fenced && self.place.mode().writes() {
+        let workspace = self.workspace.clone();
+        let look = move || workspace.policy().ok().map(|policy| ProtectedEntries::scan(&policy.roots));
+        let fenced = self.workspace.mode() != Mode::Off;
+        if changes && fenced && self.workspace.mode().writes() {
             tools::blocking(look).await.ok().flatten()
         } else {
             None
         }
     }
 
-    /// A command can make what no fence holds: a nested repository, an editor's settings in a folder.
-    async fn tell_of_new(&self, before: Option<ProtectedEntries>) -> Result<(), SessionGone> {
+    /// Reports files that a command created and that the sandbox cannot prevent: a nested repository, an
+    /// editor's settings in a folder.
+    async fn report_new_entries(&self, before: Option<ProtectedEntries>) -> Result<(), SessionGone> {
         let Some(mut before) = before else { return Ok(()) };
-        match tools::blocking(move || before.notice()).await.ok().flatten() {
+        match tools::blocking(move || before.describe_new()).await.ok().flatten() {
             Some(text) => {
                 self.context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await
             }
@@ -316,7 +330,7 @@ impl Guard {
         }
     }
 
-    /// Who the agent is at the moment does not do such things.
+    /// Refuses a call that the role does not permit.
     async fn forbid(
         &self,
         start: &ToolStart,
@@ -333,13 +347,13 @@ impl Guard {
         self.context.emit(blocked).await
     }
 
-    async fn find_all(&self, paths: Vec<String>, want: Want) -> Result<Vec<Spot>, Stopped> {
+    async fn resolve_all(&self, paths: Vec<String>, want: Access) -> Result<Vec<PermittedPath>, CallError> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let place = self.place.clone();
+        let workspace = self.workspace.clone();
         let find =
-            move || paths.iter().map(|path| place.find(Path::new(path), want)).collect::<Result<_, _>>();
+            move || paths.iter().map(|path| workspace.find(Path::new(path), want)).collect::<Result<_, _>>();
         Ok(tools::blocking(find).await??)
     }
 
@@ -348,13 +362,13 @@ impl Guard {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
             path: (!path.as_os_str().is_empty()).then_some(path),
-            mode: self.place.mode().name().into(),
+            mode: self.workspace.mode().name().into(),
             reason: reason.into(),
         };
         self.context.emit(blocked).await
     }
 
-    async fn end(&self, call: &CallId, outcome: Outcome, began: Instant) -> Result<ToolEnd, SessionGone> {
+    async fn end(&self, call: &CallId, outcome: ToolOutcome, began: Instant) -> Result<ToolEnd, SessionGone> {
         for change in outcome.changes {
             self.context.emit(Body::FileEdited { call: Some(call.clone()), change }).await?;
         }
@@ -367,7 +381,7 @@ impl Guard {
             failed: outcome.failed,
             content: blocks.map(ToolContent::Block).collect(),
             locations: outcome.locations,
-            raw: outcome.told.map(|told| Opaque(serde_json::Value::from(told).to_string().into())),
+            raw: outcome.model_text.map(|told| Opaque(serde_json::Value::from(told).to_string().into())),
             exit,
             plain_text: outcome.plain_text,
             elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -380,8 +394,11 @@ impl Guard {
     }
 }
 
-/// Lets the tool look at what it would do, off the async threads.
-async fn prepared(work: Box<dyn Work>, job: &Arc<Job>) -> Result<(Box<dyn Work>, Vec<ToolContent>), Stopped> {
+/// Lets the tool prepare what it would do, on a blocking thread.
+async fn prepare(
+    work: Box<dyn ToolWork>,
+    job: &Arc<ToolJob>,
+) -> Result<(Box<dyn ToolWork>, Vec<ToolContent>), CallError> {
     let job = Arc::clone(job);
     let looked = tools::blocking(move || {
         let mut work = work;

@@ -1,8 +1,7 @@
-//! Files as the person's editor has them: what is not saved yet is what the agent reads, and what the
-//! agent writes stands in the editor.
+//! Files as the person's editor has them: the agent reads unsaved text from the editor, and writes through it.
 //!
-//! Where a path leads and whether it may be reached is decided here, before the editor is asked. An
-//! editor that says no is not gone around: what is on the disk stays as it is, and the model is told.
+//! Where a path leads and whether it may be accessed is decided here, before the editor is asked. If the
+//! editor refuses, there is no fallback: the file on disk stays as it is, and the model is told.
 //!
 //! Everything here runs on threads that may block.
 
@@ -14,82 +13,81 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{Body, EDITOR_SILENT, HostError, HostLink, NoticeLevel};
-use sandbox::{FileError, Spot};
+use sandbox::{FileError, PermittedPath};
 use tokio::runtime::Handle;
 
-use crate::place::Place;
-use crate::tools::{FILE_BYTES_MAX, Failure, Job, read_whole};
+use crate::tools::{FILE_BYTES_MAX, ToolFailure, ToolJob, read_whole};
+use crate::workspace::Workspace;
 
 pub(crate) use terminal::{
-    EditorTerminal, Terminal, attend_in_background, open as open_terminal, run as run_in_terminal,
+    EditorCommand, EditorTerminal, attend_in_background, open as open_terminal, run as run_in_terminal,
 };
 
-/// A file as it was found.
-pub(crate) struct Found {
-    /// Nothing, if there is no such file.
+/// The contents of a file.
+pub(crate) struct FileContents {
+    /// `None` if there is no such file.
     pub(crate) bytes: Option<Vec<u8>>,
-    /// Why this is what is on the disk, where the editor was asked.
+    /// Why the bytes are from the disk although the editor was asked.
     pub(crate) note: Option<String>,
 }
 
-/// What a file holds, for somebody who looks at it: as the editor shows it if it can, else what is on the
-/// disk, and then it says so.
-pub(crate) fn look(job: &Job, spot: &Spot) -> Result<Found, Failure> {
+/// Reads a file in order to show it: from the editor if it offers that, otherwise from the disk, with a note
+/// that says so.
+pub(crate) fn read(job: &ToolJob, spot: &PermittedPath) -> Result<FileContents, ToolFailure> {
     let disk = read_whole(job.files()?, spot)?;
-    match edited(job, spot, disk.as_deref()) {
-        Edited::No => Ok(Found { bytes: disk, note: None }),
-        Edited::Yes(text) => Ok(Found { bytes: Some(whole(&text)?), note: None }),
-        Edited::Failed(_) if disk.is_none() => Ok(Found { bytes: None, note: None }),
-        Edited::Failed(error) => {
+    match ask_editor(job, spot, disk.as_deref()) {
+        EditorText::No => Ok(FileContents { bytes: disk, note: None }),
+        EditorText::Yes(text) => Ok(FileContents { bytes: Some(check_size(&text)?), note: None }),
+        EditorText::Failed(_) if disk.is_none() => Ok(FileContents { bytes: None, note: None }),
+        EditorText::Failed(error) => {
             let note = format!("[{error}; this is what is on the disk]");
-            Ok(Found { bytes: disk, note: Some(note) })
+            Ok(FileContents { bytes: disk, note: Some(note) })
         }
     }
 }
 
-/// What a file holds, for somebody who is about to change it: as the editor shows it, if the change will
-/// be made there.
-pub(crate) fn current(job: &Job, spot: &Spot) -> Result<Option<Vec<u8>>, Failure> {
+/// Reads a file in order to change it: from the editor, if the change will be made there.
+pub(crate) fn read_for_change(job: &ToolJob, spot: &PermittedPath) -> Result<Option<Vec<u8>>, ToolFailure> {
     let disk = read_whole(job.files()?, spot)?;
     if job.context.host(|can| can.write).is_none() {
         return Ok(disk);
     }
-    match edited(job, spot, disk.as_deref()) {
-        Edited::No => Ok(disk),
-        Edited::Yes(text) => whole(&text).map(Some),
-        // An editor has no word for a file that is not there.
-        Edited::Failed(_) if disk.is_none() => Ok(None),
-        Edited::Failed(HostError::TimedOut) => Err(format!(
+    match ask_editor(job, spot, disk.as_deref()) {
+        EditorText::No => Ok(disk),
+        EditorText::Yes(text) => check_size(&text).map(Some),
+        // Editors have no specific error for a missing file.
+        EditorText::Failed(_) if disk.is_none() => Ok(None),
+        EditorText::Failed(HostError::TimedOut) => Err(format!(
             "the editor cannot show the file as it is: {}. It is asked no more in this turn: try again, and the \
              file on the disk is changed",
             HostError::TimedOut
         )
         .into()),
-        Edited::Failed(error) => Err(format!("the editor cannot show the file as it is: {error}").into()),
+        EditorText::Failed(error) => Err(format!("the editor cannot show the file as it is: {error}").into()),
     }
 }
 
 /// Whether there is no such file on the disk.
-pub(crate) fn is_missing(job: &Job, spot: &Spot) -> Result<bool, Failure> {
+pub(crate) fn is_missing(job: &ToolJob, spot: &PermittedPath) -> Result<bool, ToolFailure> {
     Ok(read_whole(job.files()?, spot)?.is_none())
 }
 
-/// Puts a text where it belongs: through the editor if it can, else on the disk.
-pub(crate) fn put(
-    job: &Job,
-    spot: &Spot,
+/// Writes a text: through the editor if it offers that, otherwise to the disk.
+pub(crate) fn write(
+    job: &ToolJob,
+    spot: &PermittedPath,
     text: &str,
     to_disk: impl FnOnce() -> Result<(), FileError>,
-) -> Result<(), Failure> {
-    let asked = job.context.host(|can| can.write).zip(named(&job.place, spot));
+) -> Result<(), ToolFailure> {
+    let asked = job.context.host(|can| can.write).zip(client_path(&job.workspace, spot));
     let to_disk = || match to_disk() {
         Err(FileError::Unusable { reason, .. }) => {
             Err(format!("the file cannot be written: {reason}").into())
         }
-        outcome => outcome.map_err(Failure::from),
+        outcome => outcome.map_err(ToolFailure::from),
     };
     let Some((editor, path)) = asked else { return to_disk() };
-    match wait(job, editor.write_text(path, text.into())) {
+    match wait_for_editor(job, editor.write_text(path, text.into())) {
         Ok(()) => Ok(()),
         Err(HostError::Away) => to_disk(),
         Err(error) => Err(format!(
@@ -100,52 +98,55 @@ pub(crate) fn put(
     }
 }
 
-/// What an editor says of a file.
-enum Edited {
-    /// There is none to ask, or it has nothing to say about such a file.
+/// The editor's text of a file.
+enum EditorText {
+    /// There is no editor to ask, or the file is not text.
     No,
     Yes(Arc<str>),
     Failed(HostError),
 }
 
-fn edited(job: &Job, spot: &Spot, disk: Option<&[u8]>) -> Edited {
-    // Editors have text; a picture would come back as something else.
+fn ask_editor(job: &ToolJob, spot: &PermittedPath, disk: Option<&[u8]>) -> EditorText {
+    // Editors only have text; an image would be garbled.
     let text = disk.is_none_or(|bytes| !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok());
-    let asked = job.context.host(|can| can.read).zip(named(&job.place, spot));
-    let Some((editor, path)) = asked.filter(|_| text) else { return Edited::No };
-    match read(job, &editor, path) {
-        Ok(text) => Edited::Yes(text),
-        // Without the editor there is nothing unsaved any more.
-        Err(HostError::Away | HostError::Gone) => Edited::No,
-        Err(error) => Edited::Failed(error),
+    let asked = job.context.host(|can| can.read).zip(client_path(&job.workspace, spot));
+    let Some((editor, path)) = asked.filter(|_| text) else { return EditorText::No };
+    match read_from_editor(job, &editor, path) {
+        Ok(text) => EditorText::Yes(text),
+        // Without the editor there are no unsaved changes.
+        Err(HostError::Away | HostError::Gone) => EditorText::No,
+        Err(error) => EditorText::Failed(error),
     }
 }
 
-/// Whole, whatever part of it is wanted: a change is compared with all that was there.
-fn read(job: &Job, editor: &HostLink, path: PathBuf) -> Result<Arc<str>, HostError> {
-    wait(job, editor.read_text(path, None, None))
+/// Reads the whole file, because a later change is compared with all of it.
+fn read_from_editor(job: &ToolJob, editor: &HostLink, path: PathBuf) -> Result<Arc<str>, HostError> {
+    wait_for_editor(job, editor.read_text(path, None, None))
 }
 
-fn whole(text: &str) -> Result<Vec<u8>, Failure> {
+fn check_size(text: &str) -> Result<Vec<u8>, ToolFailure> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is larger than {} MiB; search in it instead", FILE_BYTES_MAX >> 20).into());
     }
     Ok(text.as_bytes().to_vec())
 }
 
-/// The path as the client knows it: below the folder that it named, also if that is a link. One that is
-/// not Unicode cannot be said.
-fn named(place: &Place, spot: &Spot) -> Option<PathBuf> {
+/// The path as the client knows it: below the folder that it named, even if that is a link. `None` if the
+/// path is not Unicode.
+fn client_path(workspace: &Workspace, spot: &PermittedPath) -> Option<PathBuf> {
     let real = spot.real();
-    let path = match real.strip_prefix(place.folder()) {
-        Ok(below) => place.cwd.join(below),
+    let path = match real.strip_prefix(workspace.folder()) {
+        Ok(below) => workspace.cwd.join(below),
         Err(_) => real.to_owned(),
     };
     path.to_str().is_some().then_some(path)
 }
 
-/// Waits for the editor, but not longer than the turn lasts.
-fn wait<T>(job: &Job, answer: impl Future<Output = Result<T, HostError>>) -> Result<T, HostError> {
+/// Waits for the editor until the turn is cancelled.
+fn wait_for_editor<T>(
+    job: &ToolJob,
+    answer: impl Future<Output = Result<T, HostError>>,
+) -> Result<T, HostError> {
     Handle::current().block_on(async {
         tokio::select! {
             biased;
@@ -154,7 +155,7 @@ fn wait<T>(job: &Job, answer: impl Future<Output = Result<T, HostError>>) -> Res
             }
             answer = answer => {
                 if let Err(HostError::TimedOut) = answer {
-                    tell_of_silence(job).await;
+                    report_silence(job).await;
                 }
                 answer
             }
@@ -162,12 +163,12 @@ fn wait<T>(job: &Job, answer: impl Future<Output = Result<T, HostError>>) -> Res
     })
 }
 
-/// Its person learns that the editor is asked no more.
-async fn tell_of_silence(job: &Job) {
-    // A session that is gone shows nothing.
-    job.context.emit(silence()).await.ok();
+/// Reports that the editor did not answer and is not asked any more.
+async fn report_silence(job: &ToolJob) {
+    // If the session is gone, there is no log to write to.
+    job.context.emit(silence_notice()).await.ok();
 }
 
-fn silence() -> Body {
+fn silence_notice() -> Body {
     Body::Notice { level: NoticeLevel::Warning, text: EDITOR_SILENT.into() }
 }

@@ -1,74 +1,84 @@
-//! What a project and its person have written down for the agent: rules, roles, commands, skills.
+//! What a project and its person have written for the agent: instructions, roles, commands, skills.
 //!
-//! It is read once when a session opens and once per turn, never per model call. What a project says is
-//! read below a handle of its own folder, so that no link leads out of it; what the person says is read
-//! as it is.
+//! It is read once when a session opens and once per turn, never per model call. A project's files are read
+//! below a handle of its own folder, so that no link leads out of it; the person's files are read without
+//! that limit.
 //!
-//! **Invariant:** a project's files can narrow what is done here and never widen it: its roles have tools
-//! that the guard judges like all others, and it cannot replace what is built in or the person's own roles
-//! and skills. A command is only a prompt, and the project's goes before the person's.
+//! **Invariant:** a project's files can restrict what is done here and never extend it: its roles have tools
+//! that the guard checks like all others, and it cannot replace what is built in or the person's own roles
+//! and skills. A command is only a prompt, and the project's takes precedence over the person's.
 
-mod front;
-mod rules;
-mod shelf;
+mod front_matter;
+mod instructions;
 mod skills;
+mod text_folder;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use front::{Front, Value};
-pub(crate) use shelf::{Page, Shelf};
+pub(crate) use front_matter::{FrontMatter, FrontMatterValue};
 pub(crate) use skills::Skill;
+pub(crate) use text_folder::{TextFile, TextFolder};
 
 use crate::agent::Shared;
-use crate::commands::Custom;
+use crate::commands::CustomCommand;
 use crate::role::{self, Role};
 
-/// Folders of a project with files for agents like this one, nearest kin first.
-const KIN: [&str; 3] = [".ropewalk", ".claude", ".opencode"];
+/// Folders of a project with files for agents, in order of precedence.
+const AGENT_FOLDERS: [&str; 3] = [".ropewalk", ".claude", ".opencode"];
 
-/// Where the person keeps what they wrote, and what of a project is listened to.
+/// The person's folders, and whether instruction files are read.
 #[derive(Debug, Clone, Default)]
 pub struct KnowledgeConfig {
     /// The person's own folder, with `AGENTS.md`, `agents`, `commands` and `skills`.
     pub person: Option<PathBuf>,
-    /// Further folders of skills that the person has.
+    /// Further folders with the person's skills.
     pub skills: Vec<PathBuf>,
-    /// Instruction files are left alone.
+    /// Instruction files are not read.
     pub no_rules: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Knowledge {
-    pub(crate) rules: rules::Rules,
-    /// Built in ones first.
+    pub(crate) instructions: instructions::Instructions,
+    /// Built-in ones first.
     pub(crate) roles: Vec<Role>,
-    pub(crate) commands: Vec<Custom>,
+    pub(crate) commands: Vec<CustomCommand>,
     pub(crate) skills: Vec<Skill>,
 }
 
 impl Knowledge {
-    /// Touches the disk.
+    /// Accesses the disk.
     pub(crate) fn read(cwd: &Path, shared: &Shared) -> Self {
         let config = &shared.config.knowledge;
         let root = project_root(cwd);
-        let project = Shelf::project(&root, &shared.config.reach.hidden);
-        let person = config.person.as_deref().map(Shelf::person);
+        let project = TextFolder::project(&root, &shared.config.reach.hidden);
+        let person = config.person.as_deref().map(TextFolder::person);
         let mut roles = role::built_in();
-        let mut commands: Vec<Custom> = Vec::new();
+        let mut commands: Vec<CustomCommand> = Vec::new();
         if let Some(person) = &person {
             let folder = person.root().to_owned();
-            role::written(person, &folder.join("agents"), false, shared, &mut roles);
-            commands.extend(Custom::all(person, &folder.join("commands"), false));
+            role::add_from_folder(person, &folder.join("agents"), false, shared, &mut roles);
+            commands.extend(CustomCommand::all(person, &folder.join("commands"), false));
         }
-        for (place, kin) in places(&root, cwd).into_iter().flat_map(|place| KIN.map(|kin| (place, kin))) {
-            let (agents, orders) =
-                if kin == ".opencode" { ("agent", "command") } else { ("agents", "commands") };
-            let helpers = kin == ".claude";
+        for (place, agent_folder) in places(&root, cwd)
+            .into_iter()
+            .flat_map(|place| AGENT_FOLDERS.map(|agent_folder| (place, agent_folder)))
+        {
+            let (agents, commands_folder) =
+                if agent_folder == ".opencode" { ("agent", "command") } else { ("agents", "commands") };
+            let helpers = agent_folder == ".claude";
             let known = roles.len();
-            role::written(&project, &place.join(kin).join(agents), helpers, shared, &mut roles);
+            role::add_from_folder(
+                &project,
+                &place.join(agent_folder).join(agents),
+                helpers,
+                shared,
+                &mut roles,
+            );
             roles.iter_mut().skip(known).for_each(|role| role.of_project = true);
-            for command in Custom::all(&project, &place.join(kin).join(orders), true) {
+            for command in CustomCommand::all(&project, &place.join(agent_folder).join(commands_folder), true)
+            {
                 // The person's own command goes before a project's, which could mean something else by its
                 // name, and the nearest kin's before the others'.
                 if !commands.iter().any(|known| known.name == command.name) {
@@ -76,21 +86,21 @@ impl Knowledge {
                 }
             }
         }
-        let rules = if config.no_rules {
-            rules::Rules::default()
+        let instructions = if config.no_rules {
+            instructions::Instructions::default()
         } else {
-            rules::read(&project, person.as_ref(), &root, cwd)
+            instructions::read(&project, person.as_ref(), &root, cwd)
         };
         let skills = skills::find(&project, &places(&root, cwd), person.as_ref(), &config.skills);
-        Self { rules, roles, commands, skills }
+        Self { instructions, roles, commands, skills }
     }
 
-    /// The role of this name, if there is one that a session can be in.
+    /// The role with this name, if it can be a session's mode.
     pub(crate) fn mode(&self, name: &str) -> Option<&Role> {
         self.roles.iter().find(|role| role.primary && *role.name == *name)
     }
 
-    /// The roles that a sub-agent can have. The first is the usual one.
+    /// The roles for sub-agents. The first is the default.
     pub(crate) fn sub_agents(&self) -> impl Iterator<Item = &Role> {
         self.roles.iter().filter(|role| role.sub_agent)
     }
@@ -100,7 +110,7 @@ impl Knowledge {
     }
 }
 
-/// The system prompt: who the agent is, where it works, and what was written down for it.
+/// The system prompt: the agent's role, its environment, and the instructions.
 pub(crate) fn system_prompt(cwd: &Path, knowledge: &Knowledge, role: &Role) -> String {
     let mut system = format!(
         "You are a coding agent. You work in {} with the tools you are given; paths may be relative to it. \
@@ -112,7 +122,7 @@ pub(crate) fn system_prompt(cwd: &Path, knowledge: &Knowledge, role: &Role) -> S
         system.push_str(&role.instructions);
         system.push('\n');
     }
-    system.push_str(&knowledge.rules.text);
+    system.push_str(&knowledge.instructions.text);
     let helpers = knowledge.sub_agents().filter(|helper| helper.file.is_some() && !helper.hidden);
     for (at, helper) in helpers.enumerate().filter(|_| role.allows_name("task")) {
         if at == 0 {
@@ -126,15 +136,15 @@ pub(crate) fn system_prompt(cwd: &Path, knowledge: &Knowledge, role: &Role) -> S
     system
 }
 
-/// Names of the instruction files that are followed in a folder.
+/// The names of the instruction files that apply in a folder.
 pub(crate) fn rule_names(cwd: &Path, shared: &Shared) -> Vec<String> {
     let root = project_root(cwd);
     if shared.config.knowledge.no_rules {
         return Vec::new();
     }
-    let project = Shelf::project(&root, &shared.config.reach.hidden);
-    let person = shared.config.knowledge.person.as_deref().map(Shelf::person);
-    rules::read(&project, person.as_ref(), &root, cwd).names
+    let project = TextFolder::project(&root, &shared.config.reach.hidden);
+    let person = shared.config.knowledge.person.as_deref().map(TextFolder::person);
+    instructions::read(&project, person.as_ref(), &root, cwd).names
 }
 
 /// The repository around a folder, or the folder itself.
@@ -142,12 +152,12 @@ fn project_root(cwd: &Path) -> PathBuf {
     cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd).to_owned()
 }
 
-/// Where a project may keep its files: in its root, and in the folder that is worked in.
+/// Where a project may have its files: in its root, and in the working folder.
 fn places<'a>(root: &'a Path, cwd: &'a Path) -> Vec<&'a Path> {
     if root == cwd { vec![root] } else { vec![cwd, root] }
 }
 
-/// A name that can be typed and shown.
+/// A name, if it can be typed and shown.
 pub(crate) fn plain_name(name: &str) -> Option<Arc<str>> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (!name.is_empty() && name.len() <= 64 && name.chars().all(fits)).then(|| name.into())

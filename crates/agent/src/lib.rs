@@ -1,7 +1,7 @@
-//! The built-in agent: takes a prompt, lets a model think, carries out the tools it calls.
+//! The built-in coding agent: takes a prompt, calls a model, and runs the tools that the model calls.
 //!
-//! Read in this order: the agent and its sessions, a turn, what the model remembers, what it is
-//! given, the models, the guard that every tool call passes, the tools.
+//! Reading order: the agent and its sessions, a turn, what the model remembers, the prompt, the models, the
+//! guard that every tool call passes, the tools.
 
 mod agent;
 mod background;
@@ -12,38 +12,38 @@ mod compaction;
 mod context;
 mod guard;
 mod host;
+mod image_fallback;
+mod injection_markers;
 mod knowledge;
 mod links;
 mod mcp;
 mod model;
-mod place;
-mod pointing;
 mod prompt;
+mod read_versions;
+mod reveal_hints;
 mod review;
 mod role;
-mod screen;
-mod seen;
-mod sight;
+mod search_filter;
 mod summary;
-mod suspicion;
-mod thinker;
 mod title;
 mod tools;
 mod turn;
+mod turn_loop;
 mod undo;
 mod walk;
 mod web;
+mod workspace;
 
-pub use agent::{Agent, AgentConfig, BridgeView, Reach, ReadAudit, ReadBridge};
-pub use budget::{Budget, Costs, Spending};
+pub use agent::{AccessConfig, Agent, AgentConfig, BridgeView, ReadAudit, ReadBridge};
+pub use budget::{Budget, Costs, DailySpending};
 pub use knowledge::KnowledgeConfig;
 pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers, consent_digest, consent_subject};
 pub use model::{
-    Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
-    ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
-    Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
+    Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
+    ModelRequest, ModelStop, ModelStream, NativeReply, Offline, Omit, Price, Provider, ProviderConfig,
+    Secret, Thinking, Timeouts, ToolCall, ToolSpec, Wire, WireOptions, catalog,
 };
 pub use role::AgentInfo;
 pub use tools::tools_named;
-pub use undo::ForgetsUndo;
-pub use web::{Names, WebReach, is_public};
+pub use undo::UndoCleanup;
+pub use web::{HostResolver, WebAccess, is_public};

@@ -1,12 +1,11 @@
-//! Pages that a prompt links to: read when its turn starts, and never again.
+//! Web pages that a prompt links to: fetched when the turn starts, and never again.
 //!
-//! What was read stands in the log as the outcome of a call that nobody but the prompt made. So a person
-//! sees what was fetched for them, the audit has it, and after a restart the model is told the same as
-//! before without the page being asked for a second time: it may say something else by then, or be gone.
-//! The model finds it in the prompt, as it finds a file.
+//! A fetched page is logged as the result of a tool call that belongs to the prompt. So a person sees what
+//! was fetched, the audit has it, and after a restart the model gets the same text without a second fetch:
+//! the page may have changed by then, or be gone. The model finds the page in the prompt, like a linked file.
 //!
-//! The person chose the address, not the model: so it is read whatever the sandbox lets commands reach,
-//! and without a question. What the address may be is checked all the same.
+//! The person chose the address, not the model. So it is fetched without asking, whatever network access
+//! commands have. Whether the address is a permitted one is checked all the same.
 
 use std::sync::Arc;
 
@@ -19,45 +18,45 @@ use tokio::time::Instant;
 
 use crate::agent::AgentSession;
 use crate::context::Conversation;
+use crate::injection_markers;
 use crate::model::Message;
-use crate::prompt::{Unread, escaped};
-use crate::screen;
+use crate::prompt::{SkippedBlock, escaped};
+use crate::search_filter;
 use crate::summary::{cut, one_line};
-use crate::suspicion;
-use crate::thinker::Broken;
-use crate::web::{self, Wish};
+use crate::turn_loop::LoopError;
+use crate::web::{self, FetchKind};
 
-/// The tool of such calls. The model has none of this name.
+/// The tool name of these calls. The model has no tool of this name.
 const LINK: &str = "link";
-/// The tool by which the model reads pages.
+/// The tool with which the model fetches pages.
 const FETCH: &str = "fetch";
 /// More in one prompt are left out.
 const LINKS_MAX: usize = 8;
 const TITLE_CHARS_MAX: usize = 120;
 
-/// Whether an address is read here.
-pub(crate) fn is_page(uri: &str) -> bool {
+/// Whether an address is a web page that is fetched here.
+pub(crate) fn is_web_link(uri: &str) -> bool {
     let starts =
         |scheme: &str| uri.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     starts("http://") || starts("https://")
 }
 
-/// Reads the pages that a prompt links to, side by side.
+/// Fetches the pages that a prompt links to, concurrently.
 pub(crate) async fn read(
     session: &Arc<AgentSession>,
     content: &[Content],
     context: &TurnContext,
-    live: &mut Conversation,
-) -> Result<(), Broken> {
+    conversation: &mut Conversation,
+) -> Result<(), LoopError> {
     let pages = content.iter().filter_map(|block| match block {
-        Content::Link(link) if is_page(&link.uri) => Some(Arc::clone(&link.uri)),
+        Content::Link(link) if is_web_link(&link.uri) => Some(Arc::clone(&link.uri)),
         _ => None,
     });
     let (mut reading, mut open, mut outcomes) = (JoinSet::new(), Vec::new(), Vec::new());
     for (nth, uri) in pages.enumerate() {
         let start = start(&uri);
         open.push((start.call.clone(), Arc::clone(&uri)));
-        say(context, live, Body::ToolStarted(Box::new(start))).await?;
+        record(context, conversation, Body::ToolStarted(Box::new(start))).await?;
         if nth >= LINKS_MAX {
             outcomes.push(Err(format!("a prompt may link to {LINKS_MAX} pages")));
             continue;
@@ -68,7 +67,7 @@ pub(crate) async fn read(
         }
         outcomes.push(Err("the turn was cancelled".to_owned()));
         let session = Arc::clone(session);
-        reading.spawn(async move { (nth, session.shared.web.read(&uri, Wish::Link).await) });
+        reading.spawn(async move { (nth, session.shared.web.read(&uri, FetchKind::Link).await) });
     }
     let began = Instant::now();
     let gather = async {
@@ -87,27 +86,28 @@ pub(crate) async fn read(
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     for ((call, uri), outcome) in open.into_iter().zip(outcomes) {
         match &outcome {
-            Ok(page) => suspicion::note(&session.spec.id, page),
+            Ok(page) => injection_markers::note(&session.spec.id, page),
             Err(reason) => warn(context, &uri, reason).await?,
         }
-        say(context, live, Body::ToolEnded(Box::new(end(call, outcome, elapsed_ms)))).await?;
+        record(context, conversation, Body::ToolEnded(Box::new(end(call, outcome, elapsed_ms)))).await?;
     }
-    if context.cancel.is_cancelled() { Err(Broken::Cancelled) } else { Ok(()) }
+    if context.cancel.is_cancelled() { Err(LoopError::Cancelled) } else { Ok(()) }
 }
 
-async fn say(context: &TurnContext, live: &mut Conversation, body: Body) -> Result<(), Broken> {
-    live.apply(Some(context.turn()), &body);
+async fn record(context: &TurnContext, conversation: &mut Conversation, body: Body) -> Result<(), LoopError> {
+    conversation.apply(Some(context.turn()), &body);
     Ok(context.emit(body).await?)
 }
 
 /// The rule that denies the `fetch` tool this page, if one does.
 fn denied_by(session: &AgentSession, context: &TurnContext, uri: &str) -> Option<Arc<str>> {
     let url = web::parse(uri).ok()?;
-    let request = AskRequest { class: ToolClass::Network, ..screen::look(FETCH, url.host_str()?) };
-    screen::denied_by(session.shared.config.rules.as_ref(), &context.cwd(), &request)
+    let request =
+        AskRequest { class: ToolClass::Network, ..search_filter::read_request(FETCH, url.host_str()?) };
+    search_filter::denied_by(session.shared.config.rules.as_ref(), &context.cwd(), &request)
 }
 
-async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), Broken> {
+async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), LoopError> {
     let text = format!("{} was left out: {reason}", cut(&one_line(uri), TITLE_CHARS_MAX));
     Ok(context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?)
 }
@@ -135,25 +135,25 @@ fn end(call: CallId, outcome: Result<String, String>, elapsed_ms: u64) -> ToolEn
     }
 }
 
-/// The pages of a prompt while its turn is folded into messages.
+/// The linked pages of a prompt, while its turn is folded into messages.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Links {
-    open: Vec<(CallId, String)>,
+pub(crate) struct LinkedPages {
+    open_calls: Vec<(CallId, String)>,
 }
 
-impl Links {
-    /// Puts a page into the prompt that linked to it. Says whether the event was about one.
-    pub(crate) fn take_in(&mut self, body: &Body, messages: &mut [Message]) -> bool {
+impl LinkedPages {
+    /// Adds a fetched page to the prompt that links to it. Returns whether the event was about one.
+    pub(crate) fn add_to_prompt(&mut self, body: &Body, messages: &mut [Message]) -> bool {
         if let Body::ToolStarted(start) = body
             && start.tool.as_ref() == LINK
         {
             let input: serde_json::Value = serde_json::from_str(&start.input.0).unwrap_or_default();
-            self.open.push((start.call.clone(), input["url"].as_str().unwrap_or_default().to_owned()));
+            self.open_calls.push((start.call.clone(), input["url"].as_str().unwrap_or_default().to_owned()));
             return true;
         }
         let Body::ToolEnded(end) = body else { return false };
-        let Some(at) = self.open.iter().position(|(call, _)| *call == end.call) else { return false };
-        let (_, uri) = self.open.swap_remove(at);
+        let Some(at) = self.open_calls.iter().position(|(call, _)| *call == end.call) else { return false };
+        let (_, uri) = self.open_calls.swap_remove(at);
         if let Some(Message::User { text, .. }) = messages.last_mut() {
             let said = end.content.iter().filter_map(|content| match content {
                 ToolContent::Block(Content::Text(text)) => Some(text.as_ref()),
@@ -161,7 +161,7 @@ impl Links {
             });
             let said: String = said.collect();
             let resource = if end.failed {
-                Unread { uri: Some(&uri), reason: said, ..Unread::default() }.told()
+                SkippedBlock { uri: Some(&uri), reason: said, ..SkippedBlock::default() }.placeholder()
             } else {
                 format!("<resource uri=\"{}\">{}</resource>", escaped(&uri), escaped(&said))
             };

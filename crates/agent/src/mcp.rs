@@ -1,20 +1,20 @@
-//! MCP: the tool servers of a session, and their tools among ours.
+//! MCP: the tool servers of a session, and their tools.
 //!
 //! Servers are named by a client when it opens a session or later, by the person's settings, or by the
-//! project. They are started side by side when a turn first needs tools, and a turn waits for them a
-//! moment only: tools come when they come. A file of a project may name any program, so the person is
+//! project. They are started concurrently when a turn first needs tools, and a turn waits for them only a
+//! moment: their tools appear when they are ready. A project's file may name any program, so the person is
 //! asked before one of those is started.
 //!
-//! **Invariant:** when a session has left memory, no server of it runs.
+//! **Invariant:** when a session has left memory, none of its servers runs.
 
+mod client_servers;
+mod connection;
 mod environment;
-mod kept;
-mod link;
+mod http;
 mod names;
 mod result;
 mod server;
 mod tool;
-mod web;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -23,35 +23,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::{
-    AskRequest, Body, BoxFuture, NoticeLevel, Opaque, Risk, SERVER_CONSENT, ServerView, ServerWay, SessionId,
-    ToolClass, ToolKind, ToolServer, ToolServers, TurnContext,
+    AskRequest, Body, BoxFuture, NoticeLevel, Opaque, Risk, SERVER_CONSENT, ServerStatus, ServerTransport,
+    SessionId, ToolClass, ToolKind, ToolServer, ToolServers, TurnContext,
 };
 use sandbox::Fence;
 use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 
 use crate::summary::{cut, one_line};
-use crate::thinker::{Broken, unless_cancelled};
-use crate::tools::{self, Tool};
-pub(crate) use kept::Kept;
-use link::Base;
-use server::{Consent, NamedBy, Parts, Server};
+use crate::tools::{self, ToolDefinition};
+use crate::turn_loop::{LoopError, unless_cancelled};
+pub(crate) use client_servers::ClientServers;
+use connection::LaunchContext;
+use server::{Consent, NamedBy, Server, ServerSpec};
 
-/// Servers of one session, named by whomever.
+/// Servers of one session, from all sources.
 const SERVERS_MAX: usize = 64;
-/// How long a session that ends waits for its servers. They are killed before this.
+/// How long a closing session waits for its servers. They are killed before this time is over.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
-/// How long a turn waits for a new list of tools that was announced.
+/// How long a turn waits for an announced new list of tools.
 const LIST_WAIT: Duration = Duration::from_millis(500);
 
-/// What the agent must be told of tool servers.
+/// The configuration of tool servers.
 #[derive(Clone)]
 pub struct McpConfig {
-    /// Those that the person's settings name, for every session.
+    /// The servers in the person's settings, for every session.
     pub servers: Vec<ToolServer>,
-    /// Those that a project names, given the folder that a session works in. Reads files.
+    /// Reads the servers that a project names, given the folder that a session works in.
     pub project: Option<ReadProject>,
-    /// From the start to the list of tools.
+    /// The time from the start to the list of tools.
     pub start_timeout: Duration,
     pub call_timeout: Duration,
     /// How long a turn waits for servers that are being started.
@@ -70,30 +70,30 @@ impl Default for McpConfig {
     }
 }
 
-/// The tool servers that the project of a folder names, or why they cannot be read.
+/// Reads the tool servers of a folder's project, or fails with the reason.
 pub type ReadProject = fn(&Path) -> Result<Vec<ProjectServer>, String>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectServer {
     pub server: ToolServer,
-    /// The whole entry as it is written, for the person to judge.
+    /// The whole entry as written, for the person to judge.
     pub shown: String,
-    /// What the person should hear of it.
-    pub news: Vec<String>,
+    /// Notices for the person about it.
+    pub notices: Vec<String>,
 }
 
-/// A digest of everything that a project's entry says of its server: its name, and command, arguments and
-/// variables, or address and names of headers. Consent is given to this.
+/// A digest of a project's entry: the server's name, and its command, arguments and variables, or its address
+/// and header names. Consent is given to this digest.
 pub fn consent_digest(server: &ToolServer) -> String {
     let mut hash = Sha256::new();
-    // Each part with its length, so that no two entries are the same bytes.
+    // Each part is prefixed by its length, so that different entries give different bytes.
     let mut part = |bytes: &[u8]| {
         hash.update(bytes.len().to_le_bytes());
         hash.update(bytes);
     };
     part(server.name.as_bytes());
-    match &server.way {
-        ServerWay::Child { command, arguments, environment } => {
+    match &server.transport {
+        ServerTransport::Child { command, arguments, environment } => {
             part(b"program");
             part(command.as_os_str().as_encoded_bytes());
             part(&arguments.len().to_le_bytes());
@@ -103,7 +103,7 @@ pub fn consent_digest(server: &ToolServer) -> String {
                 part(value.as_bytes());
             }
         }
-        ServerWay::Http { url, headers } => {
+        ServerTransport::Http { url, headers } => {
             part(b"address");
             part(url.as_bytes());
             headers.iter().for_each(|(name, _)| part(name.as_bytes()));
@@ -113,24 +113,24 @@ pub fn consent_digest(server: &ToolServer) -> String {
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// What a rule or an answer is about where it is about a project's server.
+/// The subject of rules and answers about a project's server.
 pub fn consent_subject(shown: &str) -> String {
     one_line(shown)
 }
 
-/// Starts the servers of the settings, and says what came of it and what they bring. They are ended again.
+/// Starts the servers of the settings, and returns their state and tools. They are ended again.
 pub async fn check_servers(
     config: &McpConfig,
     environment: &[(OsString, OsString)],
     cwd: &Path,
-) -> Vec<ServerView> {
+) -> Vec<ServerStatus> {
     let id = SessionId::random();
     let servers = Servers::new(&id, cwd, Vec::new(), config, environment, &Arc::default());
     for server in servers.servers() {
         server.start();
     }
     for server in servers.servers() {
-        server.settled().await;
+        server.start_finished().await;
     }
     let views = servers.list();
     servers.close().await;
@@ -141,17 +141,17 @@ pub async fn check_servers(
 pub(crate) struct Servers {
     session: SessionId,
     config: McpConfig,
-    kept: Arc<Kept>,
-    base: Base,
-    held: Mutex<Held>,
+    client_servers: Arc<ClientServers>,
+    launch_context: LaunchContext,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Held {
+struct State {
     servers: Vec<Arc<Server>>,
-    /// Nothing is started any more.
+    /// No server may be started any more.
     closed: bool,
-    /// The folder whose project was looked at.
+    /// The folder whose project file was read.
     project: Option<PathBuf>,
 }
 
@@ -162,9 +162,9 @@ impl Servers {
         named: Vec<ToolServer>,
         config: &McpConfig,
         environment: &[(OsString, OsString)],
-        kept: &Arc<Kept>,
+        client_servers: &Arc<ClientServers>,
     ) -> Arc<Self> {
-        let base = Base {
+        let launch_context = LaunchContext {
             environment: environment.to_vec(),
             cwd: cwd.to_owned(),
             fence: None,
@@ -173,43 +173,43 @@ impl Servers {
         let servers = Arc::new(Self {
             session: session.clone(),
             config: config.clone(),
-            kept: Arc::clone(kept),
-            base,
-            held: Mutex::default(),
+            client_servers: Arc::clone(client_servers),
+            launch_context,
+            state: Mutex::default(),
         });
         for server in &config.servers {
-            servers.put(server.clone(), NamedBy::Person).ok();
+            servers.insert(server.clone(), NamedBy::Person).ok();
         }
-        for server in kept.get(session).into_iter().chain(named) {
-            // What is wrong with one is no reason to do without the session.
-            if let Err(reason) = servers.put(server, NamedBy::Client) {
+        for server in client_servers.get(session).into_iter().chain(named) {
+            // An error in one entry must not prevent the session.
+            if let Err(reason) = servers.insert(server, NamedBy::Client) {
                 tracing::warn!(reason, "a tool server cannot be used");
             }
         }
-        servers.remember();
+        servers.remember_client_servers();
         servers
     }
 
-    /// Starts what is to be started and waits a moment for it; then tells the person what went wrong.
-    /// Where only reading is allowed, nothing that a project names is started.
+    /// Starts the servers that are due and waits a moment for them, then reports errors to the person. In a
+    /// read-only session, servers of a project are not started.
     pub(crate) async fn prepare(
         &self,
         context: &TurnContext,
-        only_reading: bool,
+        read_only: bool,
         fence: Result<Option<Fence>, String>,
-    ) -> Result<(), Broken> {
-        if !only_reading {
-            self.look_at_project(context, fence).await?;
+    ) -> Result<(), LoopError> {
+        if !read_only {
+            self.load_project_servers(context, fence).await?;
             for server in self.servers().iter().filter(|server| server.awaits_consent()) {
                 self.ask(server, context).await?;
             }
         }
         let servers = self.servers();
-        let first: Vec<_> = servers.iter().filter(|server| server.starts_first()).collect();
+        let first: Vec<_> = servers.iter().filter(|server| server.start_first()).collect();
         if !first.is_empty() {
             let settled = async {
                 for server in &first {
-                    server.settled().await;
+                    server.start_finished().await;
                 }
             };
             if unless_cancelled(context, tokio::time::timeout(self.config.grace, settled)).await?.is_err() {
@@ -224,26 +224,26 @@ impl Servers {
                 server.listed().await;
             }
         };
-        // A server that is slow here is told of elsewhere; the model gets the list it had.
+        // A slow server is reported elsewhere; the model gets the previous list.
         drop(unless_cancelled(context, tokio::time::timeout(LIST_WAIT, listed)).await?);
         for server in &servers {
-            for news in server.take_news() {
-                let text = format!("MCP server {}: {news}", cleaned(&server.name, 64));
+            for notice in server.take_notices() {
+                let text = format!("MCP server {}: {notice}", one_line_excerpt(&server.name, 64));
                 context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
             }
         }
         Ok(())
     }
 
-    /// What the servers bring at this moment.
-    pub(crate) fn tools(&self) -> Vec<Arc<Tool>> {
+    /// The tools that the servers have now.
+    pub(crate) fn tools(&self) -> Vec<Arc<ToolDefinition>> {
         self.servers().iter().flat_map(|server| server.tools().to_vec()).collect()
     }
 
     /// Ends all servers.
     pub(crate) fn close(&self) -> BoxFuture<'static, ()> {
         self.stop();
-        let tasks = self.base.tasks.clone();
+        let tasks = self.launch_context.tasks.clone();
         Box::pin(async move {
             if tokio::time::timeout(CLOSE_WAIT, tasks.wait()).await.is_err() {
                 tracing::warn!("some tool servers did not end in time");
@@ -252,17 +252,17 @@ impl Servers {
     }
 
     fn stop(&self) {
-        let mut held = self.lock();
-        held.closed = true;
-        held.servers.iter().for_each(|server| server.stop());
-        self.base.tasks.close();
+        let mut state = self.lock();
+        state.closed = true;
+        state.servers.iter().for_each(|server| server.stop());
+        self.launch_context.tasks.close();
     }
 
-    async fn look_at_project(
+    async fn load_project_servers(
         &self,
         context: &TurnContext,
         fence: Result<Option<Fence>, String>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LoopError> {
         let cwd = context.cwd();
         let Some(project) = self.config.project.filter(|_| self.lock().project.as_ref() != Some(&cwd)) else {
             return Ok(());
@@ -270,7 +270,7 @@ impl Servers {
         let folder = cwd.as_ref().clone();
         let read = unless_cancelled(context, tools::blocking(move || project(&folder))).await?;
         self.lock().project = Some(cwd.as_ref().clone());
-        // What cannot be fenced is not started.
+        // A server that cannot be sandboxed is not started.
         let named = match read.and_then(|named| named).and_then(|named| Ok((named, fence?))) {
             Ok(named) => named,
             Err(reason) => {
@@ -281,16 +281,19 @@ impl Servers {
         };
         let (named, fence) = named;
         let folder = fence.as_ref().and_then(|fence| fence.policy.roots.first());
-        let base =
-            Base { cwd: folder.unwrap_or(&self.base.cwd).clone(), fence: fence.clone(), ..self.base.clone() };
-        for ProjectServer { server, shown, news } in named {
-            // What the person or their editor calls by this name is never replaced by a project.
+        let launch_context = LaunchContext {
+            cwd: folder.unwrap_or(&self.launch_context.cwd).clone(),
+            fence: fence.clone(),
+            ..self.launch_context.clone()
+        };
+        for ProjectServer { server, shown, notices } in named {
+            // A server of the person or of their editor is never replaced by one of a project.
             if self.servers().iter().any(|known| known.name == server.name) {
                 continue;
             }
             let consent = Consent { digest: consent_digest(&server).into(), shown };
-            match self.put_at(&base, server, NamedBy::Project, Some(consent)) {
-                Ok(server) => news.into_iter().for_each(|news| server.tell(news)),
+            match self.insert_at(&launch_context, server, NamedBy::Project, Some(consent)) {
+                Ok(server) => notices.into_iter().for_each(|notice| server.notice(notice)),
                 Err(reason) => {
                     let text = format!("an MCP server of the project cannot be used: {reason}");
                     context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
@@ -300,8 +303,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Asks for the consent of the owner at the machine, to exactly this entry.
-    async fn ask(&self, server: &Server, context: &TurnContext) -> Result<(), Broken> {
+    /// Asks the owner at the machine for consent to exactly this entry.
+    async fn ask(&self, server: &Server, context: &TurnContext) -> Result<(), LoopError> {
         let Some(Consent { digest, shown }) = &server.consent else { return Ok(()) };
         let input = serde_json::json!({ "server": server.name.as_ref(), "entry": shown });
         let request = AskRequest {
@@ -326,88 +329,88 @@ impl Servers {
         Ok(())
     }
 
-    fn put(&self, server: ToolServer, named_by: NamedBy) -> Result<Arc<Server>, String> {
-        self.put_at(&self.base, server, named_by, None)
+    fn insert(&self, server: ToolServer, named_by: NamedBy) -> Result<Arc<Server>, String> {
+        self.insert_at(&self.launch_context, server, named_by, None)
     }
 
-    fn put_at(
+    fn insert_at(
         &self,
-        base: &Base,
+        launch_context: &LaunchContext,
         server: ToolServer,
         named_by: NamedBy,
         consent: Option<Consent>,
     ) -> Result<Arc<Server>, String> {
-        let ToolServer { name, way } = server;
-        let (way, news) = usable(way, named_by)?;
-        let mut held = self.lock();
-        if held.closed {
+        let ToolServer { name, transport } = server;
+        let (way, notices) = check_entry(transport, named_by)?;
+        let mut state = self.lock();
+        if state.closed {
             return Err("the session is closed".into());
         }
-        let at = held.servers.iter().position(|known| known.name == name);
-        if let Some(same) = at.map(|at| &held.servers[at]).filter(|known| known.way == way) {
+        let at = state.servers.iter().position(|known| known.name == name);
+        if let Some(same) = at.map(|at| &state.servers[at]).filter(|known| known.way == way) {
             return Ok(Arc::clone(same));
         }
-        // The same name has the same place among the names of tools, so that rules go on to hold.
-        let replaced = at.map(|at| held.servers.remove(at));
+        // The same server name keeps the same tool prefix, so that rules continue to match.
+        let replaced = at.map(|at| state.servers.remove(at));
         if let Some(replaced) = &replaced {
             replaced.stop();
         }
-        if held.servers.len() >= SERVERS_MAX {
+        if state.servers.len() >= SERVERS_MAX {
             return Err(format!("a session has at most {SERVERS_MAX} tool servers"));
         }
-        let taken: HashSet<_> = held.servers.iter().map(|known| names::key(&known.slug)).collect();
-        let server = Server::new(Parts {
-            slug: names::server(&name, &taken),
+        let taken: HashSet<_> = state.servers.iter().map(|known| names::key(&known.tool_prefix)).collect();
+        let server = Server::new(ServerSpec {
+            tool_prefix: names::server(&name, &taken),
             name,
             way,
             named_by,
             consent,
             start_timeout: self.config.start_timeout,
             call_timeout: self.config.call_timeout,
-            base: base.clone(),
-            news,
+            launch_context: launch_context.clone(),
+            notices,
         });
-        held.servers.push(Arc::clone(&server));
+        state.servers.push(Arc::clone(&server));
         Ok(server)
     }
 
-    /// What clients named goes with the session, wherever it is opened next in this process.
-    fn remember(&self) {
+    /// Stores the servers that clients named, for the next time the session is opened in this process.
+    fn remember_client_servers(&self) {
         let named = |server: &Arc<Server>| {
             let named = server.named_by == NamedBy::Client;
-            named.then(|| ToolServer { name: Arc::clone(&server.name), way: server.way.clone() })
+            named.then(|| ToolServer { name: Arc::clone(&server.name), transport: server.way.clone() })
         };
-        self.kept.put(&self.session, self.servers().iter().filter_map(named).collect());
+        self.client_servers.put(&self.session, self.servers().iter().filter_map(named).collect());
     }
 
     fn servers(&self) -> Vec<Arc<Server>> {
         self.lock().servers.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ToolServers for Servers {
-    fn list(&self) -> Vec<ServerView> {
+    fn list(&self) -> Vec<ServerStatus> {
         self.servers().iter().map(|server| server.view()).collect()
     }
 
     fn add(&self, server: ToolServer) -> Result<(), String> {
-        self.put(server, NamedBy::Client)?;
-        self.remember();
+        self.insert(server, NamedBy::Client)?;
+        self.remember_client_servers();
         Ok(())
     }
 
     fn remove(&self, name: &str) -> bool {
-        let mut held = self.lock();
-        let at = held.servers.iter().position(|known| known.name.as_ref() == name);
-        let removed = at.map(|at| held.servers.remove(at));
-        drop(held);
+        let mut state = self.lock();
+        let at = state.servers.iter().position(|known| known.name.as_ref() == name);
+        let removed = at.map(|at| state.servers.remove(at));
+        drop(state);
         if let Some(server) = &removed {
             server.stop();
-            self.remember();
+            self.remember_client_servers();
         }
         removed.is_some()
     }
@@ -419,31 +422,31 @@ impl Drop for Servers {
     }
 }
 
-/// An entry without what it may not have, and what the person should hear of that.
-fn usable(way: ServerWay, named_by: NamedBy) -> Result<(ServerWay, Vec<String>), String> {
+/// An entry without the variables that it may not set, and notices about those.
+fn check_entry(way: ServerTransport, named_by: NamedBy) -> Result<(ServerTransport, Vec<String>), String> {
     match way {
-        ServerWay::Child { command, .. } if command.as_os_str().is_empty() => {
+        ServerTransport::Child { command, .. } if command.as_os_str().is_empty() => {
             Err("the command is empty".into())
         }
-        // The person's own file may say anything: it could as well name a script that does.
-        ServerWay::Child { .. } if named_by == NamedBy::Person => Ok((way, Vec::new())),
-        ServerWay::Child { command, arguments, environment } => {
+        // The person's own file may set anything: it could as well name a script that does.
+        ServerTransport::Child { .. } if named_by == NamedBy::Person => Ok((way, Vec::new())),
+        ServerTransport::Child { command, arguments, environment } => {
             let (environment, dropped) = environment::admitted(&environment);
-            let news = match dropped.is_empty() {
+            let notices = match dropped.is_empty() {
                 true => Vec::new(),
                 false => vec![format!(
                     "these variables are not passed on, since they change which code runs: {}",
                     dropped.join(", ")
                 )],
             };
-            Ok((ServerWay::Child { command, arguments, environment }, news))
+            Ok((ServerTransport::Child { command, arguments, environment }, notices))
         }
-        ServerWay::Http { .. } => Ok((way, Vec::new())),
+        ServerTransport::Http { .. } => Ok((way, Vec::new())),
     }
 }
 
-/// What somebody else wrote, short, on one line and without what a terminal would obey.
-fn cleaned(text: &str, chars_max: usize) -> String {
+/// Text of others: shortened, on one line and without control characters.
+fn one_line_excerpt(text: &str, chars_max: usize) -> String {
     let plain = text.trim().chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c });
     let plain: String = plain.filter(|c| !c.is_control()).take(chars_max + 1).collect();
     if plain.chars().count() > chars_max { cut(&plain, chars_max) } else { plain }

@@ -1,7 +1,7 @@
-//! What the agent needs of a model: one question, one stream of events.
+//! The interface of a model: one request, one stream of events.
 //!
-//! A stream is pulled, never pushed: the model produces what is taken, and dropping the stream ends
-//! the call. So there is no queue between model and turn, and nothing to tidy up after a cancel.
+//! A stream is pulled, never pushed: the model produces what is read, and dropping the stream ends the call.
+//! So there is no queue between model and turn, and nothing to clean up after a cancel.
 
 mod anthropic;
 mod call;
@@ -14,11 +14,11 @@ mod offline;
 mod ollama;
 mod price;
 mod provider;
+mod provider_error;
 mod responses;
 mod retry;
 mod schema;
 mod sse;
-mod trouble;
 mod wire;
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) use http::use_ring;
 pub use offline::Offline;
 pub use price::{LongPrice, Price};
 pub use provider::{Provider, ProviderConfig, Secret, Timeouts};
-pub use wire::{Asking, Decoder, Omit, Wire};
+pub use wire::{Decoder, Omit, Wire, WireOptions};
 
 /// A source of models: one provider, one or more models.
 pub trait Model: Send + Sync + 'static {
@@ -41,7 +41,7 @@ pub trait Model: Send + Sync + 'static {
 }
 
 pub trait ModelStream: Send {
-    /// The next event. After `Done` or an error nothing more is asked for.
+    /// The next event. After `Done` or an error it is not called again.
     fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>>;
 }
 
@@ -52,20 +52,20 @@ pub struct ModelInfo {
     pub name: Arc<str>,
     pub description: Arc<str>,
     pub context_tokens: u64,
-    /// The most it can say at once, where that is known.
+    /// The maximum output, if known.
     pub output_tokens_max: Option<u64>,
     /// It can look at images.
     pub images: bool,
-    /// Without, the cost of a call is not known.
+    /// Without it, the cost of a call is unknown.
     pub price: Option<Price>,
 }
 
-/// Whether this is the model for people without a key, which says only what it was built to say.
+/// Whether this is the offline model.
 pub(crate) fn is_offline(id: &str) -> bool {
     id.starts_with("offline:")
 }
 
-/// Everything a model is told. It knows nothing else.
+/// Everything that a model gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {
     pub model: Arc<str>,
@@ -75,7 +75,7 @@ pub struct ModelRequest {
     pub output_tokens_max: Option<u64>,
     pub thinking: Thinking,
     pub temperature: Option<f32>,
-    /// The same for all calls of a conversation: providers find their cache by it.
+    /// An id that is the same for all calls of a conversation, as a cache key for providers.
     pub conversation: Arc<str>,
 }
 
@@ -91,7 +91,7 @@ pub enum Thinking {
 /// One message of the conversation. Every call of an assistant message is followed by its result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// Stands for everything that came before it.
+    /// Replaces everything before it.
     Summary(Arc<str>),
     User {
         text: Arc<str>,
@@ -100,8 +100,8 @@ pub enum Message {
     Assistant {
         text: Arc<str>,
         calls: Vec<ToolCall>,
-        /// The same reply as its provider wants it back, while the turn lasts that it was made in.
-        native: Option<Native>,
+        /// The native form of the reply, only during the turn in which it was made.
+        native: Option<NativeReply>,
     },
     ToolResult {
         call: Arc<str>,
@@ -112,13 +112,13 @@ pub enum Message {
     },
 }
 
-/// A reply in the words of its provider: signed thoughts and the like, which only the provider can read.
+/// A reply in its provider's own format: signed reasoning and the like, which only the provider can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Native {
-    /// Whoever made it. Nobody else is given it.
+pub struct NativeReply {
+    /// The provider that made it. It is not sent to others.
     pub provider: Arc<str>,
     pub json: Arc<str>,
-    /// What the provider calls the calls of the reply, in their order.
+    /// The provider's ids of the reply's tool calls, in order.
     pub ids: Vec<Arc<str>>,
 }
 
@@ -133,7 +133,7 @@ pub struct Image {
 pub struct ToolCall {
     pub id: Arc<str>,
     pub name: Arc<str>,
-    /// JSON, as the model wrote it. What was no JSON is a JSON string here.
+    /// JSON, as the model wrote it. Invalid JSON is stored as a JSON string.
     pub arguments: Arc<str>,
 }
 
@@ -150,15 +150,15 @@ pub struct ToolSpec {
 pub enum ModelEvent {
     Text(String),
     Thinking(String),
-    /// A complete call. `arguments` is what the model wrote, also where that is no JSON: nobody mends it.
+    /// A complete call. `arguments` is what the model wrote, even if it is not valid JSON.
     ToolCall {
         id: String,
         name: String,
         arguments: String,
     },
-    /// The whole reply in the provider's words, after everything else of it.
-    Native(Native),
-    /// Something the person should know while they wait: a provider that is busy and is asked again.
+    /// The native form of the whole reply, after all its other events.
+    Native(NativeReply),
+    /// A notice for the waiting person, for example that a busy provider is retried.
     Notice(String),
     Usage(Usage),
     Done {
@@ -168,13 +168,13 @@ pub enum ModelEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelStop {
-    /// The model has said what it wanted, or waits for its tool calls.
+    /// The model has finished, or waits for its tool calls.
     Finished,
     MaxTokens,
     Refusal,
 }
 
-/// The model could not answer. The text is shown to the person.
+/// A failed model call. The text is shown to the person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ModelError {
@@ -184,20 +184,20 @@ pub struct ModelError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelErrorKind {
-    /// Asking again may help, after so long if the provider said it.
-    Passing { retry_after: Option<Duration> },
-    /// The conversation is longer than the model can take.
+    /// A retry may help, after the given time if the provider named one.
+    Transient { retry_after: Option<Duration> },
+    /// The conversation is longer than the model's context.
     TooLong,
-    /// Asking again does not help: a wrong key, an unknown model, no credit.
-    Lasting,
+    /// A retry does not help: a wrong key, an unknown model, no credit.
+    Permanent,
 }
 
 impl ModelError {
-    pub fn lasting(text: impl Into<String>) -> Self {
-        Self { text: text.into(), kind: ModelErrorKind::Lasting }
+    pub fn permanent(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: ModelErrorKind::Permanent }
     }
 
-    pub fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), kind: ModelErrorKind::Passing { retry_after: None } }
+    pub fn transient(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: ModelErrorKind::Transient { retry_after: None } }
     }
 }

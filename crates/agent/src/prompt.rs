@@ -1,45 +1,45 @@
-//! From the blocks of a prompt to what the model is given.
+//! Turns the content blocks of a prompt into what the model is given.
 //!
-//! Nothing here is ever fatal: of a block that cannot be used the model is told what it is and why it has no
-//! content, the person is warned, and the turn goes on. Text that comes from files stands in `<resource>` blocks
-//! and is escaped, so that it cannot pass for something else.
+//! Nothing here fails the turn: if a block cannot be used, the model is told what it is and why its content
+//! is missing, the person is warned, and the turn continues. Text from files is put into `<resource>` blocks
+//! and escaped, so that it cannot pass for something else.
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Content, Link};
-use sandbox::{Broken, FileError, Unfit, Want};
+use engine::{Content, ResourceLink};
+use sandbox::{Access, DenialReason, FileError, UnusableReason};
 use serde::Deserialize;
 
 use crate::links;
 use crate::model::Image;
-use crate::place::{Place, READ};
 use crate::summary::{cut, one_line};
 use crate::tools::list;
+use crate::workspace::{READ, Workspace};
 
-/// In base64, as it arrives.
+/// As base64, as it is sent.
 const IMAGE_BYTES_MAX: usize = 20 << 20;
 const IMAGE_TYPES: [&str; 5] = ["image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"];
-/// What an editor knows to be wrong, as Zed sends it.
+/// The media type of diagnostics that Zed sends.
 const DIAGNOSTICS: &str = "application/vnd.zed.diagnostics+json";
-/// More are counted.
+/// Further ones are only counted.
 const DIAGNOSTICS_MAX: usize = 1_000;
 const LINK_BYTES_MAX: u64 = 1 << 20;
-/// Of each thing that is said of what has no content.
-const UNREAD_CHARS_MAX: usize = 1_000;
+/// For each field of the note about a skipped block.
+const SKIPPED_CHARS_MAX: usize = 1_000;
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Folders whose contents never belong in a prompt, wherever they are.
+/// Folder names whose contents are never put into a prompt, wherever they are.
 const BLOCKED: [&str; 6] = ["proc", "sys", "dev", ".ssh", ".gnupg", ".aws"];
 
-/// What the model is given of a prompt, and what the person should know about the rest.
+/// A prompt as the model gets it, and warnings for the person about what was skipped.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Prompt {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
     pub(crate) warnings: Vec<String>,
-    /// What the person typed, without what came attached.
+    /// What the person typed, without attachments.
     pub(crate) typed: String,
 }
 
@@ -50,24 +50,24 @@ impl Prompt {
     }
 }
 
-pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
+pub(crate) async fn render(content: &[Content], workspace: &Workspace) -> Prompt {
     let mut prompt = Prompt::default();
     let mut parts: Vec<String> = Vec::new();
     for block in content {
-        if matches!(block, Content::Link(link) if links::is_page(&link.uri)) {
-            // It is read once, when its turn starts, and stands in the log.
+        if matches!(block, Content::Link(link) if links::is_web_link(&link.uri)) {
+            // It is fetched once, when its turn starts, and is in the log.
             continue;
         }
         if let Content::Text(text) = block {
             prompt.typed.push_str(text);
             prompt.typed.push('\n');
         }
-        match take(block, place).await {
-            Ok(Piece::Text(text)) => parts.push(text),
-            Ok(Piece::Image(image)) => prompt.images.push(image),
+        match render_block(block, workspace).await {
+            Ok(PromptPart::Text(text)) => parts.push(text),
+            Ok(PromptPart::Image(image)) => prompt.images.push(image),
             Err(unread) => {
                 prompt.warnings.push(unread.warning());
-                parts.push(unread.told());
+                parts.push(unread.placeholder());
             }
         }
     }
@@ -75,14 +75,14 @@ pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
     prompt
 }
 
-enum Piece {
+enum PromptPart {
     Text(String),
     Image(Image),
 }
 
-/// Something that came with a prompt and cannot be given to the model.
+/// A block of a prompt that cannot be given to the model.
 #[derive(Default)]
-pub(crate) struct Unread<'a> {
+pub(crate) struct SkippedBlock<'a> {
     pub(crate) uri: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
     /// A media type, or what it is called.
@@ -90,7 +90,7 @@ pub(crate) struct Unread<'a> {
     pub(crate) reason: String,
 }
 
-impl Unread<'_> {
+impl SkippedBlock<'_> {
     /// For the person.
     fn warning(&self) -> String {
         let what = match (self.uri, self.kind) {
@@ -102,32 +102,31 @@ impl Unread<'_> {
     }
 
     /// For the model.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn placeholder(&self) -> String {
         let fields =
             [("uri", self.uri), ("name", self.name), ("kind", self.kind), ("unread", Some(&self.reason))];
         let field = |(name, value): (&str, Option<&str>)| {
-            let value = cut(&one_line(value?), UNREAD_CHARS_MAX);
+            let value = cut(&one_line(value?), SKIPPED_CHARS_MAX);
             Some(format!(" {name}=\"{}\"", escaped(&value)))
         };
         format!("<resource{}/>", fields.into_iter().filter_map(field).collect::<String>())
     }
 }
 
-async fn take<'a>(block: &'a Content, place: &Place) -> Result<Piece, Unread<'a>> {
+async fn render_block<'a>(block: &'a Content, workspace: &Workspace) -> Result<PromptPart, SkippedBlock<'a>> {
     match block {
-        Content::Text(text) => Ok(Piece::Text(text.to_string())),
-        Content::Image { mime, data, uri } => image(mime, data).map(Piece::Image).map_err(|reason| Unread {
-            uri: uri.as_deref(),
+        Content::Text(text) => Ok(PromptPart::Text(text.to_string())),
+        Content::Image { mime, data, uri } => image(mime, data)
+            .map(PromptPart::Image)
+            .map_err(|reason| SkippedBlock { uri: uri.as_deref(), kind: Some(mime), name: None, reason }),
+        Content::Audio { mime, .. } => Err(SkippedBlock {
             kind: Some(mime),
-            name: None,
-            reason,
+            reason: "the agent cannot hear".into(),
+            ..SkippedBlock::default()
         }),
-        Content::Audio { mime, .. } => {
-            Err(Unread { kind: Some(mime), reason: "the agent cannot hear".into(), ..Unread::default() })
-        }
         Content::Link(link) => {
-            let read = read_link(link, place.clone()).await;
-            read.map(Piece::Text).map_err(|reason| Unread {
+            let read = read_link(link, workspace.clone()).await;
+            read.map(PromptPart::Text).map_err(|reason| SkippedBlock {
                 uri: Some(&link.uri),
                 name: Some(&*link.name),
                 kind: link.mime.as_deref(),
@@ -135,14 +134,14 @@ async fn take<'a>(block: &'a Content, place: &Place) -> Result<Piece, Unread<'a>
             })
         }
         Content::Resource { mime: Some(mime), text, .. } if mime.as_ref() == DIAGNOSTICS => {
-            Ok(Piece::Text(diagnostics(text)))
+            Ok(PromptPart::Text(diagnostics(text)))
         }
         Content::Resource { uri, text, .. } => {
-            Ok(Piece::Text(format!("<resource name=\"{}\">{}</resource>", escaped(uri), escaped(text))))
+            Ok(PromptPart::Text(format!("<resource name=\"{}\">{}</resource>", escaped(uri), escaped(text))))
         }
         Content::Binary { uri, mime, .. } => {
             let reason = "it is not text".to_owned();
-            Err(Unread { uri: Some(uri), name: None, kind: mime.as_deref(), reason })
+            Err(SkippedBlock { uri: Some(uri), name: None, kind: mime.as_deref(), reason })
         }
     }
 }
@@ -165,7 +164,7 @@ struct Diagnostic {
     message: Option<String>,
 }
 
-/// A line for each thing that is wrong. What cannot be read is left out whole: it is not what it says.
+/// One line per diagnostic. If the JSON cannot be parsed, nothing is given.
 fn diagnostics(json: &str) -> String {
     let found: Vec<Diagnostic> = serde_json::from_str(json).unwrap_or_default();
     let mut text = "<diagnostics>\n".to_owned();
@@ -183,53 +182,53 @@ fn diagnostics(json: &str) -> String {
     text + "</diagnostics>"
 }
 
-async fn read_link(link: &Link, place: Place) -> Result<String, String> {
+async fn read_link(link: &ResourceLink, workspace: Workspace) -> Result<String, String> {
     let path = file_path(&link.uri)?;
-    let reading = tokio::task::spawn_blocking(move || read_path(&path, &place));
+    let reading = tokio::task::spawn_blocking(move || read_path(&path, &workspace));
     let found = match tokio::time::timeout(LINK_TIMEOUT, reading).await {
         Ok(Ok(outcome)) => outcome?,
         Ok(Err(_)) => return Err("it could not be read".into()),
         Err(_) => return Err("reading it took too long".into()),
     };
     let (kind, text) = match found {
-        Found::File(text) => ("", text),
-        Found::Folder(names) => (" kind=\"folder\"", names),
+        LinkTarget::File(text) => ("", text),
+        LinkTarget::Folder(names) => (" kind=\"folder\"", names),
     };
     Ok(format!("<resource uri=\"{}\"{kind}>{}</resource>", escaped(&link.uri), escaped(&text)))
 }
 
-/// What a link to this machine leads to.
-enum Found {
+/// The target of a `file://` link.
+enum LinkTarget {
     File(String),
     /// The names in it.
     Folder(String),
 }
 
-fn read_path(path: &Path, place: &Place) -> Result<Found, String> {
+fn read_path(path: &Path, workspace: &Workspace) -> Result<LinkTarget, String> {
     const NEVER: &str = "files there are never given to a model";
-    let spot = place.find(path, Want::Read).map_err(|error| match error {
-        FileError::Refused { broken: Broken::Hidden, .. } => NEVER,
+    let spot = workspace.find(path, Access::Read).map_err(|error| match error {
+        FileError::Refused { reason: DenialReason::Hidden, .. } => NEVER,
         FileError::Refused { .. } | FileError::Unusable { .. } => "it is outside the workspace or not there",
     })?;
     let blocked = |part: Component<'_>| BLOCKED.iter().any(|name| part.as_os_str() == *name);
     if spot.real().components().any(blocked) {
         return Err(NEVER.into());
     }
-    if let Some(rule) = place.denied_by(READ, spot.real()) {
+    if let Some(rule) = workspace.denied_by(READ, spot.real()) {
         return Err(format!("the rule {rule} denies reading it"));
     }
     let unusable = |error| match error {
-        FileError::Unusable { reason: Unfit::Special, .. } => "it is not a file".to_owned(),
+        FileError::Unusable { reason: UnusableReason::Special, .. } => "it is not a file".to_owned(),
         FileError::Unusable { reason, .. } => reason.to_string(),
-        FileError::Refused { broken, .. } => broken.to_string(),
+        FileError::Refused { reason, .. } => reason.to_string(),
     };
-    let files = place.files().map_err(unusable)?;
+    let files = workspace.files().map_err(unusable)?;
     let file = match files.open_file(&spot) {
-        Err(FileError::Unusable { reason: Unfit::Folder, .. }) => {
-            if let Some(rule) = place.denied_by(list::NAME, spot.real()) {
+        Err(FileError::Unusable { reason: UnusableReason::Folder, .. }) => {
+            if let Some(rule) = workspace.denied_by(list::NAME, spot.real()) {
                 return Err(format!("the rule {rule} denies listing it"));
             }
-            return list::listing(files, &spot).map(Found::Folder).map_err(unusable);
+            return list::listing(files, &spot).map(LinkTarget::Folder).map_err(unusable);
         }
         opened => opened.map_err(unusable)?,
     };
@@ -241,7 +240,7 @@ fn read_path(path: &Path, place: &Place) -> Result<Found, String> {
     if bytes.contains(&0) {
         return Err("it is not text".into());
     }
-    String::from_utf8(bytes).map(Found::File).map_err(|_| "it is not text".into())
+    String::from_utf8(bytes).map(LinkTarget::File).map_err(|_| "it is not text".into())
 }
 
 /// The path of a `file://` address on this machine.
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
 
     fn link(uri: String) -> Content {
-        Content::Link(Link::new(uri, "n"))
+        Content::Link(ResourceLink::new(uri, "n"))
     }
 
     /// Renders blocks in a folder with a few files; the folder is shown as `DIR`.
@@ -311,8 +310,8 @@ mod tests {
         std::fs::write(base.join("outside"), "o").unwrap();
         std::os::unix::fs::symlink(base.join("outside"), work.join("link")).unwrap();
         let shown = work.to_string_lossy().into_owned();
-        let place = Place::open(work, &[], None, &crate::agent::Reach::default());
-        let prompt = render(&blocks(&shown), &place).await;
+        let workspace = Workspace::open(work, &[], None, &crate::agent::AccessConfig::default());
+        let prompt = render(&blocks(&shown), &workspace).await;
         let images: String = prompt.images.iter().map(|image| format!("image {}\n", image.mime)).collect();
         let warnings: String = prompt.warnings.iter().map(|warning| format!("! {warning}\n")).collect();
         expected.assert_eq(&format!("{}\n{images}{warnings}", prompt.text).replace(&shown, "DIR"));
@@ -465,10 +464,10 @@ mod tests {
         let user = dir.path().join("permissions.toml");
         std::fs::write(&user, "deny = [\"list(closed/)\", \"read(secret/)\"]\n").unwrap();
         let rules = Arc::new(guard::Rulebook::new(guard::RulePaths { user, ..Default::default() }));
-        let place = Place::open(work.clone(), &[], None, &crate::agent::Reach::default());
+        let workspace = Workspace::open(work.clone(), &[], None, &crate::agent::AccessConfig::default());
         let links =
             ["closed", "secret", "secret/key"].map(|name| link(format!("file://{}/{name}", work.display())));
-        let prompt = render(&links, &place.with_rules(Some(&rules))).await;
+        let prompt = render(&links, &workspace.with_rules(Some(&rules))).await;
         expect![[r#"
             <resource uri="file://DIR/closed" name="n" unread="the rule list(closed/) denies listing it"/>
             <resource uri="file://DIR/secret" name="n" unread="the rule read(secret/) denies reading it"/>

@@ -1,40 +1,40 @@
-//! The review of a session, as whoever looks at it from outside has it.
+//! The review of a session's changes, for clients.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::{BoxFuture, Changed, Review};
+use engine::{BoxFuture, ChangedFile, Review};
 
-use crate::place::Place;
 use crate::tools::blocking;
 use crate::undo::Undo;
+use crate::workspace::Workspace;
 
 pub(crate) struct SessionReview {
     pub(crate) undo: Arc<Undo>,
-    /// The folders as they could be opened last.
-    pub(crate) place: Arc<Mutex<Place>>,
+    /// The workspace as it was last opened.
+    pub(crate) workspace: Arc<Mutex<Workspace>>,
 }
 
 impl SessionReview {
-    fn place(&self) -> Place {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn workspace(&self) -> Workspace {
+        self.workspace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Review for SessionReview {
-    fn changes(&self) -> BoxFuture<'_, Result<Vec<Changed>, String>> {
-        let (undo, place) = (Arc::clone(&self.undo), self.place());
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<ChangedFile>, String>> {
+        let (undo, workspace) = (Arc::clone(&self.undo), self.workspace());
         Box::pin(async move {
-            blocking(move || undo.changes(place.files().map_err(|error| error.to_string())?)).await?
+            blocking(move || undo.changes(workspace.files().map_err(|error| error.to_string())?)).await?
         })
     }
 
     fn keep(&self, path: PathBuf, hunk: Option<Arc<str>>) -> BoxFuture<'_, Result<(), String>> {
-        let (undo, place) = (Arc::clone(&self.undo), self.place());
+        let (undo, workspace) = (Arc::clone(&self.undo), self.workspace());
         Box::pin(async move {
             let keep = move || {
-                let files = place.files().map_err(|error| error.to_string())?;
-                let path = undo.reviewed(files, &place.cwd.join(path))?;
+                let files = workspace.files().map_err(|error| error.to_string())?;
+                let path = undo.reviewed(files, &workspace.cwd.join(path))?;
                 undo.keep(files, &path, hunk.as_deref())
             };
             blocking(keep).await?

@@ -1,77 +1,77 @@
-//! Who the agent is at the moment: what it is told of itself, and which tools it may use.
+//! Roles: what the agent is told about itself, and which tools it may use.
 //!
-//! A mode is a role that a person chooses for a session; a sub-agent has a role of its own. What a role
-//! may not use is not offered to the model, and refused if it is called all the same. Roles are built in
-//! or written down in Markdown files.
+//! A mode is a role that a person chooses for a session; a sub-agent has a role of its own. Tools that a role
+//! may not use are not offered to the model, and are refused if they are called all the same. Roles are built
+//! in or defined in Markdown files.
 //!
-//! **Invariant:** a written role has at most the tools that everybody has, and none replaces a built-in
-//! one.
+//! **Invariant:** a role from a file has at most the tools that everybody has, and cannot replace a built-in
+//! role.
 
-mod written;
+mod role_files;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{Category, Choice, MODE, SettingSpec, ToolClass};
 
-use crate::tools::Tool;
+use crate::tools::ToolDefinition;
 
-pub(crate) use written::{ours as our_tools, written};
+pub(crate) use role_files::{add_from_folder, our_tool_names};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Role {
     pub(crate) name: Arc<str>,
-    /// For the person who chooses, or the model that gives it work.
+    /// For the person who chooses it, or the model that delegates to it.
     pub(crate) description: Arc<str>,
-    /// Added to what the model is told before anything else.
+    /// Added to the system prompt.
     pub(crate) instructions: Arc<str>,
-    /// Thinks with this model, whatever the session's is. One that is offered.
+    /// Uses this model instead of the session's. It is an offered one.
     pub(crate) model: Option<Arc<str>>,
-    /// The model that its file names, on offer or not.
+    /// The model that its file names, offered or not.
     pub(crate) model_named: Option<Arc<str>>,
-    /// Nothing that changes the world.
-    pub(crate) only_reading: bool,
-    /// Only tools of these names, if there is a list.
+    /// Only tools that change nothing.
+    pub(crate) read_only: bool,
+    /// If there is a list, only tools with these names.
     pub(crate) tools: Option<Vec<Arc<str>>>,
     /// None of these.
-    pub(crate) without: Vec<Arc<str>>,
+    pub(crate) excluded_tools: Vec<Arc<str>>,
     /// A session can be in it.
     pub(crate) primary: bool,
     /// A sub-agent can have it.
     pub(crate) sub_agent: bool,
     /// It works, but is not shown among the choices.
     pub(crate) hidden: bool,
-    /// The file it was written in; built in without.
+    /// The file that defines it; `None` if it is built in.
     pub(crate) file: Option<PathBuf>,
-    /// That file belongs to the project, and so to whomever it comes from.
+    /// The file belongs to the project, so it may come from anybody.
     pub(crate) of_project: bool,
 }
 
 impl Role {
-    pub(crate) fn may_use(&self, tool: &Tool) -> bool {
+    pub(crate) fn may_use(&self, tool: &ToolDefinition) -> bool {
         let harmless = match tool.class {
             ToolClass::Read => true,
-            ToolClass::Edit | ToolClass::Execute | ToolClass::Network => !self.only_reading,
+            ToolClass::Edit | ToolClass::Execute | ToolClass::Network => !self.read_only,
         };
         harmless && self.allows_name(&tool.name)
     }
 
     pub(crate) fn allows_name(&self, name: &str) -> bool {
         let listed = |names: &[Arc<str>]| names.iter().any(|known| **known == *name);
-        self.tools.as_deref().is_none_or(listed) && !listed(&self.without)
+        self.tools.as_deref().is_none_or(listed) && !listed(&self.excluded_tools)
     }
 
-    /// What the model is told when it calls what it may not use.
-    pub(crate) fn refusal(&self, tool: &Tool) -> String {
+    /// The error for a call of a tool that the role may not use.
+    pub(crate) fn refusal(&self, tool: &ToolDefinition) -> String {
         let name = &self.name;
-        if self.only_reading {
+        if self.read_only {
             format!("{name} only reads, and {} does more", tool.name)
         } else {
             format!("{} is not one of the tools of {name}", tool.name)
         }
     }
 
-    /// The same role, but with no more rights than another has.
+    /// The same role, but with no more rights than `other`.
     pub(crate) fn within(&self, other: &Self) -> Self {
         let tools = match (&self.tools, &other.tools) {
             (Some(own), Some(others)) => {
@@ -79,33 +79,33 @@ impl Role {
             }
             (own, others) => own.clone().or_else(|| others.clone()),
         };
-        let without = self.without.iter().chain(&other.without).cloned().collect();
-        Self { only_reading: self.only_reading || other.only_reading, tools, without, ..self.clone() }
+        let excluded_tools = self.excluded_tools.iter().chain(&other.excluded_tools).cloned().collect();
+        Self { read_only: self.read_only || other.read_only, tools, excluded_tools, ..self.clone() }
     }
 
-    /// Who thinks, where the session's model is `chosen`. A project's file may choose among the models of
-    /// the same provider: it does not decide who is told what, and who is paid.
-    pub(crate) fn thinks_with(&self, chosen: &str) -> Arc<str> {
+    /// The model that is used if the session's model is `chosen`. A project's file may only choose among
+    /// models of the same provider: it must not decide who gets the data and who is paid.
+    pub(crate) fn model_for(&self, chosen: &str) -> Arc<str> {
         let provider = |id: &str| id.split(':').next().map(str::to_owned);
         let own = self.model.clone().filter(|own| !self.of_project || provider(own) == provider(chosen));
         own.unwrap_or_else(|| chosen.into())
     }
 
     /// Whether people are shown it as a mode.
-    pub(crate) fn is_choice(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.primary && !self.hidden
     }
 
-    fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
+    fn built_in(name: &str, description: &str, instructions: &str, read_only: bool) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
             instructions: instructions.into(),
             model: None,
             model_named: None,
-            only_reading,
+            read_only,
             tools: None,
-            without: Vec::new(),
+            excluded_tools: Vec::new(),
             primary: true,
             sub_agent: false,
             hidden: false,
@@ -114,30 +114,30 @@ impl Role {
         }
     }
 
-    fn helper(self) -> Self {
+    fn for_sub_agents(self) -> Self {
         Self { primary: false, sub_agent: true, ..self }
     }
 }
 
-/// A role as it is shown to people who ask which agents there are.
+/// A role as it is listed for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInfo {
     pub name: Arc<str>,
     pub description: Arc<str>,
     pub instructions: Arc<str>,
-    /// The model that it asks for.
+    /// The model that its file names.
     pub model: Option<Arc<str>>,
     /// It has only these tools.
     pub tools: Option<Vec<Arc<str>>>,
     /// It has none of these.
-    pub without: Vec<Arc<str>>,
+    pub excluded_tools: Vec<Arc<str>>,
     /// A session can be in it, as its mode.
     pub primary: bool,
-    /// The agent can send it off with a piece of work.
+    /// The agent can use it as a sub-agent.
     pub sub_agent: bool,
     pub hidden: bool,
-    pub only_reading: bool,
-    /// Built in without.
+    pub read_only: bool,
+    /// `None` if it is built in.
     pub file: Option<PathBuf>,
 }
 
@@ -149,17 +149,17 @@ impl From<Role> for AgentInfo {
             instructions: role.instructions,
             model: role.model_named,
             tools: role.tools,
-            without: role.without,
+            excluded_tools: role.excluded_tools,
             primary: role.primary,
             sub_agent: role.sub_agent,
             hidden: role.hidden,
-            only_reading: role.only_reading,
+            read_only: role.read_only,
             file: role.file,
         }
     }
 }
 
-/// The roles that are always there. The first is the usual mode.
+/// The built-in roles. The first is the default mode.
 pub(crate) fn built_in() -> Vec<Role> {
     vec![
         Role::built_in("code", "Reads, edits and runs", "", false),
@@ -181,18 +181,18 @@ pub(crate) fn built_in() -> Vec<Role> {
             "You work on one task for another agent. Nobody can answer questions: do what you can, and end with a report of what you found or did. Only your last message is handed on.",
             false,
         )
-        .helper(),
+        .for_sub_agents(),
         Role::built_in(
             "explore",
             "Looks around and answers, changes nothing",
             "You find things out for another agent: you may read, but change and run nothing. End with an answer that names files and lines. Only your last message is handed on.",
             true,
         )
-        .helper(),
+        .for_sub_agents(),
     ]
 }
 
-/// Whether a mode is one of ours, which no file can replace.
+/// Whether a mode is built in, so that no file can replace it.
 pub(crate) fn is_built_in_mode(name: &str) -> bool {
     ["code", "ask", "architect"].contains(&name)
 }
@@ -202,8 +202,8 @@ pub(crate) fn reviewer() -> Role {
     Role::built_in("review", "Reviews", "You review: you may read, but change and run nothing.", true)
 }
 
-/// In place of a mode whose file is gone: until a person chooses another, nothing is changed.
-pub(crate) fn lost(name: &str) -> Role {
+/// Replaces a mode whose file is gone: read-only until a person chooses another mode.
+pub(crate) fn missing(name: &str) -> Role {
     Role::built_in(
         name,
         "Gone",
@@ -223,7 +223,7 @@ pub(crate) fn mode_spec(roles: &[Role]) -> SettingSpec {
         name: "Mode".into(),
         description: "What the agent works on".into(),
         category: Category::Mode,
-        choices: roles.iter().filter(|role| role.is_choice()).map(choice).collect(),
+        choices: roles.iter().filter(|role| role.is_listed()).map(choice).collect(),
         default: "code".into(),
         words: None,
     }

@@ -1,4 +1,4 @@
-//! What is left of a conversation when it is compacted.
+//! The summary of a conversation that is made without a model: its requests, its files, and the last answer.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const ANSWER_CHARS_MAX: usize = 4_000;
 const EARLIER_CHARS_MAX: usize = 8_000;
 
 /// The requests, the files and the last answer; `None` when there is nothing to sum up.
-pub(crate) fn of(messages: &[Message]) -> Option<String> {
+pub(crate) fn without_model(messages: &[Message]) -> Option<String> {
     let mut requests = Vec::new();
     let mut files: Vec<String> = Vec::new();
     let mut earlier: Option<&Arc<str>> = None;
@@ -107,7 +107,7 @@ mod tests {
             Message::User { text: "and b".into(), images: vec![] },
             Message::Assistant { text: "done".into(), calls: vec![], native: None },
         ];
-        let summary = of(&messages).unwrap();
+        let summary = without_model(&messages).unwrap();
         expect_test::expect![[r#"
             The user asked:
             - look at a
@@ -121,7 +121,11 @@ mod tests {
             done
         "#]]
         .assert_eq(&summary);
-        assert!(of(&[Message::Summary(summary.into())]).unwrap().starts_with("Earlier:\nThe user asked:"));
-        assert_eq!(of(&[]), None);
+        assert!(
+            without_model(&[Message::Summary(summary.into())])
+                .unwrap()
+                .starts_with("Earlier:\nThe user asked:")
+        );
+        assert_eq!(without_model(&[]), None);
     }
 }

@@ -1,7 +1,7 @@
-//! The tools, as data: what they are called, what they may do, and how a wish is read.
+//! The tools, as data: their names, what they may do, and how a call is parsed.
 //!
-//! A tool turns the model's arguments into an [`Intent`]; the guard does everything that is the same
-//! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
+//! A tool turns the model's arguments into an [`Intent`]; the guard does everything that is the same for all
+//! of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 pub(crate) mod ask;
 mod edit;
@@ -29,24 +29,24 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use engine::{
     BoxFuture, CallId, FileChange, Location, Question, Risk, ToolClass, ToolContent, ToolKind, TurnContext,
 };
-use sandbox::{FileError, Files, ProtectedEntries, Spot, Unfit};
+use sandbox::{FileError, Files, PermittedPath, ProtectedEntries, UnusableReason};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
-use crate::host::{EditorTerminal, Terminal};
+use crate::host::{EditorCommand, EditorTerminal};
 use crate::model::{Image, ToolSpec};
-use crate::place::Place;
 use crate::role::{self, Role};
+use crate::workspace::Workspace;
 
-/// A file larger than this is not read whole: search in it, or use a command.
+/// A larger file is not read whole: search in it, or use a command.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Tools, built in or brought by others, of which each has a name of its own.
+/// A set of tools, built-in ones and those of tool servers, with unique names.
 #[derive(Clone, Default)]
 pub(crate) struct Toolbox {
-    tools: Arc<[Arc<Tool>]>,
+    tools: Arc<[Arc<ToolDefinition>]>,
 }
 
 impl Toolbox {
@@ -72,47 +72,47 @@ impl Toolbox {
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
     }
 
-    /// The tool that reads skills, where there are any, besides these.
+    /// Adds the tool that reads skills, if there are any.
     pub(crate) fn with_skills(&self) -> Self {
-        static SKILL: OnceLock<Arc<Tool>> = OnceLock::new();
+        static SKILL: OnceLock<Arc<ToolDefinition>> = OnceLock::new();
         let skill = Arc::clone(SKILL.get_or_init(|| Arc::new(skill::tool())));
         Self { tools: self.tools.iter().cloned().chain(std::iter::once(skill)).collect() }
     }
 
-    /// The tool that gives work to sub-agents, besides these.
+    /// Adds the tool that starts sub-agents.
     pub(crate) fn with_tasks(&self, roles: &[Role]) -> Self {
         let roles: Arc<[Role]> = roles.iter().filter(|role| role.sub_agent).cloned().collect();
         let task = Arc::new(task::tool(&roles));
         Self { tools: self.tools.iter().cloned().chain(std::iter::once(task)).collect() }
     }
 
-    /// The same and more.
-    pub(crate) fn with(self, more: Vec<Arc<Tool>>) -> Self {
+    /// Adds further tools.
+    pub(crate) fn with(self, more: Vec<Arc<ToolDefinition>>) -> Self {
         if more.is_empty() { self } else { Self { tools: self.tools.iter().cloned().chain(more).collect() } }
     }
 
-    /// Those with these names, if there is a list.
+    /// Restricts the tools to these names, if there is a list.
     pub(crate) fn only(self, names: Option<&[Arc<str>]>) -> Self {
         let Some(names) = names else { return self };
         Self { tools: self.tools.iter().filter(|tool| names.contains(&tool.name)).cloned().collect() }
     }
 
-    /// Those that a role may use.
+    /// Restricts the tools to those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
     }
 
-    /// Those that a sub-agent may use: the plan that people see is the agent's.
+    /// Restricts the tools to those of a sub-agent: the plan that people see belongs to the main agent.
     pub(crate) fn of_sub_agent(&self) -> Self {
-        let own = |tool: &&Arc<Tool>| tool.name.as_ref() != plan::NAME;
+        let own = |tool: &&Arc<ToolDefinition>| tool.name.as_ref() != plan::NAME;
         Self { tools: self.tools.iter().filter(own).cloned().collect() }
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Tool>> {
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<ToolDefinition>> {
         self.tools.iter().find(|tool| tool.name.as_ref() == name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ToolDefinition>> {
         self.tools.iter()
     }
 
@@ -122,7 +122,7 @@ impl Toolbox {
 
     /// The tools as the model sees them.
     pub(crate) fn specs(&self) -> Arc<[ToolSpec]> {
-        let spec = |tool: &Arc<Tool>| ToolSpec {
+        let spec = |tool: &Arc<ToolDefinition>| ToolSpec {
             name: Arc::clone(&tool.name),
             description: Arc::clone(&tool.description),
             schema: Arc::clone(&tool.schema),
@@ -131,15 +131,15 @@ impl Toolbox {
     }
 }
 
-/// What the tools are called elsewhere, as people know them from other programs.
+/// Names of tools in other agents, which people may know.
 const NAMES_ELSEWHERE: &str = "Read, Edit, Write, Bash, Grep, Glob, LS, WebFetch, Task, Skill";
 
-/// Our names of tools, whatever program's name was given and in whatever case. The error lists both.
+/// Our tool names for given names, which may be those of other agents and in any case. The error lists both.
 pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
     let known = Toolbox::built_in().with_skills().with_tasks(&role::built_in());
     let mut ours = Vec::new();
     for name in names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
-        let meant = role::our_tools(name);
+        let meant = role::our_tool_names(name);
         let named = |tool: &Arc<str>| known.find(tool).is_some() || tool.starts_with("mcp__");
         if !meant.iter().all(named) {
             let ours = known.names();
@@ -152,26 +152,26 @@ pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
     Ok(ours)
 }
 
-/// Reads the model's arguments. Touches nothing.
-pub(crate) type Intend = dyn Fn(&str) -> Result<Intent, String> + Send + Sync;
+/// Parses the model's arguments. Has no side effects.
+pub(crate) type ParseCall = dyn Fn(&str) -> Result<Intent, String> + Send + Sync;
 
-pub(crate) struct Tool {
+pub(crate) struct ToolDefinition {
     pub(crate) name: Arc<str>,
     pub(crate) description: Arc<str>,
     pub(crate) kind: ToolKind,
     pub(crate) class: ToolClass,
     pub(crate) schema: Arc<serde_json::Value>,
-    pub(crate) intend: Box<Intend>,
+    pub(crate) parse_call: Box<ParseCall>,
 }
 
-impl Tool {
+impl ToolDefinition {
     pub(crate) fn new(
         name: &str,
         description: &str,
         kind: ToolKind,
         class: ToolClass,
         schema: serde_json::Value,
-        intend: impl Fn(&str) -> Result<Intent, String> + Send + Sync + 'static,
+        parse_call: impl Fn(&str) -> Result<Intent, String> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -179,108 +179,108 @@ impl Tool {
             kind,
             class,
             schema: Arc::new(schema),
-            intend: Box::new(intend),
+            parse_call: Box::new(parse_call),
         }
     }
 
-    /// One that only looks at files, or at what the agent itself keeps.
+    /// A tool that only reads files, or the agent's own state.
     pub(crate) fn reads(
         name: &str,
         description: &str,
         schema: serde_json::Value,
-        intend: fn(&str) -> Result<Intent, String>,
+        parse_call: fn(&str) -> Result<Intent, String>,
     ) -> Self {
-        Self::new(name, description, ToolKind::Read, ToolClass::Read, schema, intend)
+        Self::new(name, description, ToolKind::Read, ToolClass::Read, schema, parse_call)
     }
 
-    /// One that only looks for files, or for text in them.
+    /// A tool that only searches for files, or for text in them.
     pub(crate) fn searches(
         name: &str,
         description: &str,
         schema: serde_json::Value,
-        intend: fn(&str) -> Result<Intent, String>,
+        parse_call: fn(&str) -> Result<Intent, String>,
     ) -> Self {
-        Self::new(name, description, ToolKind::Search, ToolClass::Read, schema, intend)
+        Self::new(name, description, ToolKind::Search, ToolClass::Read, schema, parse_call)
     }
 
-    /// One that changes files.
+    /// A tool that changes files.
     pub(crate) fn edits(
         name: &str,
         description: &str,
         schema: serde_json::Value,
-        intend: fn(&str) -> Result<Intent, String>,
+        parse_call: fn(&str) -> Result<Intent, String>,
     ) -> Self {
-        Self::new(name, description, ToolKind::Edit, ToolClass::Edit, schema, intend)
+        Self::new(name, description, ToolKind::Edit, ToolClass::Edit, schema, parse_call)
     }
 }
 
 /// What a call is about to do.
 pub(crate) struct Intent {
     pub(crate) title: String,
-    /// As the model wrote it; the guard resolves and checks it.
+    /// The path as the model wrote it; the guard resolves and checks it.
     pub(crate) path: Option<String>,
     pub(crate) line: Option<u32>,
-    /// What "always" would allow, if that is not the path.
+    /// What an "always" answer would allow, if that is not the path.
     pub(crate) subject: Option<String>,
     pub(crate) risk: Risk,
     pub(crate) reason: &'static str,
-    pub(crate) work: Box<dyn Work>,
+    pub(crate) work: Box<dyn ToolWork>,
 }
 
-/// The part of a call that only its tool knows.
-pub(crate) trait Work: Send + 'static {
-    /// Paths besides the intent's own, as the model wrote them. Each is found and judged like that one.
+/// The tool-specific part of a call.
+pub(crate) trait ToolWork: Send + 'static {
+    /// Further paths, as the model wrote them. Each is resolved and assessed like the intent's own path.
     fn further_paths(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Looks at the world before permission is asked, and shows what would change. May block.
-    fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, Failure> {
+    /// Reads what is needed before permission is asked, and returns a preview of the change. May block.
+    fn prepare(&mut self, _job: &ToolJob) -> Result<Vec<ToolContent>, ToolFailure> {
         Ok(Vec::new())
     }
 
-    /// What the person is asked, where it is not whether this may be done.
+    /// The question for the person, if the call is a question and not a permission request.
     fn question(&self) -> Option<Question> {
         None
     }
 
-    /// The command line, where it may run in an editor's terminal, and whether something has to be typed there.
+    /// The command line, if it may run in an editor's terminal, and whether it needs input there.
     fn editor_line(&self) -> Option<(&str, bool)> {
         None
     }
 
-    /// Does it. Called once, after permission was given.
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome>;
+    /// Runs the call. Called once, after permission was given.
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome>;
 }
 
-/// What a call works with.
-pub(crate) struct Job {
+/// The context of a running call.
+pub(crate) struct ToolJob {
     pub(crate) call: CallId,
-    /// Where the path of the intent leads, judged for what the tool wants.
-    pub(crate) spot: Option<Spot>,
-    /// Where the further paths of its work lead, in their order.
-    pub(crate) further: Vec<Spot>,
-    pub(crate) place: Place,
+    /// The resolved path of the intent.
+    pub(crate) spot: Option<PermittedPath>,
+    /// The resolved further paths, in order.
+    pub(crate) further: Vec<PermittedPath>,
+    pub(crate) workspace: Workspace,
     pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
-    /// Who made the call.
+    /// The role that made the call.
     pub(crate) role: Arc<Role>,
-    /// It was judged to look and to change nothing.
+    /// The call was assessed as read-only.
     pub(crate) only_looks: bool,
-    /// The editor's terminal that its command runs in: permission is asked for this.
-    pub(crate) editor: Option<EditorTerminal>,
-    /// What could make another program run something before this began. Whoever goes on with the work
-    /// afterwards takes it, and looks for what is new.
+    /// The editor's terminal that its command will run in, which the permission request includes.
+    pub(crate) editor: Option<EditorCommand>,
+    /// The files that could make another program run something before the call. A command that continues in the
+    /// background takes this, to report new ones.
     pub(crate) protected: Mutex<Option<ProtectedEntries>>,
 }
 
-impl Job {
-    fn spot(&self) -> Result<&Spot, Failure> {
+impl ToolJob {
+    fn spot(&self) -> Result<&PermittedPath, ToolFailure> {
         self.spot.as_ref().ok_or_else(|| "a path is missing".into())
     }
 
-    pub(crate) fn files(&self) -> Result<&Files, Failure> {
-        Ok(self.place.files()?)
+    pub(crate) fn files(&self) -> Result<&Files, ToolFailure> {
+        Ok(self.workspace.files()?)
     }
 
     pub(crate) fn protected(&self) -> MutexGuard<'_, Option<ProtectedEntries>> {
@@ -288,30 +288,30 @@ impl Job {
     }
 }
 
-/// Why nothing came of a call.
+/// Why a call failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ToolFailure {
     Failed(String),
-    /// The sandbox does not let it happen. The path is empty where it is not about one.
+    /// The sandbox has refused it. The path is empty if it is not about one.
     Blocked {
         path: PathBuf,
         reason: String,
     },
 }
 
-impl From<String> for Failure {
+impl From<String> for ToolFailure {
     fn from(reason: String) -> Self {
         Self::Failed(reason)
     }
 }
 
-impl From<&str> for Failure {
+impl From<&str> for ToolFailure {
     fn from(reason: &str) -> Self {
         Self::Failed(reason.to_owned())
     }
 }
 
-impl From<FileError> for Failure {
+impl From<FileError> for ToolFailure {
     fn from(error: FileError) -> Self {
         let reason = error.to_string();
         match error {
@@ -321,27 +321,27 @@ impl From<FileError> for Failure {
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ToolOutcome {
     pub(crate) failed: bool,
-    /// What the sandbox did not let it reach.
+    /// The path that the sandbox has refused.
     pub(crate) blocked: Option<PathBuf>,
-    /// Shown to people, and told to the model if `told` is not.
+    /// Shown to people, and given to the model if there is no `model_text`.
     pub(crate) text: Option<String>,
-    /// Shown to both, after the text: images.
+    /// Images for both, after the text.
     pub(crate) images: Vec<Image>,
-    pub(crate) told: Option<String>,
-    /// The text is no Markdown.
+    pub(crate) model_text: Option<String>,
+    /// The text is not Markdown.
     pub(crate) plain_text: bool,
     pub(crate) exit: Option<(Option<i32>, Option<String>)>,
     pub(crate) locations: Vec<Location>,
     pub(crate) changes: Vec<FileChange>,
-    /// The editor's terminal that it ran in, given back when its end is told.
-    pub(crate) terminal: Option<Terminal>,
+    /// The editor's terminal that it ran in, released when its end is logged.
+    pub(crate) terminal: Option<EditorTerminal>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     pub(crate) fn failed(reason: String) -> Self {
         Self { failed: true, text: Some(reason), ..Self::default() }
     }
@@ -350,23 +350,23 @@ impl Outcome {
         Self { text: Some(text), ..Self::default() }
     }
 
-    /// Names, or what a command wrote: shown as it is.
+    /// File names or command output, shown verbatim.
     fn plain(text: String) -> Self {
         Self { plain_text: true, ..Self::text(text) }
     }
 }
 
-impl From<Failure> for Outcome {
-    fn from(failure: Failure) -> Self {
+impl From<ToolFailure> for ToolOutcome {
+    fn from(failure: ToolFailure) -> Self {
         match failure {
-            Failure::Failed(reason) => Self::failed(reason),
-            Failure::Blocked { path, reason } => Self { blocked: Some(path), ..Self::failed(reason) },
+            ToolFailure::Failed(reason) => Self::failed(reason),
+            ToolFailure::Blocked { path, reason } => Self { blocked: Some(path), ..Self::failed(reason) },
         }
     }
 }
 
-/// Runs file work off the async threads. It is short and runs to its end even if the turn is
-/// cancelled: a file is never left half written.
+/// Runs file work on a blocking thread. It is short and runs to its end even if the turn is cancelled, so a
+/// file is never left half written.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -375,30 +375,30 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// File work as a tool's run.
 fn file_work(
-    work: impl FnOnce() -> Result<Outcome, Failure> + Send + 'static,
-) -> BoxFuture<'static, Outcome> {
+    work: impl FnOnce() -> Result<ToolOutcome, ToolFailure> + Send + 'static,
+) -> BoxFuture<'static, ToolOutcome> {
     Box::pin(async move {
-        let outcome = blocking(work).await.map_err(Failure::from).and_then(|outcome| outcome);
-        outcome.unwrap_or_else(Outcome::from)
+        let outcome = blocking(work).await.map_err(ToolFailure::from).and_then(|outcome| outcome);
+        outcome.unwrap_or_else(ToolOutcome::from)
     })
 }
 
 fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // Some models send nothing at all where every argument is optional.
+    // Some models send an empty text if every argument is optional.
     let text = if text.trim().is_empty() { "{}" } else { text };
     serde_json::from_str(text)
         .map_err(|error| format!("the arguments are not as the tool needs them: {error}"))
 }
 
-/// A whole file, if there is one and it is not too large.
-pub(crate) fn read_whole(files: &Files, spot: &Spot) -> Result<Option<Vec<u8>>, Failure> {
+/// Reads a whole file, if it exists and is not too large.
+pub(crate) fn read_whole(files: &Files, spot: &PermittedPath) -> Result<Option<Vec<u8>>, ToolFailure> {
     let file = match files.open_file(spot) {
         Ok(file) => file,
-        Err(FileError::Unusable { reason: Unfit::Missing, .. }) => return Ok(None),
-        Err(FileError::Unusable { reason: Unfit::Folder, .. }) => {
+        Err(FileError::Unusable { reason: UnusableReason::Missing, .. }) => return Ok(None),
+        Err(FileError::Unusable { reason: UnusableReason::Folder, .. }) => {
             return Err("it is a folder; list it".into());
         }
-        Err(FileError::Unusable { reason: reason @ Unfit::Special, .. }) => {
+        Err(FileError::Unusable { reason: reason @ UnusableReason::Special, .. }) => {
             return Err(reason.to_string().into());
         }
         Err(FileError::Unusable { reason, .. }) => return Err(format!("it cannot be read: {reason}").into()),
@@ -414,7 +414,7 @@ pub(crate) fn read_whole(files: &Files, spot: &Spot) -> Result<Option<Vec<u8>>, 
     Ok(Some(bytes))
 }
 
-fn as_text(bytes: Vec<u8>) -> Result<String, Failure> {
+fn as_text(bytes: Vec<u8>) -> Result<String, ToolFailure> {
     if bytes.contains(&0) {
         return Err("it is not a text file".into());
     }
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn each_tool_is_described_and_its_risk_class_is_fixed() {
-        let line = |tool: &Arc<Tool>| {
+        let line = |tool: &Arc<ToolDefinition>| {
             format!("{}: {:?} {:?} {}\n", tool.name, tool.class, tool.kind, tool.schema["required"])
         };
         let lines: String = Toolbox::built_in().iter().map(line).collect();

@@ -1,8 +1,7 @@
-//! The files below a folder that git does not ignore, walked through the session's handles.
+//! Iterates over the files below a folder that git does not ignore, through the session's folder handles.
 //!
-//! Ignore files are part of the workspace, so they are trusted as little: they are only read if they
-//! are regular files of a sensible size, and links are not followed, neither to them nor anywhere
-//! else.
+//! Ignore files are part of the workspace, so they are trusted as little: they are read only if they are
+//! regular files of a sensible size, and links are not followed, neither to them nor anywhere else.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -12,59 +11,59 @@ use std::vec::IntoIter;
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use sandbox::{Files, Kind, Mode, Policy, Spot, Want};
+use sandbox::{Access, EntryKind, Files, Mode, PermittedPath, Policy};
 
-/// More than people write by hand.
+/// More than anybody writes by hand.
 const RULES_BYTES_MAX: u64 = 1 << 20;
-/// Later ones outweigh earlier ones, the last is for searches only.
+/// Later ones override earlier ones; the last is for searches only.
 const RULES: [&str; 3] = [".git/info/exclude", ".gitignore", ".ignore"];
 
 /// All files below a folder in the order of their names, or the file itself.
-pub(crate) struct Walk<'a> {
+pub(crate) struct FileWalk<'a> {
     files: &'a Files,
-    /// A file that the walk starts and ends with.
-    only: Option<Spot>,
-    levels: Vec<Level>,
-    /// What the person ignores in every repository.
+    /// The only file, if the walk starts at a file.
+    only: Option<PermittedPath>,
+    levels: Vec<FolderLevel>,
+    /// The person's global ignore rules.
     everywhere: Gitignore,
 }
 
-struct Level {
-    rules: Rc<Rules>,
-    ahead: IntoIter<(Spot, Kind)>,
+struct FolderLevel {
+    rules: Rc<IgnoreRules>,
+    ahead: IntoIter<(PermittedPath, EntryKind)>,
 }
 
-/// What a folder says is to be ignored, and the folders above it.
-struct Rules {
+/// The ignore rules of a folder and of the folders above it.
+struct IgnoreRules {
     own: Gitignore,
-    /// A repository begins here: what is above it has no say.
+    /// A repository begins here: rules above it do not apply.
     repository: bool,
-    above: Option<Rc<Rules>>,
+    above: Option<Rc<IgnoreRules>>,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn new(files: &'a Files, start: &Spot) -> Self {
+impl<'a> FileWalk<'a> {
+    pub(crate) fn new(files: &'a Files, start: &PermittedPath) -> Self {
         let mut walk = Self { files, only: None, levels: Vec::new(), everywhere: Gitignore::global().0 };
         match start.kind() {
-            Some(Kind::File) => walk.only = Some(start.clone()),
-            Some(Kind::Folder) => walk.enter(start, rules_above(start.real())),
-            Some(Kind::Link | Kind::Other) | None => {}
+            Some(EntryKind::File) => walk.only = Some(start.clone()),
+            Some(EntryKind::Folder) => walk.enter(start, rules_above(start.real())),
+            Some(EntryKind::Link | EntryKind::Other) | None => {}
         }
         walk
     }
 
-    /// A folder that cannot be listed holds nothing that can be found.
-    fn enter(&mut self, folder: &Spot, above: Option<Rc<Rules>>) {
+    /// A folder that cannot be listed counts as empty.
+    fn enter(&mut self, folder: &PermittedPath, above: Option<Rc<IgnoreRules>>) {
         let mut entries = self.files.entries(folder).unwrap_or_default();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let rules = Rules::of(self.files, folder, above);
+        let rules = IgnoreRules::of(self.files, folder, above);
         let inside = entries.into_iter().filter(|entry| entry.name != ".git");
         let ahead: Vec<_> =
             inside.filter_map(|entry| folder.child(&entry.name).map(|spot| (spot, entry.kind))).collect();
-        self.levels.push(Level { rules: Rc::new(rules), ahead: ahead.into_iter() });
+        self.levels.push(FolderLevel { rules: Rc::new(rules), ahead: ahead.into_iter() });
     }
 
-    fn is_ignored(&self, rules: &Rc<Rules>, path: &Path, folder: bool) -> bool {
+    fn is_ignored(&self, rules: &Rc<IgnoreRules>, path: &Path, folder: bool) -> bool {
         let mut next = Some(rules);
         while let Some(rules) = next {
             match rules.own.matched(path, folder) {
@@ -77,10 +76,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Iterator for Walk<'_> {
-    type Item = Spot;
+impl Iterator for FileWalk<'_> {
+    type Item = PermittedPath;
 
-    fn next(&mut self) -> Option<Spot> {
+    fn next(&mut self) -> Option<PermittedPath> {
         if let Some(only) = self.only.take() {
             return Some(only);
         }
@@ -91,24 +90,24 @@ impl Iterator for Walk<'_> {
                 self.levels.pop();
                 continue;
             };
-            if self.is_ignored(&rules, spot.real(), kind == Kind::Folder) {
+            if self.is_ignored(&rules, spot.real(), kind == EntryKind::Folder) {
                 continue;
             }
             match kind {
-                Kind::File => return Some(spot),
-                Kind::Folder => self.enter(&spot, Some(rules)),
-                Kind::Link | Kind::Other => {}
+                EntryKind::File => return Some(spot),
+                EntryKind::Folder => self.enter(&spot, Some(rules)),
+                EntryKind::Link | EntryKind::Other => {}
             }
         }
     }
 }
 
-impl Rules {
-    fn of(files: &Files, folder: &Spot, above: Option<Rc<Self>>) -> Self {
+impl IgnoreRules {
+    fn of(files: &Files, folder: &PermittedPath, above: Option<Rc<Self>>) -> Self {
         let mut builder = GitignoreBuilder::new(folder.real());
         for name in RULES {
             for line in read_rules(files, folder, name).lines() {
-                // A line that makes no sense ignores nothing.
+                // A malformed line ignores nothing.
                 builder.add_line(None, line).ok();
             }
         }
@@ -117,7 +116,7 @@ impl Rules {
     }
 }
 
-fn read_rules(files: &Files, folder: &Spot, name: &str) -> String {
+fn read_rules(files: &Files, folder: &PermittedPath, name: &str) -> String {
     let spot = Path::new(name).iter().try_fold(folder.clone(), |spot, name| spot.child(name));
     let file = spot.and_then(|spot| files.open_file(&spot).ok());
     let mut bytes = Vec::new();
@@ -127,25 +126,25 @@ fn read_rules(files: &Files, folder: &Spot, name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The rules of the folders around the first one, up to where the repository begins. Most of them are
-/// outside the roots. They are only obeyed, never shown, so this is no way for a tool to read.
-fn rules_above(start: &Path) -> Option<Rc<Rules>> {
+/// The rules of the folders above the start, up to the root of the repository. Most of them are outside of the
+/// workspace. They are only applied, never shown, so a tool cannot use this to read files.
+fn rules_above(start: &Path) -> Option<Rc<IgnoreRules>> {
     let policy = Policy { mode: Mode::Off, ..Policy::default() };
     let everything = Files::open(policy).ok()?;
     let is_repository =
-        |path: &Path| everything.find(&path.join(".git"), Want::Read).is_ok_and(|git| git.kind().is_some());
+        |path: &Path| everything.find(&path.join(".git"), Access::Read).is_ok_and(|git| git.kind().is_some());
     if is_repository(start) {
         return None;
     }
     let mut around = Vec::new();
     for path in start.ancestors().skip(1) {
-        around.push(everything.find(path, Want::Read).ok()?);
+        around.push(everything.find(path, Access::Read).ok()?);
         if is_repository(path) {
             break;
         }
     }
     let outermost_first = around.iter().rev();
-    outermost_first.fold(None, |above, folder| Some(Rc::new(Rules::of(&everything, folder, above))))
+    outermost_first.fold(None, |above, folder| Some(Rc::new(IgnoreRules::of(&everything, folder, above))))
 }
 
 #[cfg(test)]
@@ -172,8 +171,9 @@ mod tests {
             ..Policy::default()
         };
         let files = Files::open(policy).unwrap();
-        let start = files.find(&base.join(start), Want::Read).unwrap();
-        let found = Walk::new(&files, &start).map(|spot| spot.real().strip_prefix(&base).unwrap().to_owned());
+        let start = files.find(&base.join(start), Access::Read).unwrap();
+        let found =
+            FileWalk::new(&files, &start).map(|spot| spot.real().strip_prefix(&base).unwrap().to_owned());
         let found: Vec<_> = found.map(|path| path.to_str().unwrap().to_owned()).collect();
         assert_eq!(found, expected);
     }

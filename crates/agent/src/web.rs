@@ -1,16 +1,16 @@
-//! Reading pages of the web, for prompts that link to them and for the tool that fetches them.
+//! Fetches web pages, for prompts that link to them and for the `fetch` tool.
 //!
-//! Whoever names an address may be a page that the model has read, and may mean this machine, the
-//! network around it, or the cloud's own services. So an address is checked before anything is sent:
-//! names are looked up once, by us, and the connection is made to exactly what was looked up and
-//! checked. There is no second lookup whose answer could be another. Proxies of the environment are not
-//! used: they would do the lookup, out of our sight.
+//! An address may come from a page that the model has read, and may refer to this machine, the local network,
+//! or a cloud's metadata service. So an address is checked before anything is sent: the host name is resolved
+//! once, by us, and the connection is made to exactly the addresses that were checked. There is no second
+//! lookup that could give another answer. Proxies of the environment are not used, because they would resolve
+//! the name themselves.
 //!
-//! **Invariant:** no byte goes to an address that [`WebReach::allows`] refuses.
-//! **Invariant:** a page has an end: in bytes, in time, and in redirects.
+//! **Invariant:** no byte is sent to an address that [`WebAccess::allows`] refuses.
+//! **Invariant:** a page is limited in bytes, in time, and in redirects.
 
 mod addresses;
-mod readable;
+mod html_to_text;
 
 use std::error::Error;
 use std::io;
@@ -31,28 +31,28 @@ pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 5;
 
-/// How names are found, and which addresses may be connected to.
+/// How host names are resolved, and which addresses may be connected to.
 #[derive(Clone)]
-pub struct WebReach {
-    pub names: Arc<dyn Names>,
+pub struct WebAccess {
+    pub names: Arc<dyn HostResolver>,
     pub allows: fn(IpAddr) -> bool,
 }
 
-/// Finds the addresses of a host.
-pub trait Names: Send + Sync + 'static {
+/// Resolves a host name to addresses.
+pub trait HostResolver: Send + Sync + 'static {
     fn find(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-impl Default for WebReach {
-    /// What this machine's own lookup finds, as long as it is public.
+impl Default for WebAccess {
+    /// The system resolver, restricted to public addresses.
     fn default() -> Self {
-        Self { names: Arc::new(SystemNames), allows: is_public }
+        Self { names: Arc::new(SystemResolver), allows: is_public }
     }
 }
 
-struct SystemNames;
+struct SystemResolver;
 
-impl Names for SystemNames {
+impl HostResolver for SystemResolver {
     fn find(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let host = host.to_owned();
         Box::pin(async move {
@@ -62,23 +62,23 @@ impl Names for SystemNames {
     }
 }
 
-/// What is taken, and how far it may lead.
+/// What a page is fetched for: which content types and redirects are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// A link of a prompt: text where it says it is, nothing else.
+pub(crate) enum FetchKind {
+    /// A link in a prompt: only text, and no redirects.
     Link,
-    /// A page that the model asked for: text, JSON and XML, also elsewhere on the same host.
+    /// A page that the model requested: text, JSON and XML, with redirects on the same host.
     Page,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Page {
-    /// Where it was found.
+pub(crate) struct WebPage {
+    /// Its final address.
     pub(crate) address: String,
     pub(crate) text: String,
 }
 
-/// Why there is no page.
+/// Why a page could not be fetched.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WebError {
     #[error("its address is malformed")]
@@ -93,7 +93,7 @@ pub(crate) enum WebError {
     Unknown(String),
     #[error("it leads on to {0}")]
     Elsewhere(String),
-    #[error("it leads on and on")]
+    #[error("too many redirects")]
     TooManyRedirects,
     #[error("the server answered {0}")]
     Status(u16),
@@ -107,31 +107,33 @@ pub(crate) enum WebError {
     Unreachable(String),
 }
 
-pub(crate) struct Web {
-    reach: WebReach,
-    /// Made when it is first needed: it reads the machine's certificates.
+pub(crate) struct WebClient {
+    reach: WebAccess,
+    /// Created when first needed, because it reads the system's certificates.
     client: OnceLock<Result<Client, String>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Web {
-    pub(crate) fn new(reach: WebReach) -> Self {
-        Self { reach, client: OnceLock::new(), patience: TIMEOUT }
+impl WebClient {
+    pub(crate) fn new(reach: WebAccess) -> Self {
+        Self { reach, client: OnceLock::new(), timeout: TIMEOUT }
     }
 
-    pub(crate) async fn read(&self, address: &str, wish: Wish) -> Result<Page, WebError> {
+    pub(crate) async fn read(&self, address: &str, kind: FetchKind) -> Result<WebPage, WebError> {
         let url = parse(address)?;
-        match tokio::time::timeout(self.patience, self.follow(url, wish)).await {
+        match tokio::time::timeout(self.timeout, self.follow(url, kind)).await {
             Ok(page) => page,
             Err(_) => Err(WebError::TooSlow),
         }
     }
 
-    async fn follow(&self, mut url: Url, wish: Wish) -> Result<Page, WebError> {
+    async fn follow(&self, mut url: Url, kind: FetchKind) -> Result<WebPage, WebError> {
         for _ in 0..=REDIRECTS_MAX {
             let response = self.get(&url).await?;
-            let Some(next) = led_on(&url, &response)? else { return taken(url, response, wish).await };
-            if wish == Wish::Link || !same_host(&url, &next) {
+            let Some(next) = redirect_target(&url, &response)? else {
+                return read_page(url, response, kind).await;
+            };
+            if kind == FetchKind::Link || !same_host(&url, &next) {
                 return Err(WebError::Elsewhere(next.into()));
             }
             url = next;
@@ -140,7 +142,7 @@ impl Web {
     }
 
     async fn get(&self, url: &Url) -> Result<Response, WebError> {
-        // An address that is written down is never looked up.
+        // A literal IP address is never resolved, so it is checked here.
         if let Some(address) = literal(url)
             && !(self.reach.allows)(address)
         {
@@ -148,8 +150,8 @@ impl Web {
         }
         let accept = "text/html, text/*;q=0.9, application/json;q=0.8, application/xml;q=0.8";
         let sent = self.client()?.get(url.clone()).header(ACCEPT, accept).send().await;
-        let response = sent.map_err(|error| why(&error, url))?;
-        // It was checked before; whoever cannot say where the answer comes from is not believed.
+        let response = sent.map_err(|error| fetch_error(&error, url))?;
+        // Checked before connecting; checked again here, and a response without a peer address is refused.
         match response.remote_addr().map(|address| address.ip()) {
             Some(address) if (self.reach.allows)(address) => Ok(response),
             Some(address) => Err(WebError::Private(address)),
@@ -163,51 +165,51 @@ impl Web {
     }
 }
 
-fn client(reach: &WebReach) -> reqwest::Result<Client> {
+fn client(reach: &WebAccess) -> reqwest::Result<Client> {
     crate::model::use_ring();
     Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
-        .dns_resolver(Arc::new(Checked(reach.clone())))
+        .dns_resolver(Arc::new(CheckedResolver(reach.clone())))
         .pool_max_idle_per_host(0)
         .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(TIMEOUT)
         .build()
 }
 
-/// Finds names, and lets through only what may be connected to. One bad address among good ones spoils
-/// them all: nobody has a public and a private one by accident.
-struct Checked(WebReach);
+/// Resolves names and rejects addresses that must not be connected to. One such address rejects them all:
+/// nobody has both a public and a private one by accident.
+struct CheckedResolver(WebAccess);
 
-/// Carried through the client's own errors.
+/// A resolver error, passed through the client's errors.
 #[derive(Debug, thiserror::Error)]
-enum Lookup {
+enum LookupError {
     #[error("not a public address")]
     Private(IpAddr),
     #[error("not found")]
     Unknown,
 }
 
-impl Resolve for Checked {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (found, allows) = (self.0.names.find(name.as_str()), self.0.allows);
         Box::pin(async move {
             let found = found.await.unwrap_or_default();
             let refused = found.iter().find(|address| !allows(**address));
             if let Some(address) = refused {
-                return Err(Lookup::Private(*address).into());
+                return Err(LookupError::Private(*address).into());
             }
             if found.is_empty() {
-                return Err(Lookup::Unknown.into());
+                return Err(LookupError::Unknown.into());
             }
-            // The port is the one of the page's address.
+            // The port is taken from the URL.
             let addresses = found.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Box<dyn Iterator<Item = SocketAddr> + Send>)
         })
     }
 }
 
-/// An address as it will be connected to. However a number is written, it comes out of this as one.
+/// Parses an address. All notations of an IP address are normalised by this.
 pub(crate) fn parse(address: &str) -> Result<Url, WebError> {
     let url = Url::parse(address.trim()).map_err(|_| WebError::Malformed)?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -223,8 +225,8 @@ fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// Where the server says that the page is instead.
-fn led_on(url: &Url, response: &Response) -> Result<Option<Url>, WebError> {
+/// The target of a redirect response.
+fn redirect_target(url: &Url, response: &Response) -> Result<Option<Url>, WebError> {
     let status = response.status();
     if status.is_success() {
         return Ok(None);
@@ -239,7 +241,7 @@ fn led_on(url: &Url, response: &Response) -> Result<Option<Url>, WebError> {
     }
 }
 
-/// The same server, at least as safe.
+/// Whether it is the same host, and not less secure.
 fn same_host(from: &Url, to: &Url) -> bool {
     let usual = |url: &Url| url.port().is_none();
     let safe = from.scheme() == to.scheme() || to.scheme() == "https";
@@ -247,15 +249,19 @@ fn same_host(from: &Url, to: &Url) -> bool {
     from.host_str() == to.host_str() && safe && port
 }
 
-async fn taken(url: Url, mut response: Response, wish: Wish) -> Result<Page, WebError> {
+async fn read_page(url: Url, mut response: Response, kind: FetchKind) -> Result<WebPage, WebError> {
     let header = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let header = header.to_ascii_lowercase();
-    let kind = header.split(';').next().unwrap_or_default().trim().to_owned();
-    if !is_text(&kind, wish) {
-        return Err(WebError::Kind(if kind.is_empty() { "of no known kind".into() } else { kind }));
+    let media_type = header.split(';').next().unwrap_or_default().trim().to_owned();
+    if !is_text(&media_type, kind) {
+        return Err(WebError::Kind(if media_type.is_empty() {
+            "of no known kind".into()
+        } else {
+            media_type
+        }));
     }
     let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| why(&error, &url))? {
+    while let Some(piece) = response.chunk().await.map_err(|error| fetch_error(&error, &url))? {
         if bytes.len() + piece.len() > PAGE_BYTES_MAX {
             return Err(WebError::TooLarge);
         }
@@ -265,35 +271,40 @@ async fn taken(url: Url, mut response: Response, wish: Wish) -> Result<Page, Web
         return Err(WebError::Kind("binary".into()));
     }
     let text = decoded(bytes, &header);
-    let text = match kind.as_str() {
-        "text/html" | "application/xhtml+xml" => readable::text(&text),
+    let text = match media_type.as_str() {
+        "text/html" | "application/xhtml+xml" => html_to_text::text(&text),
         _ => text,
     };
-    Ok(Page { address: url.into(), text })
+    Ok(WebPage { address: url.into(), text })
 }
 
-fn is_text(kind: &str, wish: Wish) -> bool {
-    let structured = matches!(kind, "application/json" | "application/xml")
-        || (kind.starts_with("application/") && (kind.ends_with("+json") || kind.ends_with("+xml")));
-    kind.starts_with("text/") || (wish == Wish::Page && structured)
+fn is_text(media_type: &str, kind: FetchKind) -> bool {
+    let structured = matches!(media_type, "application/json" | "application/xml")
+        || (media_type.starts_with("application/")
+            && (media_type.ends_with("+json") || media_type.ends_with("+xml")));
+    media_type.starts_with("text/") || (kind == FetchKind::Page && structured)
 }
 
 fn decoded(bytes: Vec<u8>, header: &str) -> String {
-    // In Latin 1 every byte is the character of its number.
+    // In Latin-1 every byte is the code point.
     if ["iso-8859-1", "latin1", "windows-1252"].iter().any(|name| header.contains(name)) {
         return bytes.into_iter().map(char::from).collect();
     }
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-fn why(error: &reqwest::Error, url: &Url) -> WebError {
+fn fetch_error(error: &reqwest::Error, url: &Url) -> WebError {
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     let mut last = String::new();
     while let Some(inner) = source {
-        match inner.downcast_ref::<Lookup>() {
-            Some(Lookup::Private(address)) => return WebError::Private(*address),
-            Some(Lookup::Unknown) => return WebError::Unknown(url.host_str().unwrap_or_default().into()),
-            None => last = certificate::refused(inner).map_or_else(|| inner.to_string(), str::to_owned),
+        match inner.downcast_ref::<LookupError>() {
+            Some(LookupError::Private(address)) => return WebError::Private(*address),
+            Some(LookupError::Unknown) => {
+                return WebError::Unknown(url.host_str().unwrap_or_default().into());
+            }
+            None => {
+                last = certificate::refusal_reason(inner).map_or_else(|| inner.to_string(), str::to_owned)
+            }
         }
         source = inner.source();
     }

@@ -1,27 +1,27 @@
-//! The board: what is known of every session without folding it.
+//! The board: what is known of every session without folding its log.
 //!
-//! It reads along with the sessions that this process has open, and notes only what a card shows: what
-//! waits for a person, how the last turn ended, what was said last. Of sessions that are not open it
+//! It follows the sessions that this process has open, and keeps only what a card shows: what
+//! waits for a person, how the last turn ended, the last message. Of sessions that are not open it
 //! reads the last few events.
 
-mod facts;
+mod card_facts;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{
-    AskId, BoxFuture, Follower, Listed, Page, Principal, Registry, Seq, SessionHandle, SessionId, Stop,
-    follow_log,
+    AskId, BoxFuture, Follower, ListedSession, PageRequest, Principal, Registry, Seq, SessionHandle,
+    SessionId, Stop, follow_log,
 };
 use tokio::sync::watch;
-use wire::native::{Card, CardState};
+use wire::native::{CardState, SessionCard};
 
-use facts::Facts;
+use card_facts::CardFacts;
 
 /// Events at the end of a log that are read for a card.
 const TAIL_EVENTS: u64 = 48;
-const TAIL_PAGE: Page = Page { count_max: 48, bytes_max: 256 << 10, outline: false };
-/// Ends of logs that are remembered.
+const TAIL_PAGE: PageRequest = PageRequest { count_max: 48, bytes_max: 256 << 10, outline: false };
+/// Log tails that are cached.
 const TAILS_MAX: usize = 1024;
 
 /// Follows every session for the cards of our own clients.
@@ -33,22 +33,22 @@ pub(super) struct Board {
 
 #[derive(Default)]
 struct Inner {
-    live: HashMap<SessionId, Live>,
-    tails: HashMap<SessionId, (Seq, Tail)>,
+    live: HashMap<SessionId, LiveSession>,
+    tails: HashMap<SessionId, (Seq, LogTail)>,
     /// Sessions that were deleted, and when.
     deleted: Vec<(u64, SessionId)>,
 }
 
-struct Live {
+struct LiveSession {
     handle: SessionHandle,
-    facts: Facts,
-    /// The version of the board that it changed with.
+    facts: CardFacts,
+    /// The version of the board at which it changed last.
     changed: u64,
 }
 
-/// What the end of a log says.
+/// What a card shows of the end of a log.
 #[derive(Debug, Clone, Default)]
-struct Tail {
+struct LogTail {
     stop: Option<Stop>,
     line: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Board {
     }
 
     /// Cards of open sessions that changed after a version.
-    pub fn changed(&self, owner: &Principal, after: u64) -> (Vec<Card>, Vec<SessionId>) {
+    pub fn changed(&self, owner: &Principal, after: u64) -> (Vec<SessionCard>, Vec<SessionId>) {
         let inner = locked(&self.inner);
         let live = inner.live.values().filter(|live| live.changed > after && live.handle.owner() == owner);
         let cards = live.map(|live| live.card(inner.tail(live.handle.id()))).collect();
@@ -69,13 +69,13 @@ impl Board {
     }
 
     /// The card of a session that is in memory.
-    pub fn live_card(&self, id: &SessionId) -> Option<Card> {
+    pub fn live_card(&self, id: &SessionId) -> Option<SessionCard> {
         let inner = locked(&self.inner);
         inner.live.get(id).map(|live| live.card(inner.tail(id)))
     }
 
     /// A session as it is listed.
-    pub async fn card(&self, registry: &Registry, listed: &Listed) -> Card {
+    pub async fn card(&self, registry: &Registry, listed: &ListedSession) -> SessionCard {
         let row = &listed.row;
         if !self.knows(&row.id, row.last_seq) {
             let tail = read_tail(registry, &row.owner, &row.id, row.last_seq).await;
@@ -96,7 +96,7 @@ impl Board {
             None if row.last_seq == Seq::START => CardState::Empty,
             None => CardState::Done,
         };
-        Card {
+        SessionCard {
             session: row.id.to_string(),
             title: row.title.as_ref().map(ToString::to_string),
             folder: row.cwd.display().to_string(),
@@ -124,16 +124,16 @@ impl Board {
 }
 
 impl Inner {
-    fn tail(&self, id: &SessionId) -> Option<&Tail> {
+    fn tail(&self, id: &SessionId) -> Option<&LogTail> {
         self.tails.get(id).map(|(_, tail)| tail)
     }
 }
 
-impl Live {
-    fn card(&self, tail: Option<&Tail>) -> Card {
-        let (snapshot, birth) = (self.handle.snapshot(), self.handle.birth());
+impl LiveSession {
+    fn card(&self, tail: Option<&LogTail>) -> SessionCard {
+        let (snapshot, origin) = (self.handle.snapshot(), self.handle.origin());
         let stop = self.facts.stop.or(tail.and_then(|tail| tail.stop));
-        let empty = birth.fresh && birth.opened_after == Seq::START;
+        let empty = origin.fresh && origin.opened_after == Seq::START;
         let state = match stop {
             _ if self.facts.asks().next().is_some() => CardState::Waiting,
             _ if self.facts.is_busy() => CardState::Working,
@@ -141,12 +141,12 @@ impl Live {
             None if empty => CardState::Empty,
             None => CardState::Done,
         };
-        Card {
+        SessionCard {
             session: self.handle.id().to_string(),
             title: snapshot.title.as_ref().map(ToString::to_string),
             folder: snapshot.cwd.display().to_string(),
-            source: birth.source.to_string(),
-            created_at: birth.created_at.0,
+            source: origin.source.to_string(),
+            created_at: origin.created_at.0,
             updated_at: snapshot.updated_at.0,
             state,
             line: self.facts.line().or_else(|| tail.and_then(|tail| tail.line.clone())),
@@ -162,10 +162,10 @@ impl Follower for Board {
         let (inner, version) = (Arc::clone(&self.inner), Arc::clone(&self.version));
         Box::pin(async move {
             let id = session.id().clone();
-            let facts = Facts::new(&session);
+            let facts = CardFacts::new(&session);
             {
                 let mut inner = locked(&inner);
-                let live = Live { handle: session.clone(), facts, changed: next(&version) };
+                let live = LiveSession { handle: session.clone(), facts, changed: next(&version) };
                 inner.live.insert(id.clone(), live);
             }
             version.send_modify(|version| *version += 1);
@@ -202,8 +202,8 @@ impl Follower for Board {
     }
 }
 
-/// The version that the board is about to have. Asked for while the board is locked, so that whoever has
-/// seen this version has seen what came with it.
+/// The next version of the board. Computed while the board is locked, so that a client that has
+/// seen this version has seen the changes that came with it.
 fn next(version: &watch::Sender<u64>) -> u64 {
     *version.borrow() + 1
 }
@@ -221,13 +221,13 @@ fn stopped(stop: Stop) -> CardState {
     }
 }
 
-/// What cannot be read is not shown.
-async fn read_tail(registry: &Registry, owner: &Principal, id: &SessionId, last: Seq) -> Tail {
+/// Reads the last events of a log. Events that cannot be read are left out.
+async fn read_tail(registry: &Registry, owner: &Principal, id: &SessionId, last: Seq) -> LogTail {
     let after = Seq(last.0.saturating_sub(TAIL_EVENTS));
     let events = registry.read(owner, id, after, TAIL_PAGE).await.unwrap_or_default();
-    let mut facts = Facts::default();
+    let mut facts = CardFacts::default();
     for event in &events {
         facts.observe(event);
     }
-    Tail { stop: facts.stop, line: facts.line() }
+    LogTail { stop: facts.stop, line: facts.line() }
 }

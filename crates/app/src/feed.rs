@@ -1,27 +1,27 @@
 //! One watched session, folded once for everybody who watches it.
 //!
-//! A task reads the log by a cursor and keeps rows and state in step; viewers look at them whenever they
-//! have time. The feed lives as long as somebody holds it. A session that leaves memory is waited for: to
-//! watch is not to use it, so it is not brought back for this.
+//! A task reads the log by a cursor and keeps rows and state in step; viewers read them whenever they
+//! have time. The feed lives as long as somebody holds it. If the session leaves memory, the feed waits for it: to
+//! watch is not to use it, so it is not loaded again for this.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use engine::{
-    Doorbell, LogReader, OpenError, Page, Principal, Registry, Seq, SessionHandle, SessionId, Taken,
+    Doorbell, LogRead, LogReader, OpenError, PageRequest, Principal, Registry, Seq, SessionHandle, SessionId,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use wire::native::fold::{Begin, Marks, Rows, State};
-use wire::native::{SessionState, WINDOW_ROWS, Wrong};
+use wire::native::fold::{InitialState, Rows, SessionStateFold, TurnStarts};
+use wire::native::{ReplyError, SessionState, WINDOW_ROWS};
 
-use super::Desk;
-use super::wrong::failed;
+use super::AppServer;
+use super::error_replies::failed;
 
 /// Rows that are held for viewers that are a little behind.
 const ROWS_HELD: usize = 400;
-/// How often a session that left memory is looked for besides when one is opened.
+/// How often it is checked whether a session that left memory is back, besides whenever a session is opened.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 /// The feeds of all sessions that are watched.
@@ -31,12 +31,12 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    /// The feed of a session, begun if nobody watches it yet. The caller has opened the session, so it
+    /// The feed of a session, started if nobody watches it yet. The caller has opened the session, so it
     /// may see it.
-    pub fn of(&self, desk: &Arc<Desk>, handle: &SessionHandle) -> Arc<Feed> {
+    pub fn of(&self, app: &Arc<AppServer>, handle: &SessionHandle) -> Arc<Feed> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(handle.id()).and_then(Weak::upgrade);
-        if let Some(feed) = known.filter(|feed| feed.lock().over.is_none()) {
+        if let Some(feed) = known.filter(|feed| feed.lock().end_reason.is_none()) {
             return feed;
         }
         all.retain(|_, feed| feed.strong_count() > 0);
@@ -44,15 +44,15 @@ impl Feeds {
         all.insert(handle.id().clone(), Arc::downgrade(&feed));
         let reader = Reader {
             feed: Arc::downgrade(&feed),
-            registry: Arc::clone(desk.registry()),
+            registry: Arc::clone(app.registry()),
             owner: handle.owner().clone(),
             handle: handle.clone(),
         };
-        let (stop, gone) = (desk.stop.clone(), feed.gone.clone());
-        drop(desk.tasks.spawn(async move {
+        let (stop, dropped) = (app.stop.clone(), feed.dropped.clone());
+        drop(app.tasks.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = gone.cancelled() => {}
+                () = dropped.cancelled() => {}
                 () = reader.run() => {}
             }
         }));
@@ -62,30 +62,30 @@ impl Feeds {
 
 pub(super) struct Feed {
     inner: Mutex<Inner>,
-    /// Counts what is new; 0 until the rows are there.
+    /// Counts changes; 0 until the rows are loaded.
     version: watch::Sender<u64>,
-    gone: CancellationToken,
+    dropped: CancellationToken,
 }
 
 pub(super) struct Inner {
     pub rows: Rows,
-    pub state: State,
-    /// What the state amounts to.
+    pub state: SessionStateFold,
+    /// The state as clients get it.
     pub view: Arc<SessionState>,
-    pub marks: Marks,
-    /// Who watches, by seat.
+    pub marks: TurnStarts,
+    /// The names of those who watch, by viewer.
     pub viewers: BTreeMap<u64, Arc<str>>,
-    next_seat: u64,
-    /// Why there is nothing more to come.
-    pub over: Option<String>,
+    next_viewer: u64,
+    /// Why the feed has ended, if it has.
+    pub end_reason: Option<String>,
 }
 
 impl Feed {
     fn new(handle: &SessionHandle) -> Self {
-        let state = State::new(Begin {
+        let state = SessionStateFold::new(InitialState {
             session: handle.id().clone(),
             title: handle.snapshot().title.clone(),
-            folder: handle.birth().cwd.clone(),
+            folder: handle.origin().cwd.clone(),
             specs: handle.specs(),
             commands: Arc::clone(handle.commands()),
         });
@@ -93,12 +93,12 @@ impl Feed {
             rows: Rows::default(),
             view: Arc::new(state.view()),
             state,
-            marks: Marks::default(),
+            marks: TurnStarts::default(),
             viewers: BTreeMap::new(),
-            next_seat: 0,
-            over: None,
+            next_viewer: 0,
+            end_reason: None,
         };
-        Self { inner: Mutex::new(inner), version: watch::Sender::new(0), gone: CancellationToken::new() }
+        Self { inner: Mutex::new(inner), version: watch::Sender::new(0), dropped: CancellationToken::new() }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -109,30 +109,30 @@ impl Feed {
         self.version.subscribe()
     }
 
-    /// Waits until the rows are there.
-    pub async fn ready(&self) -> Result<(), Wrong> {
+    /// Waits until the rows are loaded.
+    pub async fn ready(&self) -> Result<(), ReplyError> {
         let mut changes = self.changes();
         // The sender lives as long as the feed.
         drop(changes.wait_for(|version| *version > 0).await);
-        match &self.lock().over {
+        match &self.lock().end_reason {
             Some(message) => Err(failed(message)),
             None => Ok(()),
         }
     }
 
-    /// Somebody watches, under a name, until the seat is dropped.
-    pub fn sit(self: &Arc<Self>, name: Arc<str>) -> Seat {
+    /// Adds a viewer with this name, until the guard is dropped.
+    pub fn add_viewer(self: &Arc<Self>, name: Arc<str>) -> ViewerGuard {
         let mut inner = self.lock();
-        inner.next_seat += 1;
-        let number = inner.next_seat;
+        inner.next_viewer += 1;
+        let number = inner.next_viewer;
         inner.viewers.insert(number, name);
         drop(inner);
-        self.ring();
-        Seat { feed: Arc::clone(self), number }
+        self.notify();
+        ViewerGuard { feed: Arc::clone(self), number }
     }
 
-    /// Something is new, for those who have seen anything at all.
-    fn ring(&self) {
+    /// Wakes the viewers, if the rows are loaded.
+    fn notify(&self) {
         self.version.send_if_modified(|version| {
             *version += u64::from(*version > 0);
             *version > 0
@@ -141,38 +141,38 @@ impl Feed {
 
     /// The first reason counts.
     fn end(&self, message: String) {
-        self.lock().over.get_or_insert(message);
+        self.lock().end_reason.get_or_insert(message);
         self.version.send_modify(|version| *version += 1);
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.gone.cancel();
+        self.dropped.cancel();
     }
 }
 
-pub(super) struct Seat {
+pub(super) struct ViewerGuard {
     pub feed: Arc<Feed>,
     number: u64,
 }
 
-impl Seat {
+impl ViewerGuard {
     /// The names of the others, each once.
     pub fn others(&self, inner: &Inner) -> Vec<String> {
         inner.names_but(Some(self.number))
     }
 }
 
-impl Drop for Seat {
+impl Drop for ViewerGuard {
     fn drop(&mut self) {
         self.feed.lock().viewers.remove(&self.number);
-        self.feed.ring();
+        self.feed.notify();
     }
 }
 
-/// Nobody watches any more.
-struct Left;
+/// Nobody watches the session any more.
+struct NobodyWatches;
 
 /// Reads the log for a feed.
 struct Reader {
@@ -186,84 +186,84 @@ impl Reader {
     async fn run(mut self) {
         let ended = match self.read().await {
             Ok(message) => message,
-            Err(Left) => return,
+            Err(NobodyWatches) => return,
         };
         if let Some(feed) = self.feed.upgrade() {
             feed.end(ended);
         }
     }
 
-    /// Says why it ended.
-    async fn read(&mut self) -> Result<String, Left> {
+    /// Reads until the end, and gives the reason of the end.
+    async fn read(&mut self) -> Result<String, NobodyWatches> {
         let known = match self.outline().await? {
             Ok(known) => known,
             Err(message) => return Ok(message),
         };
-        let start = self.with(|inner| inner.rows.upto())?;
+        let start = self.with_inner(|inner| inner.rows.upto())?;
         let mut reader = self.handle.read(Seq(start));
         loop {
             match self.follow(&mut reader, known).await? {
                 Ok(()) => {}
                 Err(message) => return Ok(message),
             }
-            match self.away().await {
+            match self.wait_until_reopened().await {
                 Ok(()) => reader = self.handle.read(reader.cursor()),
                 Err(message) => return Ok(message),
             }
         }
     }
 
-    /// Learns the state, and where turns begin, up to where the log stands.
-    async fn outline(&self) -> Result<Result<Seq, String>, Left> {
+    /// Reads the state, and where turns begin, up to the log's current end.
+    async fn outline(&self) -> Result<Result<Seq, String>, NobodyWatches> {
         let mut reader = self.handle.read(Seq::START);
         loop {
-            match reader.take(Page::OUTLINE).await {
-                Ok(Taken::Events(events)) => self.with(|inner| {
+            match reader.take(PageRequest::OUTLINE).await {
+                Ok(LogRead::Events(events)) => self.with_inner(|inner| {
                     for event in &events {
                         inner.state.observe(event);
                         inner.marks.observe(event);
                     }
                 })?,
-                Ok(Taken::UpToDate | Taken::Ended { .. }) => break,
+                Ok(LogRead::UpToDate | LogRead::Ended { .. }) => break,
                 Err(error) => return Ok(Err(unreadable(&error))),
             }
         }
-        self.with(|inner| {
+        self.with_inner(|inner| {
             inner.rows = inner.marks.last_rows(WINDOW_ROWS);
             inner.view = Arc::new(inner.state.view());
         })?;
         Ok(Ok(reader.cursor()))
     }
 
-    /// Folds until the log ends. What stands up to `known` is in the state already.
-    async fn follow(&self, reader: &mut LogReader, known: Seq) -> Result<Result<(), String>, Left> {
+    /// Folds until the log ends. Events up to `known` are in the state already.
+    async fn follow(&self, reader: &mut LogReader, known: Seq) -> Result<Result<(), String>, NobodyWatches> {
         let bell = Arc::new(Doorbell::default());
         let _ringing = reader.subscribe(&bell, 0);
         let mut ready = false;
         loop {
             if !ready && reader.cursor() >= known {
                 ready = true;
-                self.feed.upgrade().ok_or(Left)?.version.send_modify(|version| *version += 1);
+                self.feed.upgrade().ok_or(NobodyWatches)?.version.send_modify(|version| *version += 1);
             }
-            match reader.take(Page::USUAL).await {
-                Ok(Taken::Events(events)) => {
-                    self.with(|inner| inner.observe(&events, known))?;
+            match reader.take(PageRequest::USUAL).await {
+                Ok(LogRead::Events(events)) => {
+                    self.with_inner(|inner| inner.observe(&events, known))?;
                     if ready {
-                        self.feed.upgrade().ok_or(Left)?.ring();
+                        self.feed.upgrade().ok_or(NobodyWatches)?.notify();
                     }
-                    // What is long enough ago to be stored must not keep others waiting.
+                    // Reading old events from the store must not keep other tasks waiting.
                     tokio::task::yield_now().await;
                 }
-                Ok(Taken::UpToDate) => drop(bell.wait().await),
-                Ok(Taken::Ended { trouble: None }) => return Ok(Ok(())),
-                Ok(Taken::Ended { trouble: Some(trouble) }) => return Ok(Err(trouble.to_string())),
+                Ok(LogRead::UpToDate) => drop(bell.wait().await),
+                Ok(LogRead::Ended { trouble: None }) => return Ok(Ok(())),
+                Ok(LogRead::Ended { trouble: Some(trouble) }) => return Ok(Err(trouble.to_string())),
                 Err(error) => return Ok(Err(unreadable(&error))),
             }
         }
     }
 
     /// Waits until the session is in memory again.
-    async fn away(&mut self) -> Result<(), String> {
+    async fn wait_until_reopened(&mut self) -> Result<(), String> {
         let mut openings = self.registry.openings();
         loop {
             openings.mark_unchanged();
@@ -275,19 +275,19 @@ impl Reader {
             if let Err(OpenError::NotFound(_)) = self.registry.row(&self.owner, self.handle.id()).await {
                 return Err("the session was deleted".to_owned());
             }
-            // Whichever comes first, it is looked again; the registry lives as long as this.
+            // Whichever comes first, it is checked again; the registry lives as long as this.
             drop(tokio::time::timeout(LOOK_AGAIN, openings.changed()).await);
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T, Left> {
-        let feed = self.feed.upgrade().ok_or(Left)?;
+    fn with_inner<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T, NobodyWatches> {
+        let feed = self.feed.upgrade().ok_or(NobodyWatches)?;
         Ok(work(&mut feed.lock()))
     }
 }
 
 impl Drop for Reader {
-    /// A reader that is gone without a word has failed; nobody must wait for it for ever.
+    /// A reader that was dropped before it ended the feed has failed; nobody must wait for it for ever.
     fn drop(&mut self) {
         if let Some(feed) = self.feed.upgrade() {
             feed.end("the session cannot be shown on; open it again".to_owned());
@@ -296,13 +296,13 @@ impl Drop for Reader {
 }
 
 impl Inner {
-    /// The names of all who watch, each once.
+    /// The names of all viewers, each once.
     pub fn names(&self) -> Vec<String> {
         self.names_but(None)
     }
 
-    fn names_but(&self, seat: Option<u64>) -> Vec<String> {
-        let others = self.viewers.iter().filter(|(number, _)| Some(**number) != seat);
+    fn names_but(&self, viewer: Option<u64>) -> Vec<String> {
+        let others = self.viewers.iter().filter(|(number, _)| Some(**number) != viewer);
         let names: BTreeSet<&Arc<str>> = others.map(|(_, name)| name).collect();
         names.into_iter().map(ToString::to_string).collect()
     }

@@ -1,6 +1,6 @@
-//! Finding files of a session's folder by a few letters of their names.
+//! Finds files of a session's folder by a few letters of their names.
 //!
-//! The walk of `ignore` is used as it is: only names are shown, no file is read but those that say what
+//! The directory walk of `ignore` is used as it is: only names are shown, no file is read but those that say what
 //! to ignore, and links are not followed.
 
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use ignore::WalkBuilder;
 use tokio::time::Instant;
-use wire::native::FoundFile;
+use wire::native::FileMatch;
 
 /// Files that are shown.
 const FOUND_MAX: usize = 50;
-/// Names that are looked at; what lies behind them in a huge folder is not found.
+/// Names that are compared; files beyond them in a huge folder are not found.
 const LOOKED_MAX: usize = 50_000;
 /// How long it may take: somebody is typing.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Reads the disk: called off the async threads.
-pub(super) fn find(folder: &Path, text: &str) -> Vec<FoundFile> {
+pub(super) fn find(folder: &Path, text: &str) -> Vec<FileMatch> {
     let wanted: Vec<char> = text.to_lowercase().chars().filter(|c| !c.is_whitespace()).collect();
     let deadline = Instant::now() + TIME_MAX;
     let walk = WalkBuilder::new(folder).follow_links(false).parents(false).require_git(false).build();
@@ -36,10 +36,10 @@ pub(super) fn find(folder: &Path, text: &str) -> Vec<FoundFile> {
     }
     found.sort();
     found.truncate(FOUND_MAX);
-    found.into_iter().map(|(_, path)| FoundFile { path: path.display().to_string() }).collect()
+    found.into_iter().map(|(_, path)| FileMatch { path: path.display().to_string() }).collect()
 }
 
-/// How far a path is from what was typed: nothing if not all of it is in it, in order. Letters that
+/// The distance between a path and the typed letters; `None` if the path does not have all of them in order. Letters that
 /// stand together, in the file's own name and in a short path are nearest.
 fn distance(path: &Path, wanted: &[char]) -> Option<usize> {
     let text = path.to_string_lossy().to_lowercase();

@@ -1,33 +1,33 @@
-//! Rows that no feed holds any more, made again from the log.
+//! Rows that no feed holds any more, read again from the log.
 
 use std::sync::Arc;
 
-use engine::{Page, Principal, Seq, SessionId};
+use engine::{PageRequest, Principal, Seq, SessionId};
 use wire::native::fold::Rows;
-use wire::native::{Answered, PAGE_ROWS, Row, Wrong};
+use wire::native::{PAGE_ROWS, ReplyBody, ReplyError, Row};
 
-use super::Desk;
+use super::AppServer;
+use super::error_replies::{not_opened, wrong};
 use super::feed::Feed;
-use super::wrong::{not_opened, wrong};
 
-/// Rows that are held while a page is looked for in a long turn.
+/// Rows that are held while a page is read from a long turn.
 const ROWS_HELD: usize = 4 * PAGE_ROWS;
 
-/// A place in somebody's session.
-pub(super) struct Spot<'a> {
-    pub desk: &'a Desk,
+/// Reads rows of one session again.
+pub(super) struct HistoryReader<'a> {
+    pub app: &'a AppServer,
     pub owner: &'a Principal,
     pub session: &'a SessionId,
     pub feed: &'a Arc<Feed>,
 }
 
-impl Spot<'_> {
+impl HistoryReader<'_> {
     /// The page of rows before one.
-    pub async fn earlier(&self, before: u64) -> Result<Answered, Wrong> {
+    pub async fn earlier(&self, before: u64) -> Result<ReplyBody, ReplyError> {
         self.feed.ready().await?;
         let (rows, end) = {
             let inner = self.feed.lock();
-            // What happens later in the same turn may still change a row of the page.
+            // Later events of the same turn may still change a row of the page.
             (inner.marks.rows_before(before, PAGE_ROWS), inner.marks.next_after(before))
         };
         let rows = self.fold(rows, end, |rows| {
@@ -36,32 +36,37 @@ impl Spot<'_> {
         });
         let rows = rows.await?;
         let first = rows.len().saturating_sub(PAGE_ROWS);
-        Ok(Answered::Rows {
+        Ok(ReplyBody::Rows {
             earlier: rows.earlier() || first > 0,
             rows: rows.iter().skip(first).cloned().collect(),
         })
     }
 
     /// One row with all of its text.
-    pub async fn whole(&self, row: u64) -> Result<Answered, Wrong> {
+    pub async fn whole(&self, row: u64) -> Result<ReplyBody, ReplyError> {
         self.feed.ready().await?;
         let (rows, end) = {
             let inner = self.feed.lock();
-            (inner.marks.rows_around(row).with_whole(row), inner.marks.next_after(row))
+            (inner.marks.rows_around(row).with_full_row(row), inner.marks.next_after(row))
         };
         let rows = self.fold(rows, end, |rows| rows.keep_only(row)).await?;
         let found: Option<Row> = rows.iter().find(|found| found.id == row).cloned();
         match found {
-            Some(found) => Ok(Answered::Rows { rows: vec![found], earlier: false }),
+            Some(found) => Ok(ReplyBody::Rows { rows: vec![found], earlier: false }),
             None => Err(wrong("notFound", "there is no such row; it may have been cleared")),
         }
     }
 
-    /// Folds what is stored up to `end`, and tidies the rows after every page.
-    async fn fold(&self, mut rows: Rows, end: Option<u64>, tidy: impl Fn(&mut Rows)) -> Result<Rows, Wrong> {
+    /// Folds the stored events up to `end`, and trims the rows after every page.
+    async fn fold(
+        &self,
+        mut rows: Rows,
+        end: Option<u64>,
+        tidy: impl Fn(&mut Rows),
+    ) -> Result<Rows, ReplyError> {
         let mut after = Seq(rows.upto());
         loop {
-            let read = self.desk.registry().read(self.owner, self.session, after, Page::USUAL).await;
+            let read = self.app.registry().read(self.owner, self.session, after, PageRequest::USUAL).await;
             let events = read.map_err(not_opened)?;
             let Some(last) = events.last() else { break };
             after = last.seq;

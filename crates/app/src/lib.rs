@@ -1,56 +1,56 @@
-//! Our own clients: the web app over a WebSocket, the terminal client in the same process.
+//! The server side of our own clients: the web app over a WebSocket, the terminal client in the same process.
 //!
-//! Both hold a [`Line`]: they send requests and are told what happens, in the types of `wire::native`.
-//! Behind it is a [`Desk`], which all of them share: the board with the cards of all sessions, and one
+//! A client holds an [`AppConnection`]: it sends requests and receives frames, in the types of `wire::native`.
+//! All connections share one [`AppServer`]: the board with the cards of all sessions, and one
 //! feed for every session that somebody watches. A client is a position on the board and one in each
-//! feed, so a slow one costs nothing but itself, and one that comes back names its position.
+//! feed, so a slow client costs nothing but itself, and one that reconnects names its position.
 
 mod board;
+mod board_updates;
 mod connection;
-mod faults;
+mod error_replies;
 mod feed;
 mod files;
+mod health;
 mod history;
-mod mirroring;
+mod mirror_reader;
 mod requests;
 mod roles;
-mod table;
-mod watching;
-mod wrong;
+mod session_watch;
 
 use std::sync::{Arc, OnceLock};
 
 use access::devices::{Devices, Visitor};
 use engine::{Follower, Registry, SurfaceId};
-use service::{Rules, Service};
+use service::{Service, ServiceRules};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
-use wire::native::{Envelope, Frame, RuleView};
+use wire::native::{RequestEnvelope, RuleView, ServerFrame};
 
-pub use mirroring::Mirroring;
+pub use mirror_reader::MirrorReader;
 
 use board::Board;
-use faults::Faults;
 use feed::Feeds;
+use health::HealthReports;
 use requests::PromptLocks;
 
-/// Requests that may wait to be looked at.
+/// Requests of one client that may wait.
 const REQUESTS_MAX: usize = 8;
-/// Frames that may wait to be taken.
+/// Frames that may wait for the client to take them.
 const FRAMES_MAX: usize = 64;
 
 /// One client's connection, as the client has it.
-pub struct Line {
-    pub requests: mpsc::Sender<Envelope>,
-    /// Ends when the client is not welcome any more, or the server stops.
-    pub frames: mpsc::Receiver<Frame>,
+pub struct AppConnection {
+    pub requests: mpsc::Sender<RequestEnvelope>,
+    /// Ends when the client's device is revoked, or the server stops.
+    pub frames: mpsc::Receiver<ServerFrame>,
 }
 
-/// The rules that earlier answers wrote, where there are any.
-pub trait RuleShelf: Send + Sync + 'static {
+/// The permission rules that earlier answers created, where there are any.
+pub trait RuleStore: Send + Sync + 'static {
     /// Reads files: called off the async threads.
     fn list(&self) -> Vec<RuleView>;
 
@@ -58,96 +58,96 @@ pub trait RuleShelf: Send + Sync + 'static {
     fn forget(&self, id: &str) -> Result<(), String>;
 }
 
-/// What only the program knows.
+/// What only the program that starts the server knows.
 #[derive(Clone, Default)]
-pub struct Extras {
+pub struct AppServerExtras {
     /// The name of the machine.
     pub host: String,
-    pub shelf: Option<Arc<dyn RuleShelf>>,
+    pub rule_store: Option<Arc<dyn RuleStore>>,
 }
 
-pub struct DeskParts {
+pub struct AppServerParts {
     pub registry: Arc<Registry>,
-    pub rules: Rules,
+    pub rules: ServiceRules,
     pub identity: Identity,
-    pub hall: Arc<Devices>,
-    pub extras: Extras,
-    /// All lines run here.
+    pub devices: Arc<Devices>,
+    pub extras: AppServerExtras,
+    /// All connections run here.
     pub tasks: TaskTracker,
-    /// All lines end when this is cancelled.
+    /// All connections end when this is cancelled.
     pub stop: CancellationToken,
 }
 
-/// What all of our own clients share.
-pub struct Desk {
+/// What all connections of our own clients share.
+pub struct AppServer {
     service: Service,
     board: Arc<Board>,
     identity: Identity,
-    hall: Arc<Devices>,
-    extras: Extras,
+    devices: Arc<Devices>,
+    extras: AppServerExtras,
     tasks: TaskTracker,
     stop: CancellationToken,
     feeds: Feeds,
-    faults: Faults,
-    prompting: PromptLocks,
+    health: HealthReports,
+    prompt_locks: PromptLocks,
 }
 
-impl Desk {
-    /// Reads along with the registry's sessions from here on.
-    pub fn new(parts: DeskParts) -> Arc<Self> {
+impl AppServer {
+    /// Follows the registry's sessions from here on.
+    pub fn new(parts: AppServerParts) -> Arc<Self> {
         let board = Arc::new(Board::default());
         parts.registry.join(Arc::clone(&board) as Arc<dyn Follower>);
         Arc::new(Self {
             service: Service::new(parts.registry, parts.rules),
             board,
             identity: parts.identity,
-            hall: parts.hall,
+            devices: parts.devices,
             extras: parts.extras,
             tasks: parts.tasks,
             stop: parts.stop,
             feeds: Feeds::default(),
-            faults: Faults::default(),
-            prompting: PromptLocks::default(),
+            health: HealthReports::default(),
+            prompt_locks: PromptLocks::default(),
         })
     }
 }
 
-/// A desk that is set up when it is first needed: a server without clients of ours has none to feed.
+/// An [`AppServer`] that is made when it is first needed: without clients of ours it would follow all sessions for nobody.
 #[derive(Default)]
-pub struct DeskSlot {
-    extras: Extras,
-    desk: OnceLock<Arc<Desk>>,
+pub struct AppServerSlot {
+    extras: AppServerExtras,
+    app: OnceLock<Arc<AppServer>>,
 }
 
-impl DeskSlot {
-    pub fn new(extras: Extras) -> Self {
-        Self { extras, desk: OnceLock::new() }
+impl AppServerSlot {
+    pub fn new(extras: AppServerExtras) -> Self {
+        Self { extras, app: OnceLock::new() }
     }
 
-    pub fn get(&self, parts: impl FnOnce(Extras) -> DeskParts) -> &Arc<Desk> {
-        self.desk.get_or_init(|| Desk::new(parts(self.extras.clone())))
+    pub fn get(&self, parts: impl FnOnce(AppServerExtras) -> AppServerParts) -> &Arc<AppServer> {
+        self.app.get_or_init(|| AppServer::new(parts(self.extras.clone())))
     }
 }
 
-/// Opens a line for a visitor. It ends when the client drops it, when the server stops, or when the
-/// visitor is not welcome any more.
-pub fn open(desk: &Arc<Desk>, visitor: Visitor) -> Line {
-    let (line, _frames) = open_with(desk, visitor);
+/// Opens a connection for a visitor. It ends when the client drops it, when the server stops, or when the
+/// visitor's device is revoked.
+pub fn open(app: &Arc<AppServer>, visitor: Visitor) -> AppConnection {
+    let (line, _frames) = open_with(app, visitor);
     line
 }
 
-/// The same, with a way to say something to the client besides.
-pub fn open_with(desk: &Arc<Desk>, visitor: Visitor) -> (Line, mpsc::WeakSender<Frame>) {
+/// The same, with a sender of further frames to the client.
+pub fn open_with(app: &Arc<AppServer>, visitor: Visitor) -> (AppConnection, mpsc::WeakSender<ServerFrame>) {
     let (requests, asked) = mpsc::channel(REQUESTS_MAX);
     let (told, frames) = mpsc::channel(FRAMES_MAX);
     let weak = told.downgrade();
-    let connection = connection::Connection::new(Arc::clone(desk), visitor, told);
-    drop(desk.tasks.spawn(connection.run(asked)));
-    (Line { requests, frames }, weak)
+    let connection = connection::ConnectionTask::new(Arc::clone(app), visitor, told);
+    drop(app.tasks.spawn(connection.run(asked)));
+    (AppConnection { requests, frames }, weak)
 }
 
-/// All lines of one visitor are one surface, also after it came back: what it has waiting, it can cancel,
-/// and a prompt that it sends again is known.
+/// All connections of one visitor are one surface, also after a reconnect: the visitor can cancel its queued prompts,
+/// and a prompt that it sends again is recognised.
 fn surface(visitor: &Visitor) -> SurfaceId {
     let mut hash = Sha256::new();
     hash.update(b"native\0");

@@ -1,13 +1,13 @@
-//! Whether a client may ask for this at all.
+//! Whether a client's role allows a request at all.
 
 use access::devices::Visitor;
 use access::roles::acts;
 use service::Caller;
-use wire::native::{Request, Wrong};
+use wire::native::{ReplyError, Request};
 
-use super::wrong::wrong;
+use super::error_replies::wrong;
 
-pub(super) fn check(caller: &Caller, visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
+pub(super) fn check(caller: &Caller, visitor: &Visitor, request: &Request) -> Result<(), ReplyError> {
     let own = |device: &String| visitor.device.as_deref() == Some(device);
     if let Request::Revoke { device } = request
         && own(device)

@@ -1,13 +1,13 @@
-//! Where the receiver is, and which of its words about addresses are believed.
+//! The address of the receiver, and which addresses in its answers are trusted.
 //!
-//! The token goes to the host and port that a person named, and to no other: not to where an answer leads,
-//! not to a socket elsewhere, and not in the clear unless that was asked for.
+//! The token goes to the host and port that a person named, and to no other: not to where an answer redirects,
+//! not to a socket elsewhere, and not unencrypted unless that was asked for.
 
 use reqwest::Url;
 
 /// The address of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ReceiverAddress {
     /// Without a slash at its end.
     base: Url,
     insecure: bool,
@@ -25,7 +25,7 @@ pub enum BadAddress {
     HasQuery,
 }
 
-impl Address {
+impl ReceiverAddress {
     /// `insecure` lets plain http through.
     pub fn parse(text: &str, insecure: bool) -> Result<Self, BadAddress> {
         let mut base = Url::parse(text.trim()).map_err(|_| BadAddress::NoAddress)?;
@@ -85,7 +85,7 @@ impl Address {
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for ReceiverAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.base.as_str().trim_end_matches('/'))
     }
@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn an_address_is_https_unless_a_person_insists() {
-        let shown = |text: &str, insecure| Address::parse(text, insecure).map(|address| address.to_string());
+        let shown =
+            |text: &str, insecure| ReceiverAddress::parse(text, insecure).map(|address| address.to_string());
         assert_eq!(shown(" https://Hub.example.com/ ", false).as_deref(), Ok("https://hub.example.com"));
         assert_eq!(
             shown("https://hub.example.com/a/b/", false).as_deref(),
@@ -113,13 +114,13 @@ mod tests {
             ("https://hub.example.com/?token=x", BadAddress::HasQuery),
             ("https://hub.example.com/#x", BadAddress::HasQuery),
         ] {
-            assert_eq!(Address::parse(text, true), Err(why), "{text}");
+            assert_eq!(ReceiverAddress::parse(text, true), Err(why), "{text}");
         }
     }
 
     #[test]
     fn what_is_below_an_address_stays_below_it() {
-        let address = Address::parse("https://hub.example.com/a", false).unwrap();
+        let address = ReceiverAddress::parse("https://hub.example.com/a", false).unwrap();
         assert_eq!(
             address.below(&["ws", "a/../b?c"]).as_str(),
             "https://hub.example.com/a/ws/a%2F..%2Fb%3Fc"
@@ -128,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_socket_elsewhere_is_not_given_the_token() {
-        let safe = Address::parse("https://hub.example.com", true).unwrap();
-        let plain = Address::parse("http://hub.example.com:81", true).unwrap();
+        let safe = ReceiverAddress::parse("https://hub.example.com", true).unwrap();
+        let plain = ReceiverAddress::parse("http://hub.example.com:81", true).unwrap();
         for fine in ["wss://hub.example.com/ws/s", "WSS://HUB.example.com:443/ws/s"] {
             assert!(safe.socket(fine).is_some(), "{fine}");
         }
@@ -147,7 +148,7 @@ mod tests {
         ] {
             assert_eq!(safe.socket(elsewhere), None, "{elsewhere}");
         }
-        let strict = Address::parse("https://hub.example.com", false).unwrap();
+        let strict = ReceiverAddress::parse("https://hub.example.com", false).unwrap();
         assert_eq!(strict.socket("ws://hub.example.com/ws/s"), None);
     }
 }

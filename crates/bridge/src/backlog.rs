@@ -1,7 +1,7 @@
 //! What a receiver without a mirror may have missed: the last updates of the session, and answers to its requests.
 //!
-//! Frames are counted from the first one of the bridge on, and a receiver confirms that it has so many of them. After a
-//! cut it is told the last `window` updates once more, however many of them it has, each marked as a replay with its
+//! Frames are counted from the first one of the bridge on, and a receiver confirms how many of them it has. After a
+//! cut it is sent the last `window` updates again, however many of them it has, each marked as a replay with its
 //! number; and, in their places among these, the answers that it has not confirmed.
 //!
 //! **Invariant:** at most `window` updates, [`ANSWERS_MAX`] answers and [`BYTES_MAX`] bytes are held.
@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 use engine::Seq;
 use serde::Deserialize;
 
-use server::Batch;
+use server::FrameBatch;
 
 /// Answers that were not confirmed. A receiver has far fewer requests under way.
 const ANSWERS_MAX: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
-/// Questions for a confirmation that are under way.
+/// Marks that are not confirmed yet.
 const MARKS_MAX: usize = 1024;
 
 pub(super) struct Backlog {
@@ -29,12 +29,12 @@ pub(super) struct Backlog {
     /// Frames and updates so far.
     frames: u64,
     updates: u64,
-    /// Of these, how many the receiver has.
+    /// How many of these the receiver has.
     confirmed: u64,
     confirmed_updates: u64,
-    /// How many updates there were when a confirmation of so many frames was asked for.
+    /// For each mark, the number of frames and of updates at that time.
     marks: VecDeque<(u64, u64)>,
-    /// The place in the log that the frames lead to.
+    /// The position in the log that the frames lead to.
     seq: Seq,
 }
 
@@ -63,10 +63,10 @@ impl Backlog {
         }
     }
 
-    /// Keeps what the session says, and gives the number by which the receiver confirms all of it.
-    pub fn keep(&mut self, batch: &Batch) -> u64 {
+    /// Keeps a batch of frames, and gives the mark by which the receiver confirms all of it.
+    pub fn keep(&mut self, batch: &FrameBatch) -> u64 {
         batch.frames().for_each(|frame| self.push(frame));
-        let seen = batch.placed().iter().map(|placed| placed.position.seq).max();
+        let seen = batch.positioned().iter().map(|placed| placed.position.seq).max();
         self.seq = self.seq.max(seen.unwrap_or(Seq::START));
         if self.marks.len() == MARKS_MAX {
             self.marks.pop_front();
@@ -135,28 +135,28 @@ impl Backlog {
         }
     }
 
-    /// What a connection asked to be confirmed, and was not, never will be.
-    pub fn cut(&mut self) {
+    /// The connection was lost: its marks will never be confirmed.
+    pub fn connection_lost(&mut self) {
         self.marks.clear();
     }
 
     /// The receiver has forgotten the session: it has none of the updates, and waits for no answer.
-    pub fn forgotten(&mut self) {
-        self.cut();
+    pub fn on_forgotten(&mut self) {
+        self.connection_lost();
         self.confirmed_updates = 0;
         while self.answers_held > 0 {
             self.drop_first(|entry| entry.update.is_none());
         }
     }
 
-    /// The receiver missed more than what is told again.
+    /// Whether the receiver missed more than is sent again.
     pub fn is_exceeded(&self) -> bool {
         let first = self.entries.iter().find_map(|entry| entry.update);
         self.confirmed_updates + 1 < first.unwrap_or(self.updates + 1)
     }
 
-    /// What is told after a cut, in order; and the number by which the receiver confirms all of it.
-    pub fn again(&mut self) -> (Vec<Vec<u8>>, u64) {
+    /// The frames to send after a cut, in order; and the mark by which the receiver confirms all of them.
+    pub fn replay(&mut self) -> (Vec<Vec<u8>>, u64) {
         let frames = self.entries.iter().map(|entry| match entry.update {
             Some(number) => replayed(&entry.frame, number),
             None => entry.frame.clone(),
@@ -175,13 +175,13 @@ impl Backlog {
     }
 }
 
-/// An answer has no method. A receiver without a mirror is sent nothing else.
+/// Whether a frame is an update: an answer has no method, and a receiver without a mirror gets nothing else.
 fn is_update(frame: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Named {
+    struct MethodOnly {
         method: Option<serde::de::IgnoredAny>,
     }
-    serde_json::from_slice::<Named>(frame).is_ok_and(|named| named.method.is_some())
+    serde_json::from_slice::<MethodOnly>(frame).is_ok_and(|named| named.method.is_some())
 }
 
 /// The same frame, byte for byte, with two more members at the end of its parameters.
@@ -204,11 +204,11 @@ mod tests {
 
     fn said(backlog: &mut Backlog, frames: &[&str]) -> u64 {
         let bytes = frames.iter().flat_map(|frame| format!("{frame}\n").into_bytes()).collect();
-        backlog.keep(&Batch { bytes, marks: Vec::new() })
+        backlog.keep(&FrameBatch { bytes, marks: Vec::new() })
     }
 
-    fn again(backlog: &mut Backlog) -> Vec<String> {
-        backlog.again().0.into_iter().map(|frame| String::from_utf8(frame).unwrap()).collect()
+    fn replay(backlog: &mut Backlog) -> Vec<String> {
+        backlog.replay().0.into_iter().map(|frame| String::from_utf8(frame).unwrap()).collect()
     }
 
     fn marked(text: &str, number: u64) -> String {
@@ -223,14 +223,14 @@ mod tests {
             backlog.confirm(mark);
         }
         assert!(!backlog.is_exceeded());
-        assert_eq!(again(&mut backlog), [marked("3", 3), marked("4", 4), marked("5", 5)]);
+        assert_eq!(replay(&mut backlog), [marked("3", 3), marked("4", 4), marked("5", 5)]);
         said(&mut backlog, &[&update("6"), &update("7"), &update("8")]);
         assert!(!backlog.is_exceeded(), "as much as the window was missed");
         said(&mut backlog, &[&update("9")]);
         assert!(backlog.is_exceeded(), "one more was missed");
-        assert_eq!(again(&mut backlog), [marked("7", 7), marked("8", 8), marked("9", 9)]);
+        assert_eq!(replay(&mut backlog), [marked("7", 7), marked("8", 8), marked("9", 9)]);
         assert_eq!(backlog.unconfirmed(), 4);
-        backlog.forgotten();
+        backlog.on_forgotten();
         assert_eq!(backlog.unconfirmed(), 9);
     }
 
@@ -240,14 +240,14 @@ mod tests {
         let before = said(&mut backlog, &[&update("1")]);
         said(&mut backlog, &[ANSWER, &update("2")]);
         backlog.confirm(before);
-        assert_eq!(again(&mut backlog), [marked("1", 1), ANSWER.to_owned(), marked("2", 2)]);
+        assert_eq!(replay(&mut backlog), [marked("1", 1), ANSWER.to_owned(), marked("2", 2)]);
         let last = said(&mut backlog, &[&update("3"), &update("4")]);
-        assert_eq!(again(&mut backlog), [ANSWER.to_owned(), marked("3", 3), marked("4", 4)]);
+        assert_eq!(replay(&mut backlog), [ANSWER.to_owned(), marked("3", 3), marked("4", 4)]);
         backlog.confirm(last);
-        assert_eq!(again(&mut backlog), [marked("3", 3), marked("4", 4)]);
+        assert_eq!(replay(&mut backlog), [marked("3", 3), marked("4", 4)]);
         said(&mut backlog, &[ANSWER]);
-        backlog.forgotten();
-        assert_eq!(again(&mut backlog), [marked("3", 3), marked("4", 4)], "nobody waits for it");
+        backlog.on_forgotten();
+        assert_eq!(replay(&mut backlog), [marked("3", 3), marked("4", 4)], "nobody waits for it");
     }
 
     /// Updates are in the log, and `session/load` tells them. An answer is given by nobody else.
@@ -259,7 +259,7 @@ mod tests {
         for _ in 0..10 {
             said(&mut backlog, &[&update(&quarter)]);
         }
-        let kept = again(&mut backlog);
+        let kept = replay(&mut backlog);
         // The frames are too large to be shown.
         assert!(kept[0] == ANSWER, "the oldest frame that is kept, before updates that are newer");
         assert_eq!((kept.len(), backlog.is_exceeded()), (4, true));
@@ -267,10 +267,10 @@ mod tests {
         for id in 1..=3 {
             said(&mut backlog, &[&large(id)]);
         }
-        assert!(again(&mut backlog) == [ANSWER.to_owned(), large(1), large(2), large(3)]);
+        assert!(replay(&mut backlog) == [ANSWER.to_owned(), large(1), large(2), large(3)]);
         // Only where there is no update left to drop, the oldest answer goes.
         said(&mut backlog, &[&large(4)]);
-        assert!(again(&mut backlog) == [large(2), large(3), large(4)]);
+        assert!(replay(&mut backlog) == [large(2), large(3), large(4)]);
     }
 
     #[test]

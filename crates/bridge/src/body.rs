@@ -1,77 +1,77 @@
-//! The one place where something becomes a body for the receiver, and where a body from it is read.
+//! Encodes bodies for the receiver, and decodes bodies from it; nothing else in the bridge does.
 //!
 //! Plain bodies are the JSON itself. With a vault they are sealed here, and nothing else of the bridge has to
-//! know how: what goes out is for the machine's devices, what comes in is from one of them, or refused.
+//! know how: outgoing bodies are for the machine's devices, incoming ones are from one of them, or refused.
 
 use std::sync::Arc;
 
-use access::sealed::{Heard, Replying, Vault};
+use access::sealed::{ReceivedBody, ReplySealer, Vault};
 use engine::{Event, SessionId};
-use seal::Place;
+use seal::ContentPosition;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use wire::json;
-use wire::native::{CardState, Envelope, Reply, Wrong};
-use wire::tunnel::{Keys, Operator};
+use wire::native::{CardState, ReplyError, RequestEnvelope, RequestReply};
+use wire::tunnel::{Operator, WrappedKeys};
 
 use super::branch;
-use super::trouble::Trouble;
+use super::bridge_error::BridgeError;
 
-/// What a body is about: what is sealed for one place does not pass for something else in another.
+/// The context that a body is sealed for: a body that is sealed for one context is not accepted in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About<'a> {
+pub(super) enum BodyContext<'a> {
     Event { seq: u64 },
     View { from: Option<u64>, upto: u64 },
     Card { state: CardState, asks: &'a [u64], updated_at: i64 },
 }
 
-/// What came of a body that was sent to this machine.
-pub(super) enum Opened {
+/// A body that was sent to this machine, decoded.
+pub(super) enum IncomingBody {
     Request {
         by: Operator,
-        envelope: Envelope,
-        closing: Closing,
+        envelope: RequestEnvelope,
+        encoder: ReplyEncoder,
     },
     /// It is answered with this, and nothing else happens.
     Answer(Box<RawValue>),
     Wrong {
-        error: Wrong,
-        /// Plain, if nothing was opened: there is nobody to seal it for then.
-        closing: Closing,
+        error: ReplyError,
+        /// Plain, if the body was not opened: there is no device to seal the reply for then.
+        encoder: ReplyEncoder,
     },
 }
 
-/// How the reply to a request becomes a body.
-pub(super) struct Closing(Option<Replying>);
+/// Encodes the reply to a request as a body.
+pub(super) struct ReplyEncoder(Option<ReplySealer>);
 
-impl Closing {
-    /// For what is said to nobody in particular.
+impl ReplyEncoder {
+    /// Encodes without sealing.
     pub fn plain() -> Self {
         Self(None)
     }
 
-    pub fn body(self, reply: &Reply) -> Result<Box<RawValue>, Trouble> {
+    pub fn body(self, reply: &RequestReply) -> Result<Box<RawValue>, BridgeError> {
         match self.0 {
-            None => to_raw_value(reply).map_err(Trouble::malformed),
-            Some(replying) => {
-                let bytes = serde_json::to_vec(reply).map_err(Trouble::malformed)?;
-                replying.seal(&bytes).map_err(Trouble::malformed)
+            None => to_raw_value(reply).map_err(BridgeError::malformed),
+            Some(reply_sealer) => {
+                let bytes = serde_json::to_vec(reply).map_err(BridgeError::malformed)?;
+                reply_sealer.seal(&bytes).map_err(BridgeError::malformed)
             }
         }
     }
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Bodies(Option<Arc<Vault>>);
+pub(super) struct BodyCodec(Option<Arc<Vault>>);
 
-impl Bodies {
+impl BodyCodec {
     pub fn new(vault: Option<Arc<Vault>>) -> Self {
         Self(vault)
     }
 
-    /// The receiver cannot read what these make.
+    /// Whether bodies are sealed, so that the receiver cannot read them.
     pub fn are_sealed(&self) -> bool {
         self.0.is_some()
     }
@@ -79,24 +79,24 @@ impl Bodies {
     pub fn body(
         &self,
         session: &SessionId,
-        about: &About<'_>,
+        context: &BodyContext<'_>,
         json: &impl Serialize,
-    ) -> Result<Box<RawValue>, Trouble> {
-        let Some(vault) = &self.0 else { return to_raw_value(json).map_err(Trouble::malformed) };
-        let bytes = serde_json::to_vec(json).map_err(Trouble::malformed)?;
-        let seal = |place| vault.seal(session.as_str(), &place, &bytes).map_err(Trouble::malformed);
-        match *about {
-            About::Event { seq } => seal(Place::Event { seq }),
-            About::View { from, upto } => seal(Place::View { from, upto }),
-            About::Card { state, asks, updated_at } => {
-                // As it stands beside the card, for who opens it has nothing else.
-                let state = serde_json::to_value(state).map_err(Trouble::malformed)?;
-                seal(Place::Card { state: state.as_str().unwrap_or_default(), asks, updated_at })
+    ) -> Result<Box<RawValue>, BridgeError> {
+        let Some(vault) = &self.0 else { return to_raw_value(json).map_err(BridgeError::malformed) };
+        let bytes = serde_json::to_vec(json).map_err(BridgeError::malformed)?;
+        let seal = |place| vault.seal(session.as_str(), &place, &bytes).map_err(BridgeError::malformed);
+        match *context {
+            BodyContext::Event { seq } => seal(ContentPosition::Event { seq }),
+            BodyContext::View { from, upto } => seal(ContentPosition::View { from, upto }),
+            BodyContext::Card { state, asks, updated_at } => {
+                // The state as it is sent with the card: whoever opens the card has nothing else.
+                let state = serde_json::to_value(state).map_err(BridgeError::malformed)?;
+                seal(ContentPosition::Card { state: state.as_str().unwrap_or_default(), asks, updated_at })
             }
         }
     }
 
-    /// Knows an event again when a mirror says what its last one was. A receiver that must not read what it keeps learns
+    /// A mark that recognises an event when a mirror names its last one. A receiver that must not read the events learns
     /// nothing from it.
     pub fn mark(&self, session: &SessionId, event: &Event) -> Option<String> {
         let facts = branch::facts(session, event)?;
@@ -106,37 +106,41 @@ impl Bodies {
         })
     }
 
-    /// Reads what somebody elsewhere wants. Who they are, a sealed body says itself.
-    pub async fn open(&self, by: Operator, body: &RawValue) -> Opened {
-        let Some(vault) = &self.0 else { return read(by, body.get().as_bytes(), Closing::plain()) };
+    /// Decodes a request of an operator. In a sealed body the key identifies the operator.
+    pub async fn open(&self, by: Operator, body: &RawValue) -> IncomingBody {
+        let Some(vault) = &self.0 else {
+            return read(by, body.get().as_bytes(), ReplyEncoder::plain());
+        };
         match vault.receive(&by, body).await {
-            Heard::Answer(body) => Opened::Answer(body),
-            Heard::Refused(error) => Opened::Wrong { error, closing: Closing::plain() },
-            Heard::Call { by, envelope, replying } => read(by, &envelope, Closing(Some(replying))),
+            ReceivedBody::Answer(body) => IncomingBody::Answer(body),
+            ReceivedBody::Refused(error) => IncomingBody::Wrong { error, encoder: ReplyEncoder::plain() },
+            ReceivedBody::Call { by, envelope, reply_sealer } => {
+                read(by, &envelope, ReplyEncoder(Some(reply_sealer)))
+            }
         }
     }
 
-    /// The keys for the machine's devices, if there are any to be told.
-    pub fn keys(&self) -> Result<Option<Keys>, Trouble> {
+    /// The keys for the machine's devices, if bodies are sealed.
+    pub fn keys(&self) -> Result<Option<WrappedKeys>, BridgeError> {
         let keys = self.0.as_ref().map(|vault| vault.keys());
-        keys.transpose().map_err(Trouble::malformed)
+        keys.transpose().map_err(BridgeError::malformed)
     }
 
-    /// Goes up whenever what is to be seen must be sealed anew.
+    /// Goes up whenever the contents must be sealed again.
     pub fn generation(&self) -> u64 {
         self.0.as_ref().map_or(0, |vault| vault.generation())
     }
 
-    /// Tells when the keys are others.
-    pub fn rekeyed(&self) -> Rekeyed {
-        Rekeyed(self.0.as_ref().map(|vault| vault.changes()))
+    /// Waits for changes of the keys.
+    pub fn rekeyed(&self) -> KeyChanges {
+        KeyChanges(self.0.as_ref().map(|vault| vault.changes()))
     }
 }
 
-/// Waits for other keys; for ever, where there are none.
-pub(super) struct Rekeyed(Option<watch::Receiver<u64>>);
+/// Waits for changes of the keys; for ever, where nothing is sealed.
+pub(super) struct KeyChanges(Option<watch::Receiver<u64>>);
 
-impl Rekeyed {
+impl KeyChanges {
     pub async fn changed(&mut self) {
         let changed = match &mut self.0 {
             Some(changes) => changes.changed().await.is_ok(),
@@ -148,12 +152,12 @@ impl Rekeyed {
     }
 }
 
-fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
+fn read(by: Operator, envelope: &[u8], encoder: ReplyEncoder) -> IncomingBody {
     match json::read_bytes(envelope, "the request") {
-        Ok(envelope) => Opened::Request { by, envelope, closing },
+        Ok(envelope) => IncomingBody::Request { by, envelope, encoder },
         Err(error) => {
             let message = format!("this is no request: {error}");
-            Opened::Wrong { error: Wrong { code: "badRequest".into(), message }, closing }
+            IncomingBody::Wrong { error: ReplyError { code: "badRequest".into(), message }, encoder }
         }
     }
 }
@@ -170,7 +174,7 @@ mod tests {
             ["", "7", "[]", "{}", r#"{"id":1}"#, r#"{"id":1,"do":"dance"}"#, r#"{"id":-1,"do":"rules"}"#]
         {
             let by = Operator { id: "ops".into(), name: "ops".into(), role: Role::Driver };
-            let Opened::Wrong { error, .. } = read(by, odd.as_bytes(), Closing::plain()) else {
+            let IncomingBody::Wrong { error, .. } = read(by, odd.as_bytes(), ReplyEncoder::plain()) else {
                 panic!("{odd} was understood")
             };
             assert!(!json::names_internals(&error.message), "{odd}: {}", error.message);

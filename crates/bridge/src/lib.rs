@@ -1,26 +1,26 @@
-//! The bridge: sessions of this machine, seen and driven from an address elsewhere.
+//! The bridge: sessions of this machine, watched and driven from an address elsewhere.
 //!
 //! All connections go out from here. Each bridged session has a tunnel of its own (`tunnel`), in one of two
-//! languages: ferret's frames (`plain`), or a mirror of the log (`mirror`), whichever the receiver takes.
-//! Where it keeps mirrors, the machine holds one more connection (`machine`), by which people elsewhere ask
-//! for things; each of them is one more client of ours, with a role that this machine caps.
+//! languages: ferret's frames (`plain_client`), or a mirror of the log (`mirror`), whichever the receiver accepts.
+//! If the receiver keeps mirrors, the machine holds one more connection (`machine`), by which people elsewhere send
+//! requests; each of them is one more client of ours, with a role that this machine caps.
 //!
 //! Nothing here decides what somebody may do: roles, rules and guards are those of every other client.
 
 mod address;
-mod answers;
 mod backlog;
 mod body;
 mod branch;
+mod bridge_error;
 mod machine;
 mod mirror;
 mod operator;
-mod pace;
 mod packing;
 mod pipe;
-mod plain;
-mod post;
-mod trouble;
+mod plain_client;
+mod receiver_client;
+mod remote_answers;
+mod timings;
 mod trust;
 mod tunnel;
 
@@ -32,99 +32,99 @@ use std::time::Duration;
 use access::sealed::Vault;
 use engine::{APPROVAL, Body, BoxFuture, Follower, Principal, SessionHandle, SessionId, follow_log};
 use metrics::Metrics;
-use service::{Bridges, Rules};
+use service::{Bridges, ServiceRules};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::tunnel::{Down, Machine};
+use wire::tunnel::{HubFrame, MachineInfo};
 use wire::{Identity, json};
 
-use app::Desk;
+use app::AppServer;
 
-use body::Bodies;
-use post::Post;
+use body::BodyCodec;
+use receiver_client::ReceiverClient;
 use tunnel::Tunnel;
 
-pub use address::{Address, BadAddress};
-pub use answers::Answers;
-pub use pace::Pace;
-pub use post::Token;
-pub use trouble::Trouble;
+pub use address::{BadAddress, ReceiverAddress};
+pub use bridge_error::BridgeError;
+pub use receiver_client::Token;
+pub use remote_answers::RemoteAnswers;
+pub use timings::BridgeTimings;
 
-/// Events that a receiver without a mirror is told again after a cut.
+/// Events that a receiver without a mirror is sent again after a cut.
 pub const REPLAY_WINDOW: u64 = 50;
 /// Sessions that are bridged at once. One that is not in memory makes room.
 const TUNNELS_MAX: usize = 64;
-/// Sessions that people elsewhere opened and that are remembered for it. Past that, those without a tunnel are
-/// forgotten: whoever wants one opens it again.
+/// Sessions that are bridged because people elsewhere opened them. Past that, those without a tunnel are
+/// forgotten: a person who wants one opens it again.
 const CHOSEN_MAX: usize = 1024;
 
-/// Says a line to whoever started the bridge.
-pub type Teller = Arc<dyn Fn(&str) + Send + Sync>;
+/// Prints a status line for the person who started the bridge.
+pub type StatusPrinter = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub struct BridgeParts {
-    pub address: Address,
+    pub address: ReceiverAddress,
     pub token: Token,
-    /// A desk for people elsewhere, which outlives the sessions by a moment.
-    pub desk: Arc<Desk>,
+    /// The app server for people elsewhere, which outlives the sessions by a moment.
+    pub app: Arc<AppServer>,
     pub identity: Identity,
-    pub rules: Rules,
+    pub rules: ServiceRules,
     pub metrics: Option<Arc<Metrics>>,
-    /// What this machine is known by, if people elsewhere may ask it for things.
-    pub machine: Option<Machine>,
+    /// The machine's name and id, if people elsewhere may send it requests.
+    pub machine: Option<MachineInfo>,
     /// With one, the receiver can read nothing, and calls must be sealed.
     pub vault: Option<Arc<Vault>>,
     /// The only session that is bridged besides those that people elsewhere open; all, without.
     pub only: Option<SessionId>,
-    pub answers: Answers,
+    pub answers: RemoteAnswers,
     pub replay_window: u64,
-    pub pace: Pace,
-    pub teller: Teller,
+    pub timings: BridgeTimings,
+    pub print_status: StatusPrinter,
 }
 
 /// A running bridge.
 pub struct Bridge {
     shared: Arc<Shared>,
-    failed: watch::Receiver<Option<Trouble>>,
+    failed: watch::Receiver<Option<BridgeError>>,
 }
 
-/// What all of its tasks need.
+/// The state that all tasks of the bridge share.
 struct Shared {
-    post: Arc<Post>,
-    desk: Arc<Desk>,
+    receiver: Arc<ReceiverClient>,
+    app: Arc<AppServer>,
     identity: Identity,
-    rules: Rules,
+    rules: ServiceRules,
     metrics: Option<Arc<Metrics>>,
-    machine: Option<Machine>,
-    /// A random name of this process: two that hold copies of one log are two.
+    machine: Option<MachineInfo>,
+    /// A random name of this process, to distinguish two processes that hold copies of one log.
     process: String,
-    bodies: Bodies,
+    codec: BodyCodec,
     bridges: Bridges,
-    answers: Answers,
+    answers: RemoteAnswers,
     replay_window: u64,
-    pace: Pace,
-    teller: Teller,
-    last_said: Mutex<Option<(String, Instant)>>,
+    timings: BridgeTimings,
+    print_status: StatusPrinter,
+    last_message: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
-    /// The receiver was reached, for whichever session or for the machine.
+    /// The receiver was reached once, for a session or for the machine.
     was_connected: AtomicBool,
     /// The session that the bridge was started for, if it was for one.
     first: Option<SessionId>,
-    failed: watch::Sender<Option<Trouble>>,
+    failed: watch::Sender<Option<BridgeError>>,
     tasks: TaskTracker,
-    /// Cancelled when everybody takes leave.
+    /// Cancelled when the bridge ends.
     stop: CancellationToken,
 }
 
 #[derive(Default)]
 struct Tunnels {
-    open: HashMap<SessionId, Bridged>,
-    /// Without a list, every session.
+    open: HashMap<SessionId, BridgedSession>,
+    /// The sessions that may be bridged; without a list, every session.
     only: Option<HashSet<SessionId>>,
 }
 
-struct Bridged {
+struct BridgedSession {
     handles: watch::Sender<SessionHandle>,
     detach: CancellationToken,
     /// Set before it is detached for it.
@@ -132,33 +132,33 @@ struct Bridged {
 }
 
 /// How a connection ended.
-enum Ended {
-    /// There is no more to do.
+enum ConnectionEnd {
+    /// The bridge or the tunnel is stopping.
     Stopped,
-    Trouble(Trouble),
+    Failed(BridgeError),
 }
 
 impl Bridge {
     /// Bridges the sessions that are in memory, and those that will be.
-    pub fn start(parts: BridgeParts) -> Result<Self, Trouble> {
-        let post = Arc::new(Post::new(parts.address, parts.token, parts.pace)?);
+    pub fn start(parts: BridgeParts) -> Result<Self, BridgeError> {
+        let receiver = Arc::new(ReceiverClient::new(parts.address, parts.token, parts.timings)?);
         let (failing, failed) = watch::channel(None);
         let only = parts.only.clone().map(|only| HashSet::from([only]));
         let shared = Arc::new(Shared {
-            post,
-            desk: parts.desk,
+            receiver,
+            app: parts.app,
             identity: parts.identity,
             bridges: parts.rules.bridges.clone(),
             rules: parts.rules,
             metrics: parts.metrics,
-            machine: parts.machine.map(|machine| Machine { sealed: parts.vault.is_some(), ..machine }),
+            machine: parts.machine.map(|machine| MachineInfo { sealed: parts.vault.is_some(), ..machine }),
             process: uuid::Uuid::new_v4().to_string(),
-            bodies: Bodies::new(parts.vault.clone()),
+            codec: BodyCodec::new(parts.vault.clone()),
             answers: parts.answers,
             replay_window: parts.replay_window,
-            pace: parts.pace,
-            teller: parts.teller,
-            last_said: Mutex::default(),
+            timings: parts.timings,
+            print_status: parts.print_status,
+            last_message: Mutex::default(),
             tunnels: Mutex::new(Tunnels { open: HashMap::new(), only }),
             was_connected: AtomicBool::new(false),
             first: parts.only,
@@ -168,7 +168,7 @@ impl Bridge {
         });
         if let Some(vault) = parts.vault {
             let stop = shared.stop.clone();
-            drop(shared.tasks.spawn(async move { vault.keep_up(stop).await }));
+            drop(shared.tasks.spawn(async move { vault.watch_file(stop).await }));
         }
         if shared.machine.is_some() {
             let machine = Arc::clone(&shared);
@@ -178,24 +178,24 @@ impl Bridge {
                 }
             }));
         }
-        shared.desk.registry().join(Arc::new(Follows(Arc::downgrade(&shared))));
+        shared.app.registry().join(Arc::new(SessionFollower(Arc::downgrade(&shared))));
         Ok(Self { shared, failed })
     }
 
-    /// Waits for what ends the bridge, if something does: trying again would not help.
-    pub async fn failed(&mut self) -> Trouble {
+    /// Waits for an error that ends the bridge, because trying again would not help.
+    pub async fn failed(&mut self) -> BridgeError {
         match self.failed.wait_for(Option::is_some).await.map(|trouble| trouble.clone()) {
             Ok(Some(trouble)) => trouble,
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Tells what there is still to tell, and takes leave of the receiver.
+    /// Sends what is still to be sent, and deregisters from the receiver.
     pub async fn finish(self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
-        let patience = self.shared.pace.farewell * 3;
-        if tokio::time::timeout(patience, self.shared.tasks.wait()).await.is_err() {
+        let timeout = self.shared.timings.farewell * 3;
+        if tokio::time::timeout(timeout, self.shared.tasks.wait()).await.is_err() {
             tracing::info!("the receiver did not take the last words");
         }
     }
@@ -203,18 +203,18 @@ impl Bridge {
 
 impl Shared {
     fn tell(&self, text: &str) {
-        (self.teller)(text);
+        (self.print_status)(text);
     }
 
-    /// Says what went wrong and when it is tried again. Many sessions meet the same trouble at once: it is
-    /// said once.
-    fn again(&self, trouble: &Trouble, wait: Duration) {
+    /// Prints what went wrong and when it is tried again. Many sessions meet the same error at once: it is
+    /// printed once.
+    fn report_retry(&self, trouble: &BridgeError, wait: Duration) {
         let seconds = wait.as_secs_f64();
         let text = format!("{trouble}. Trying again in {seconds} s; {}", trouble.fix());
         let now = Instant::now();
         {
-            let mut last = locked(&self.last_said);
-            let same = |(said, at): &(String, Instant)| *said == text && now - *at < self.pace.first;
+            let mut last = locked(&self.last_message);
+            let same = |(said, at): &(String, Instant)| *said == text && now - *at < self.timings.first;
             if last.as_ref().is_some_and(same) {
                 return;
             }
@@ -224,7 +224,7 @@ impl Shared {
     }
 
     /// The first reason counts.
-    fn fail(&self, trouble: Trouble) {
+    fn fail(&self, trouble: BridgeError) {
         self.failed.send_if_modified(|failed| {
             let first = failed.is_none();
             if first {
@@ -235,21 +235,24 @@ impl Shared {
         self.stop.cancel();
     }
 
-    fn wants(&self, session: &SessionId) -> bool {
+    fn is_included(&self, session: &SessionId) -> bool {
         locked(&self.tunnels).only.as_ref().is_none_or(|only| only.contains(session))
     }
 
-    /// The session has a tunnel that is to stay.
-    fn carries(&self, session: &SessionId) -> bool {
-        locked(&self.tunnels).open.get(session).is_some_and(|bridged| !bridged.detach.is_cancelled())
+    /// Whether the session has a tunnel that is not being detached.
+    fn has_tunnel(&self, session: &SessionId) -> bool {
+        locked(&self.tunnels)
+            .open
+            .get(session)
+            .is_some_and(|tunnel_state| !tunnel_state.detach.is_cancelled())
     }
 
-    fn carries_any(&self) -> bool {
+    fn has_any_tunnel(&self) -> bool {
         !locked(&self.tunnels).open.is_empty()
     }
 
-    /// Somebody elsewhere opened it.
-    fn choose(self: &Arc<Self>, session: &SessionId) {
+    /// Bridges a session that somebody elsewhere opened.
+    fn include(self: &Arc<Self>, session: &SessionId) {
         {
             let Tunnels { open, only } = &mut *locked(&self.tunnels);
             if let Some(only) = only {
@@ -259,20 +262,23 @@ impl Shared {
                 only.insert(session.clone());
             }
         }
-        if let Some(handle) = self.desk.registry().live(&Principal::local(), session) {
+        if let Some(handle) = self.app.registry().live(&Principal::local(), session) {
             self.attach(&handle);
         }
     }
 
-    /// Gives a session a tunnel, or its tunnel the session as it is in memory again.
+    /// Gives a session a tunnel, or gives its existing tunnel the session's new handle.
     fn attach(self: &Arc<Self>, handle: &SessionHandle) {
-        if self.stop.is_cancelled() || *handle.owner() != Principal::local() || !self.wants(handle.id()) {
+        if self.stop.is_cancelled() || *handle.owner() != Principal::local() || !self.is_included(handle.id())
+        {
             return;
         }
         let id = handle.id().clone();
         let mut tunnels = locked(&self.tunnels);
-        if let Some(bridged) = tunnels.open.get(&id).filter(|bridged| !bridged.detach.is_cancelled()) {
-            bridged.handles.send_replace(handle.clone());
+        if let Some(tunnel_state) =
+            tunnels.open.get(&id).filter(|tunnel_state| !tunnel_state.detach.is_cancelled())
+        {
+            tunnel_state.handles.send_replace(handle.clone());
             return;
         }
         if tunnels.open.len() >= TUNNELS_MAX && !tunnels.make_room() {
@@ -283,42 +289,42 @@ impl Shared {
             return;
         }
         let detach = CancellationToken::new();
-        let bridged = Bridged {
+        let tunnel_state = BridgedSession {
             handles: watch::Sender::new(handle.clone()),
             detach: detach.clone(),
             deleted: Arc::default(),
         };
-        let tunnel = Tunnel::new(self, id.clone(), &bridged);
-        // One that was detached a moment ago takes its leave by itself.
-        drop(tunnels.open.insert(id.clone(), bridged));
+        let tunnel = Tunnel::new(self, id.clone(), &tunnel_state);
+        // A tunnel that was detached a moment ago ends by itself.
+        drop(tunnels.open.insert(id.clone(), tunnel_state));
         drop(tunnels);
         let shared = Arc::clone(self);
         drop(self.tasks.spawn(async move {
             match tunnel.run().await {
                 Ok(()) => {}
-                // One of many is somebody else's over there; the others are not.
-                Err(Trouble::Forbidden) if shared.first.as_ref() != Some(&id) => {
-                    let trouble = Trouble::Forbidden;
+                // One of many sessions may belong to somebody else at the receiver; the others do not.
+                Err(BridgeError::Forbidden) if shared.first.as_ref() != Some(&id) => {
+                    let trouble = BridgeError::Forbidden;
                     shared.tell(&format!("{trouble} session={id}. It is not bridged; {}", trouble.fix()));
                 }
                 Err(trouble) => shared.fail(trouble),
             }
             detach.cancel();
-            locked(&shared.tunnels).open.retain(|_, bridged| !bridged.detach.is_cancelled());
+            locked(&shared.tunnels).open.retain(|_, tunnel_state| !tunnel_state.detach.is_cancelled());
         }));
     }
 
-    /// The session is gone for good here, and so it shall be where it was shown.
+    /// The session was deleted here, so it is deleted at the receiver too.
     fn deleted(self: &Arc<Self>, session: &SessionId) {
-        if let Some(bridged) = locked(&self.tunnels).open.get(session)
-            && !bridged.detach.is_cancelled()
+        if let Some(tunnel_state) = locked(&self.tunnels).open.get(session)
+            && !tunnel_state.detach.is_cancelled()
         {
-            bridged.deleted.store(true, Ordering::Relaxed);
-            bridged.detach.cancel();
+            tunnel_state.deleted.store(true, Ordering::Relaxed);
+            tunnel_state.detach.cancel();
             return;
         }
         // It may have had a tunnel before.
-        if self.wants(session) {
+        if self.is_included(session) {
             let (shared, session) = (Arc::clone(self), session.clone());
             drop(self.tasks.spawn(async move { tunnel::forget(&shared, &session).await }));
         }
@@ -327,36 +333,38 @@ impl Shared {
 
 impl Tunnels {
     fn make_room(&mut self) -> bool {
-        let away = self.open.iter().find(|(_, bridged)| bridged.handles.borrow().is_closed());
+        let away = self.open.iter().find(|(_, tunnel_state)| tunnel_state.handles.borrow().is_closed());
         let Some(id) = away.map(|(id, _)| id.clone()) else { return false };
-        if let Some(bridged) = self.open.remove(&id) {
-            bridged.detach.cancel();
+        if let Some(tunnel_state) = self.open.remove(&id) {
+            tunnel_state.detach.cancel();
         }
         true
     }
 }
 
-/// Learns of every session, for as long as the bridge lives.
-struct Follows(Weak<Shared>);
+/// Follows every session, for as long as the bridge lives.
+struct SessionFollower(Weak<Shared>);
 
-impl Follower for Follows {
+impl Follower for SessionFollower {
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
         let shared = self.0.clone();
         Box::pin(async move {
-            let teller = {
+            let print_status = {
                 let Some(shared) = shared.upgrade() else { return };
                 shared.attach(&session);
-                Arc::clone(&shared.teller)
+                Arc::clone(&shared.print_status)
             };
             let id = session.id().clone();
-            // Whoever sits here learns what somebody elsewhere lets the agent do.
+            // The person at this machine is told when somebody elsewhere changes the approval preset.
             follow_log(&session, |event| {
                 if let (Body::SettingChanged { id: setting, value }, Some(user)) =
                     (&event.body, event.origin.remote())
                     && **setting == *APPROVAL
                 {
-                    let user = trouble::quoted(user);
-                    teller(&format!("[ferret] bridge: {user} set the approval to {value} session={id}"));
+                    let user = bridge_error::quoted(user);
+                    print_status(&format!(
+                        "[ferret] bridge: {user} set the approval to {value} session={id}"
+                    ));
                 }
             })
             .await;
@@ -371,9 +379,9 @@ impl Follower for Follows {
     }
 }
 
-/// What a receiver says. Nothing, if it is of a later version and not known here.
-fn heard(frame: &[u8]) -> Result<Option<Down>, Trouble> {
-    match json::read_bytes::<Down>(frame, "the frame") {
+/// Parses a frame of the receiver. `None`, if it is of a later version and not known here.
+fn parse_frame(frame: &[u8]) -> Result<Option<HubFrame>, BridgeError> {
+    match json::read_bytes::<HubFrame>(frame, "the frame") {
         Ok(down) => Ok(Some(down)),
         Err(error) => {
             let known = ["ready", "ack", "watched", "call"];
@@ -381,7 +389,7 @@ fn heard(frame: &[u8]) -> Result<Option<Down>, Trouble> {
                 serde_json::from_slice::<HashMap<String, serde::de::IgnoredAny>>(frame).is_ok_and(|object| {
                     object.len() == 1 && !object.keys().any(|key| known.contains(&key.as_str()))
                 });
-            if other { Ok(None) } else { Err(Trouble::malformed(error)) }
+            if other { Ok(None) } else { Err(BridgeError::malformed(error)) }
         }
     }
 }
@@ -396,10 +404,10 @@ mod tests {
 
     #[test]
     fn what_a_later_receiver_says_is_passed_over_and_what_is_broken_is_not() {
-        assert!(matches!(heard(br#"{"ack":{"events":3}}"#), Ok(Some(Down::Ack(_)))));
-        assert!(matches!(heard(br#"{"weather":{"sunny":true}}"#), Ok(None)));
+        assert!(matches!(parse_frame(br#"{"ack":{"events":3}}"#), Ok(Some(HubFrame::Ack(_)))));
+        assert!(matches!(parse_frame(br#"{"weather":{"sunny":true}}"#), Ok(None)));
         for broken in ["", "[]", "7", "{}", r#"{"ack":{}}"#, r#"{"ack":{"events":-1}}"#, r#"{"a":1,"b":2}"#] {
-            let Err(trouble @ Trouble::Malformed { .. }) = heard(broken.as_bytes()) else {
+            let Err(trouble @ BridgeError::Malformed { .. }) = parse_frame(broken.as_bytes()) else {
                 panic!("{broken}")
             };
             assert!(!json::names_internals(&trouble.to_string()), "{broken}: {trouble}");

@@ -1,8 +1,8 @@
-//! A receiver that keeps a mirror: the log replicated to it, and beside it what our own clients show.
+//! Replicates a session to a receiver that keeps a mirror: its log, and the views and the card that our own clients show.
 //!
 //! The receiver says first how far its mirror has come; everything after that is sent in order and counts
-//! as kept when it is acknowledged. Only so much is under way without that. Views are not in the log: one
-//! that is lost is made anew, so they wait for nobody.
+//! as stored when it is acknowledged. Only a bounded amount is sent without acknowledgement. Views are not in the log: one
+//! that is lost is made again, so they wait for nothing.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,101 +10,105 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Body, Doorbell, Event, LogReader, NoticeLevel, Origin, Page, Seq, SessionHandle, StoreError,
-    Subscription, Taken,
+    Body, Doorbell, Event, LogRead, LogReader, NoticeLevel, Origin, PageRequest, Seq, SessionHandle,
+    StoreError, Subscription,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use wire::native::Card;
-use wire::portable;
+use wire::event_json;
+use wire::native::SessionCard;
 use wire::tunnel::{
-    Ack, BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CardEntry, Down, Entry, FRAME_BYTES_MAX, Ready, Source, Up,
-    ViewEntry, Watched,
+    BATCH_BYTES_MAX, BATCH_EVENTS_MAX, BridgeFrame, CardEntry, EventEntry, FRAME_BYTES_MAX, HubFrame,
+    LogSource, MirrorAck, MirrorReady, ViewEntry, WatchState,
 };
 
-use super::body::About;
-use super::branch::{Branching, agree};
+use super::body::BodyContext;
+use super::branch::{BranchState, agree};
+use super::bridge_error::BridgeError;
 use super::packing::{BODY_BYTES_MAX, pack};
-use super::pipe::{Outgoing, Pipe};
-use super::trouble::Trouble;
-use super::{Ended, Shared, heard};
-use app::Mirroring;
+use super::pipe::{Outgoing, TunnelPipe};
+use super::{ConnectionEnd, Shared, parse_frame};
+use app::MirrorReader;
 
-const PAGE: Page = Page { count_max: BATCH_EVENTS_MAX, bytes_max: BATCH_BYTES_MAX, outline: false };
+const PAGE: PageRequest =
+    PageRequest { count_max: BATCH_EVENTS_MAX, bytes_max: BATCH_BYTES_MAX, outline: false };
 /// Batches and bytes of events that may be under way without an acknowledgement.
-const FLYING_MAX: usize = 16;
-const FLYING_BYTES_MAX: usize = 8 << 20;
-/// How long a store that cannot be read is left alone.
+const UNACKNOWLEDGED_MAX: usize = 16;
+const UNACKNOWLEDGED_BYTES_MAX: usize = 8 << 20;
+/// How long to wait before a store that cannot be read is tried again.
 const STORE_REST: Duration = Duration::from_secs(1);
 
 /// Replicates the session until the connection ends or the bridge does.
 pub(super) async fn run(
     shared: &Arc<Shared>,
     handles: &mut watch::Receiver<SessionHandle>,
-    branching: &mut Branching,
-    mut pipe: Pipe,
+    branch_state: &mut BranchState,
+    mut pipe: TunnelPipe,
     stopped: impl Future<Output = ()>,
-) -> Ended {
+) -> ConnectionEnd {
     let mut stopped = std::pin::pin!(stopped);
     let agreed = tokio::select! {
         biased;
-        () = &mut stopped => return Ended::Stopped,
-        agreed = agree(shared, handles, branching, (&mut pipe.incoming, &pipe.out)) => agreed,
-        trouble = &mut pipe.over => Err(trouble.unwrap_or_else(|_| Trouble::closed())),
+        () = &mut stopped => return ConnectionEnd::Stopped,
+        agreed = agree(shared, handles, branch_state, (&mut pipe.incoming, &pipe.out)) => agreed,
+        trouble = &mut pipe.over => Err(trouble.unwrap_or_else(|_| BridgeError::closed())),
     };
     let (ready, source) = match agreed {
         Ok(agreed) => agreed,
-        Err(trouble) => return Ended::Trouble(trouble),
+        Err(trouble) => return ConnectionEnd::Failed(trouble),
     };
     let handle = handles.borrow_and_update().clone();
-    let mut mirror = Mirror::new(shared, handle, &ready, source);
+    let mut mirror = MirrorSender::new(shared, handle, &ready, source);
     match mirror.serve(handles, pipe, stopped).await {
-        Ok(()) => Ended::Stopped,
-        Err(trouble) => Ended::Trouble(trouble),
+        Ok(()) => ConnectionEnd::Stopped,
+        Err(trouble) => ConnectionEnd::Failed(trouble),
     }
 }
 
-/// The first frame says how far the mirror has come.
-pub(super) async fn ready(shared: &Shared, incoming: &mut mpsc::Receiver<Vec<u8>>) -> Result<Ready, Trouble> {
+/// Waits for the first frame, which says how far the mirror has come.
+pub(super) async fn ready(
+    shared: &Shared,
+    incoming: &mut mpsc::Receiver<Vec<u8>>,
+) -> Result<MirrorReady, BridgeError> {
     let first = async {
         while let Some(frame) = incoming.recv().await {
-            if let Some(Down::Ready(ready)) = heard(&frame)? {
+            if let Some(HubFrame::Ready(ready)) = parse_frame(&frame)? {
                 return Ok(ready);
             }
         }
         std::future::pending().await
     };
-    let late = || Trouble::malformed("a mirror that does not say how far it has come");
-    tokio::time::timeout(shared.pace.answer, first).await.unwrap_or_else(|_| Err(late()))
+    let late = || BridgeError::malformed("a mirror that does not say how far it has come");
+    tokio::time::timeout(shared.timings.answer, first).await.unwrap_or_else(|_| Err(late()))
 }
 
-struct Mirror<'a> {
+struct MirrorSender<'a> {
     shared: &'a Arc<Shared>,
     handle: SessionHandle,
     reader: LogReader,
     bell: Arc<Doorbell>,
     _ringing: Subscription,
-    view: Mirroring,
-    /// The last event that was sent, and the last that is kept.
+    view: MirrorReader,
+    /// The last event that was sent, and the last that was acknowledged.
     sent: u64,
-    kept: u64,
+    acknowledged: u64,
     /// Batches that were not acknowledged: the last event of each, and its bytes.
-    flying: VecDeque<(u64, usize)>,
-    flying_bytes: usize,
-    card: Option<Card>,
-    /// Said with the first batch.
-    source: Option<Source>,
-    /// Of the key that the view and the card were sealed with.
+    unacknowledged: VecDeque<(u64, usize)>,
+    unacknowledged_bytes: usize,
+    card: Option<SessionCard>,
+    /// Sent with the first batch.
+    source: Option<LogSource>,
+    /// The generation of the key that the view and the card were sealed with.
     generation: u64,
     watched: bool,
-    due: Due,
-    /// When a view is looked for again, whose feed has ended: the store may be well by then.
+    pending: PendingWork,
+    /// When to try a view again whose feed has ended: the store may be readable by then.
     view_again: Option<Instant>,
 }
 
-/// What there may be to send.
+/// Which parts may have something to send, and when.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct PendingWork {
     log: bool,
     view: bool,
     card: bool,
@@ -112,7 +116,7 @@ struct Due {
 }
 
 enum Wake {
-    Over(Trouble),
+    Over(BridgeError),
     Heard(Vec<u8>),
     Stop,
     Handle,
@@ -124,35 +128,35 @@ enum Wake {
     Flush,
 }
 
-impl<'a> Mirror<'a> {
-    fn new(shared: &'a Arc<Shared>, handle: SessionHandle, ready: &Ready, source: Source) -> Self {
+impl<'a> MirrorSender<'a> {
+    fn new(shared: &'a Arc<Shared>, handle: SessionHandle, ready: &MirrorReady, source: LogSource) -> Self {
         let head = handle.read(Seq::START).head();
         let after = Seq(ready.events);
         if after > head {
-            // A receiver that knows no branches keeps what it has.
+            // A receiver that does not support branches keeps what it has.
             tracing::warn!(session = %handle.id(), mirror = ready.events, log = head.0, "the mirror is ahead of its log");
         }
         let after = after.min(head);
         let reader = handle.read(after);
         let bell = Arc::new(Doorbell::default());
-        let due = Due { log: true, view: true, card: true, at: Instant::now() };
+        let pending = PendingWork { log: true, view: true, card: true, at: Instant::now() };
         Self {
             _ringing: reader.subscribe(&bell, 0),
-            // What the mirror has may be sealed with a key of before: then it begins anew.
-            view: Mirroring::new(&shared.desk, &handle, ready.view.filter(|_| !shared.bodies.are_sealed())),
-            generation: shared.bodies.generation(),
+            // The mirrored view may be sealed with an older key: then it starts with a full view.
+            view: MirrorReader::new(&shared.app, &handle, ready.view.filter(|_| !shared.codec.are_sealed())),
+            generation: shared.codec.generation(),
             shared,
             handle,
             reader,
             bell,
             sent: after.0,
-            kept: after.0,
-            flying: VecDeque::new(),
-            flying_bytes: 0,
+            acknowledged: after.0,
+            unacknowledged: VecDeque::new(),
+            unacknowledged_bytes: 0,
             card: None,
             source: Some(source),
             watched: ready.watched,
-            due,
+            pending,
             view_again: None,
         }
     }
@@ -160,16 +164,16 @@ impl<'a> Mirror<'a> {
     async fn serve(
         &mut self,
         handles: &mut watch::Receiver<SessionHandle>,
-        mut pipe: Pipe,
+        mut pipe: TunnelPipe,
         mut stopped: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), BridgeError> {
         let mut views = self.view.changes();
-        let mut cards = self.shared.desk.cards_change();
-        let mut rekeyed = self.shared.bodies.rekeyed();
+        let mut cards = self.shared.app.cards_change();
+        let mut rekeyed = self.shared.codec.rekeyed();
         let mut stopping: Option<Instant> = None;
         loop {
-            let Due { log, view, card, at } = self.due;
-            let all_said = self.kept >= self.sent && !(log || view || card);
+            let PendingWork { log, view, card, at } = self.pending;
+            let all_said = self.acknowledged >= self.sent && !(log || view || card);
             if stopping.is_some_and(|until| all_said || Instant::now() >= until) {
                 return Ok(());
             }
@@ -191,96 +195,96 @@ impl<'a> Mirror<'a> {
             };
             match wake {
                 Wake::Over(trouble) => return Err(trouble),
-                Wake::Heard(frame) => self.heard(&frame)?,
+                Wake::Heard(frame) => self.handle_frame(&frame)?,
                 Wake::Stop => {
-                    stopping.get_or_insert(Instant::now() + self.shared.pace.farewell);
-                    // The log may have ended with something that nobody rang for.
-                    (self.due.log, self.due.view, self.due.card) = (true, true, true);
+                    stopping.get_or_insert(Instant::now() + self.shared.timings.farewell);
+                    // The log may have ended with events that the doorbell did not ring for.
+                    (self.pending.log, self.pending.view, self.pending.card) = (true, true, true);
                 }
-                Wake::Handle => self.go_on(handles.borrow_and_update().clone()),
-                Wake::Log => self.due.log = true,
-                Wake::View => self.due.view = true,
+                Wake::Handle => self.switch_handle(handles.borrow_and_update().clone()),
+                Wake::Log => self.pending.log = true,
+                Wake::View => self.pending.view = true,
                 Wake::ViewAgain => {
                     self.view_again = None;
-                    self.view.go_on(&self.shared.desk, &self.handle);
+                    self.view.reopen(&self.shared.app, &self.handle);
                     views = self.view.changes();
-                    self.due.view = true;
+                    self.pending.view = true;
                 }
-                Wake::Card => self.due.card = true,
+                Wake::Card => self.pending.card = true,
                 Wake::Rekeyed => self.rekey(),
                 Wake::Flush => self.flush(&pipe).await?,
             }
         }
     }
 
-    /// Only so much is under way.
+    /// Whether more events may be sent without acknowledgement.
     fn may_read(&self) -> bool {
-        self.flying.len() < FLYING_MAX && self.flying_bytes < FLYING_BYTES_MAX
+        self.unacknowledged.len() < UNACKNOWLEDGED_MAX && self.unacknowledged_bytes < UNACKNOWLEDGED_BYTES_MAX
     }
 
-    fn heard(&mut self, frame: &[u8]) -> Result<(), Trouble> {
-        match heard(frame)? {
-            Some(Down::Ack(Ack { events, .. })) => self.acknowledged(events),
-            Some(Down::Watched(Watched { watched, anew })) => {
+    fn handle_frame(&mut self, frame: &[u8]) -> Result<(), BridgeError> {
+        match parse_frame(frame)? {
+            Some(HubFrame::Ack(MirrorAck { events, .. })) => self.on_ack(events),
+            Some(HubFrame::Watched(WatchState { watched, anew })) => {
                 if anew {
-                    self.view.anew();
-                    self.due.view = true;
+                    self.view.reset();
+                    self.pending.view = true;
                 }
                 if anew || (watched && !self.watched) {
-                    self.due.at = Instant::now();
+                    self.pending.at = Instant::now();
                 }
                 self.watched = watched;
             }
-            // It has said so, and a session's socket carries no calls.
-            Some(Down::Ready(_) | Down::Call(_)) | None => {}
+            // `ready` came already, and a session's socket carries no calls.
+            Some(HubFrame::Ready(_) | HubFrame::Call(_)) | None => {}
         }
         Ok(())
     }
 
-    /// Nobody keeps what was not sent.
-    fn acknowledged(&mut self, events: u64) {
-        self.kept = self.kept.max(events.min(self.sent));
-        while let Some((last, bytes)) = self.flying.front().copied() {
-            if last > self.kept {
+    /// Takes an acknowledgement; events that were not sent cannot be acknowledged.
+    fn on_ack(&mut self, events: u64) {
+        self.acknowledged = self.acknowledged.max(events.min(self.sent));
+        while let Some((last, bytes)) = self.unacknowledged.front().copied() {
+            if last > self.acknowledged {
                 break;
             }
-            self.flying.pop_front();
-            self.flying_bytes -= bytes;
+            self.unacknowledged.pop_front();
+            self.unacknowledged_bytes -= bytes;
         }
         self.count();
     }
 
     fn count(&self) {
-        let behind = self.reader.head().0.saturating_sub(self.kept);
+        let behind = self.reader.head().0.saturating_sub(self.acknowledged);
         self.shared.bridges.queued(self.handle.id(), behind);
     }
 
-    /// A device was revoked: what is to be seen is sealed once more, with a key that it has not.
+    /// A device was revoked: the view and the card are sealed again, with a key that it does not have.
     fn rekey(&mut self) {
-        let generation = self.shared.bodies.generation();
+        let generation = self.shared.codec.generation();
         if std::mem::replace(&mut self.generation, generation) != generation {
-            self.view.anew();
+            self.view.reset();
             self.card = None;
-            (self.due.view, self.due.card, self.due.at) = (true, true, Instant::now());
+            (self.pending.view, self.pending.card, self.pending.at) = (true, true, Instant::now());
         }
     }
 
-    /// The session left memory and came back: the same log goes on under another handle.
-    fn go_on(&mut self, handle: SessionHandle) {
+    /// The session left memory and was loaded again: the same log continues under another handle.
+    fn switch_handle(&mut self, handle: SessionHandle) {
         if handle.is_same(&self.handle) {
             return;
         }
         self.reader = handle.read(Seq(self.sent));
         self._ringing = self.reader.subscribe(&self.bell, 0);
         self.handle = handle;
-        (self.due.log, self.due.card) = (true, true);
+        (self.pending.log, self.pending.card) = (true, true);
     }
 
-    async fn flush(&mut self, pipe: &Pipe) -> Result<(), Trouble> {
+    async fn flush(&mut self, pipe: &TunnelPipe) -> Result<(), BridgeError> {
         let began = Instant::now();
         let session = self.handle.id().clone();
         let after = self.sent;
-        let page = if self.due.log && self.may_read() { self.page().await } else { Vec::new() };
+        let page = if self.pending.log && self.may_read() { self.page().await } else { Vec::new() };
         let mut events = Vec::with_capacity(page.len());
         for event in &page {
             events.push(self.entry(event)?);
@@ -288,23 +292,23 @@ impl<'a> Mirror<'a> {
         }
         let view = self.next_view()?;
         let card = self.next_card()?;
-        self.due.view = false;
-        self.due.card = false;
-        // What is behind is brought up at once; what happens now comes at the pace of those who look.
-        let pace = if self.watched { self.shared.pace.watched } else { self.shared.pace.unwatched };
+        self.pending.view = false;
+        self.pending.card = false;
+        // A mirror that is behind catches up at once; new events are sent at the rate of its viewers.
+        let interval = if self.watched { self.shared.timings.watched } else { self.shared.timings.unwatched };
         let behind = !page.is_empty() && self.reader.head().0 > self.sent;
-        self.due.at = if behind { began } else { self.due.at.max(began + pace) };
+        self.pending.at = if behind { began } else { self.pending.at.max(began + interval) };
         for mut batch in pack(after, events, view, card) {
             batch.source = self.source.take();
             if let Some(last) = batch.events.last() {
                 batch.mark = self.mark(&page, last.seq);
                 let bytes = batch.events.iter().map(|entry| entry.body.get().len()).sum();
-                self.flying.push_back((last.seq, bytes));
-                self.flying_bytes += bytes;
+                self.unacknowledged.push_back((last.seq, bytes));
+                self.unacknowledged_bytes += bytes;
             }
-            let frame = serde_json::to_vec(&Up::Batch(batch)).map_err(Trouble::malformed)?;
+            let frame = serde_json::to_vec(&BridgeFrame::Batch(batch)).map_err(BridgeError::malformed)?;
             if frame.len() > FRAME_BYTES_MAX {
-                // Events and views are measured before this; whoever gets it would close the connection.
+                // Events and views are measured before this; the receiver would close the connection.
                 tracing::error!(%session, bytes = frame.len(), "a batch is larger than a frame may be");
                 continue;
             }
@@ -315,16 +319,16 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// What comes next in the log, if something does.
+    /// The next page of the log, if there is one.
     async fn page(&mut self) -> Vec<Arc<Event>> {
         match self.reader.take(PAGE).await {
-            Ok(Taken::Events(events)) => events,
-            Ok(Taken::UpToDate | Taken::Ended { .. }) => {
-                self.due.log = false;
+            Ok(LogRead::Events(events)) => events,
+            Ok(LogRead::UpToDate | LogRead::Ended { .. }) => {
+                self.pending.log = false;
                 Vec::new()
             }
             Err(error) => {
-                self.rest(&error);
+                self.wait_for_store(&error);
                 Vec::new()
             }
         }
@@ -332,61 +336,61 @@ impl<'a> Mirror<'a> {
 
     fn mark(&self, page: &[Arc<Event>], seq: u64) -> Option<String> {
         let event = page.iter().rfind(|event| event.seq.0 == seq)?;
-        self.shared.bodies.mark(self.handle.id(), event)
+        self.shared.codec.mark(self.handle.id(), event)
     }
 
-    fn rest(&mut self, error: &StoreError) {
+    fn wait_for_store(&mut self, error: &StoreError) {
         tracing::debug!(session = %self.handle.id(), %error, "the bridge waits for the store");
-        self.due.at = Instant::now() + STORE_REST;
+        self.pending.at = Instant::now() + STORE_REST;
     }
 
-    fn entry(&self, event: &Event) -> Result<Entry, Trouble> {
-        let (session, about) = (self.handle.id(), About::Event { seq: event.seq.0 });
-        let body = self.shared.bodies.body(session, &about, &portable::encode(event))?;
+    fn entry(&self, event: &Event) -> Result<EventEntry, BridgeError> {
+        let (session, context) = (self.handle.id(), BodyContext::Event { seq: event.seq.0 });
+        let body = self.shared.codec.body(session, &context, &event_json::encode(event))?;
         if body.get().len() <= BODY_BYTES_MAX {
-            return Ok(Entry { seq: event.seq.0, body });
+            return Ok(EventEntry { seq: event.seq.0, body });
         }
         let text =
             format!("an event of {} bytes is too large for the bridge; its machine has it", body.get().len());
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         let stand_in = Event { origin: Origin::Engine, body: notice, ..event.clone() };
-        let body = self.shared.bodies.body(session, &about, &portable::encode(&stand_in))?;
-        Ok(Entry { seq: event.seq.0, body })
+        let body = self.shared.codec.body(session, &context, &event_json::encode(&stand_in))?;
+        Ok(EventEntry { seq: event.seq.0, body })
     }
 
-    fn next_view(&mut self) -> Result<Option<ViewEntry>, Trouble> {
-        if !self.due.view {
+    fn next_view(&mut self) -> Result<Option<ViewEntry>, BridgeError> {
+        if !self.pending.view {
             return Ok(None);
         }
         let Some((from, view)) = self.view.look() else {
-            if self.view.is_over() {
+            if self.view.has_ended() {
                 self.view_again.get_or_insert(Instant::now() + STORE_REST);
             }
             return Ok(None);
         };
         let upto = view.upto;
-        let body = self.shared.bodies.body(self.handle.id(), &About::View { from, upto }, &view)?;
+        let body = self.shared.codec.body(self.handle.id(), &BodyContext::View { from, upto }, &view)?;
         Ok(Some(ViewEntry { from, upto, body }))
     }
 
-    fn next_card(&mut self) -> Result<Option<CardEntry>, Trouble> {
-        if !self.due.card {
+    fn next_card(&mut self) -> Result<Option<CardEntry>, BridgeError> {
+        if !self.pending.card {
             return Ok(None);
         }
-        let card = self.shared.desk.card(self.handle.id());
+        let card = self.shared.app.card(self.handle.id());
         let Some(card) = card.filter(|card| self.card.as_ref() != Some(card)) else { return Ok(None) };
         let asks: Vec<u64> = card.asks.iter().map(|ask| ask.ask).collect();
         let (state, updated_at) = (card.state, card.updated_at);
-        let about = About::Card { state, asks: &asks, updated_at };
-        let body = self.shared.bodies.body(self.handle.id(), &about, &card)?;
+        let context = BodyContext::Card { state, asks: &asks, updated_at };
+        let body = self.shared.codec.body(self.handle.id(), &context, &card)?;
         let entry = CardEntry { state, asks, updated_at, body };
         self.card = Some(card);
         Ok(Some(entry))
     }
 }
 
-fn ended(trouble: Result<Trouble, oneshot::error::RecvError>) -> Trouble {
-    trouble.unwrap_or_else(|_| Trouble::closed())
+fn ended(trouble: Result<BridgeError, oneshot::error::RecvError>) -> BridgeError {
+    trouble.unwrap_or_else(|_| BridgeError::closed())
 }
 
 async fn late(until: Option<Instant>) {

@@ -1,65 +1,65 @@
-//! A person elsewhere, as one more client of ours: a line with a visitor, and who waits for which reply.
+//! A person elsewhere (an operator), as one more client of ours: an app connection with a visitor, and where each reply goes.
 //!
-//! Several browsers of one person share the line, so each request gets a number of its own on it. The line
-//! is closed when nothing was asked for a while.
+//! Several browsers of one person share the connection, so each request gets a number of its own on it. The connection
+//! is closed when nothing was requested for a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use access::devices::{Remote, Visitor};
+use access::devices::{RemoteUser, Visitor};
 use engine::{Principal, Standing};
 use service::remote_name;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
-use wire::native::{Envelope, Frame, Reply, Request, Role, Wrong};
+use wire::native::{ReplyError, Request, RequestEnvelope, RequestReply, Role, ServerFrame};
 
-use super::body::Closing;
-use super::machine::Outcome;
+use super::body::ReplyEncoder;
+use super::machine::CallOutcome;
 use super::{Shared, locked};
-use app::Line;
+use app::AppConnection;
 
 /// Requests of one person that may wait.
 const WAITING_MAX: usize = 32;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// Who waits for an answer.
-pub(super) struct Taker {
+/// Where the reply to a request goes.
+pub(super) struct ReplyTarget {
     pub call: u64,
-    /// What the person's client calls its request.
+    /// The id that the operator's client gave its request.
     pub id: u64,
-    pub closing: Closing,
+    pub encoder: ReplyEncoder,
     /// The session that it is a prompt for.
     pub prompted: Option<String>,
-    pub answers: mpsc::Sender<Outcome>,
+    pub answers: mpsc::Sender<CallOutcome>,
     pub room: OwnedSemaphorePermit,
 }
 
-impl Taker {
-    pub fn answer(self, reply: Reply) {
-        let Self { call, closing, prompted, answers, room, id } = self;
-        let reply = Reply { re: id, ..reply };
-        // The connection that it came by may be gone, and with it whoever waits.
-        drop(answers.try_send(Outcome { call, closing, prompted, reply, _room: room }));
+impl ReplyTarget {
+    pub fn answer(self, reply: RequestReply) {
+        let Self { call, encoder, prompted, answers, room, id } = self;
+        let reply = RequestReply { re: id, ..reply };
+        // The connection that it came by may be gone, and with it the waiting client.
+        drop(answers.try_send(CallOutcome { call, encoder, prompted, reply, _room: room }));
     }
 }
 
-pub(super) struct Asked {
+pub(super) struct OperatorRequest {
     pub request: Request,
-    pub taker: Taker,
+    pub reply_to: ReplyTarget,
 }
 
-pub(super) struct Seat {
+pub(super) struct OperatorConnection {
     pub role: Role,
     pub user: Arc<str>,
-    asked: mpsc::Sender<Asked>,
+    asked: mpsc::Sender<OperatorRequest>,
     used: Mutex<Instant>,
 }
 
-impl Seat {
+impl OperatorConnection {
     pub fn open(shared: &Arc<Shared>, id: Arc<str>, user: Arc<str>, role: Role) -> Self {
         let (asked, receiver) = mpsc::channel(WAITING_MAX);
-        let remote = Remote { id, user: Arc::clone(&user), answers_here: shared.answers.are_local() };
+        let remote = RemoteUser { id, user: Arc::clone(&user), answers_here: shared.answers.are_local() };
         let visitor = Visitor {
             principal: Principal::local(),
             name: remote_name(&user),
@@ -68,12 +68,12 @@ impl Seat {
             remote: Some(remote),
             standing: Standing::Other,
         };
-        let line = app::open(&shared.desk, visitor);
+        let connection = app::open(&shared.app, visitor);
         let stop = shared.stop.clone();
         drop(shared.tasks.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = Speaking { line, pending: HashMap::new(), last: 0 }.run(receiver) => {}
+                () = OperatorTask { connection, pending: HashMap::new(), last: 0 }.run(receiver) => {}
             }
         }));
         Self { role, user, asked, used: Mutex::new(Instant::now()) }
@@ -87,50 +87,50 @@ impl Seat {
         *locked(&self.used)
     }
 
-    /// Gives it back if too much waits.
-    pub fn ask(&self, asked: Asked) -> Result<(), Box<Asked>> {
+    /// Sends a request, or gives it back if too many wait.
+    pub fn ask(&self, asked: OperatorRequest) -> Result<(), Box<OperatorRequest>> {
         *locked(&self.used) = Instant::now();
         self.asked.try_send(asked).map_err(|full| Box::new(full.into_inner()))
     }
 }
 
-struct Speaking {
-    line: Line,
-    pending: HashMap<u64, Taker>,
+struct OperatorTask {
+    connection: AppConnection,
+    pending: HashMap<u64, ReplyTarget>,
     last: u64,
 }
 
 enum Wake {
-    Asked(Option<Asked>),
+    Asked(Option<OperatorRequest>),
     Room,
-    Told(Option<Frame>),
+    Told(Option<ServerFrame>),
     Idle,
 }
 
-impl Speaking {
-    /// Whoever asked is answered, also those whose request was not come to when the line ended.
-    async fn run(mut self, mut asked: mpsc::Receiver<Asked>) {
-        self.speak(&mut asked).await;
+impl OperatorTask {
+    /// Answers every request, also those that were not handled when the connection ended.
+    async fn run(mut self, mut asked: mpsc::Receiver<OperatorRequest>) {
+        self.serve(&mut asked).await;
         asked.close();
-        while let Ok(Asked { taker, .. }) = asked.try_recv() {
+        while let Ok(OperatorRequest { reply_to, .. }) = asked.try_recv() {
             self.last += 1;
-            self.pending.insert(self.last, taker);
+            self.pending.insert(self.last, reply_to);
         }
-        for (_, taker) in self.pending {
+        for (_, reply_to) in self.pending {
             let message = "the machine ended this before it was done; look whether it was, then try again";
-            let error = Wrong { code: "busy".into(), message: message.into() };
-            taker.answer(Reply { re: 0, ok: None, error: Some(error) });
+            let error = ReplyError { code: "busy".into(), message: message.into() };
+            reply_to.answer(RequestReply { re: 0, ok: None, error: Some(error) });
         }
     }
 
-    async fn speak(&mut self, asked: &mut mpsc::Receiver<Asked>) {
-        let mut next: Option<Envelope> = None;
+    async fn serve(&mut self, asked: &mut mpsc::Receiver<OperatorRequest>) {
+        let mut next: Option<RequestEnvelope> = None;
         loop {
             let quiet = self.pending.is_empty() && next.is_none();
             let wake = tokio::select! {
                 biased;
-                frame = self.line.frames.recv() => Wake::Told(frame),
-                permit = self.line.requests.reserve(), if next.is_some() => {
+                frame = self.connection.frames.recv() => Wake::Told(frame),
+                permit = self.connection.requests.reserve(), if next.is_some() => {
                     if let (Ok(permit), Some(envelope)) = (permit, next.take()) {
                         permit.send(envelope);
                     }
@@ -140,36 +140,36 @@ impl Speaking {
                 () = tokio::time::sleep(IDLE_MAX), if quiet => Wake::Idle,
             };
             match wake {
-                Wake::Asked(Some(Asked { request, taker })) => {
+                Wake::Asked(Some(OperatorRequest { request, reply_to })) => {
                     self.last += 1;
-                    self.pending.insert(self.last, taker);
-                    next = Some(Envelope { id: self.last, request });
+                    self.pending.insert(self.last, reply_to);
+                    next = Some(RequestEnvelope { id: self.last, request });
                 }
-                Wake::Told(Some(Frame::Reply(reply))) => {
-                    if let Some(taker) = self.pending.remove(&reply.re) {
-                        taker.answer(reply);
+                Wake::Told(Some(ServerFrame::Reply(reply))) => {
+                    if let Some(reply_to) = self.pending.remove(&reply.re) {
+                        reply_to.answer(reply);
                     }
                 }
-                // What happens, the mirror tells.
-                Wake::Told(Some(Frame::Told(_))) | Wake::Room => {}
-                // Nobody asks any more; those who have are answered.
+                // Updates reach the operator by way of the mirror.
+                Wake::Told(Some(ServerFrame::Notification(_))) | Wake::Room => {}
+                // There are no more requests; pending ones are answered.
                 Wake::Asked(None) if self.pending.is_empty() => return,
-                Wake::Asked(None) => return self.rest().await,
+                Wake::Asked(None) => return self.answer_pending().await,
                 Wake::Idle => return,
                 Wake::Told(None) => return,
             }
         }
     }
 
-    async fn rest(&mut self) {
+    async fn answer_pending(&mut self) {
         while !self.pending.is_empty() {
-            match self.line.frames.recv().await {
-                Some(Frame::Reply(reply)) => {
-                    if let Some(taker) = self.pending.remove(&reply.re) {
-                        taker.answer(reply);
+            match self.connection.frames.recv().await {
+                Some(ServerFrame::Reply(reply)) => {
+                    if let Some(reply_to) = self.pending.remove(&reply.re) {
+                        reply_to.answer(reply);
                     }
                 }
-                Some(Frame::Told(_)) => {}
+                Some(ServerFrame::Notification(_)) => {}
                 None => return,
             }
         }

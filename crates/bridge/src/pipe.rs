@@ -1,6 +1,6 @@
-//! A connection to the receiver, as the rest of the bridge has it: frames out, frames in, and how it ended.
+//! A connection to the receiver, as the rest of the bridge sees it: frames out, frames in, and why it ended.
 //!
-//! Whether it is a WebSocket or a pair of long polls makes no difference behind this. Both queues are
+//! Whether it is a WebSocket or a pair of long polls makes no difference to the users of this module. Both queues are
 //! short: a receiver that does not read stops its own session's tunnel and nothing else.
 
 mod poll;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
-use super::post::{Post, Socket, Whose};
-use super::trouble::Trouble;
+use super::bridge_error::BridgeError;
+use super::receiver_client::{ReceiverClient, ReceiverSocket, TunnelTarget};
 
 /// Frames on their way to the receiver.
 const OUT_MAX: usize = 4;
-/// Frames from it that were not looked at.
+/// Frames from it that were not handled yet.
 const IN_MAX: usize = 16;
 
-/// What the slowest line that is put up with carries.
+/// The slowest network that is supported.
 const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
-/// How long so many bytes may be under way, besides what an answer may take anyway.
+/// How long so many bytes may take, in addition to the time for an answer.
 pub(super) fn time_for(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
 }
@@ -31,11 +31,11 @@ pub(super) fn time_for(bytes: usize) -> Duration {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outgoing {
     Frame(Vec<u8>),
-    /// Asks the receiver to confirm that it has everything up to here, by this number.
+    /// Asks the receiver to confirm everything up to here, by this number.
     Mark(u64),
 }
 
-pub(super) struct Pipe {
+pub(super) struct TunnelPipe {
     /// The receiver keeps a mirror.
     pub mirror: bool,
     /// Everything is written, and the connection closed, when this is dropped.
@@ -43,46 +43,50 @@ pub(super) struct Pipe {
     pub incoming: mpsc::Receiver<Vec<u8>>,
     /// The last mark that the receiver confirmed.
     pub confirmed: watch::Receiver<u64>,
-    /// Why there is nothing more to come.
-    pub over: oneshot::Receiver<Trouble>,
+    /// Why the connection has ended.
+    pub over: oneshot::Receiver<BridgeError>,
 }
 
-/// The other end of a pipe, for whoever moves the frames.
-struct Ends {
+/// The other ends of a pipe's queues, for the task that moves the frames.
+struct PipeEnds {
     out: mpsc::Receiver<Outgoing>,
     incoming: mpsc::Sender<Vec<u8>>,
     confirmed: watch::Sender<u64>,
 }
 
-impl Pipe {
-    fn make(mirror: bool) -> (Self, Ends, oneshot::Sender<Trouble>) {
-        let (out, taken) = mpsc::channel(OUT_MAX);
+impl TunnelPipe {
+    fn make(mirror: bool) -> (Self, PipeEnds, oneshot::Sender<BridgeError>) {
+        let (out, outgoing) = mpsc::channel(OUT_MAX);
         let (given, incoming) = mpsc::channel(IN_MAX);
         let (confirming, confirmed) = watch::channel(0);
         let (end, over) = oneshot::channel();
         let pipe = Self { mirror, out, incoming, confirmed, over };
-        (pipe, Ends { out: taken, incoming: given, confirmed: confirming }, end)
+        (pipe, PipeEnds { out: outgoing, incoming: given, confirmed: confirming }, end)
     }
 
-    pub fn over_socket(socket: Socket, silence: Duration, tasks: &TaskTracker) -> Self {
-        let (pipe, ends, end) = Self::make(socket.mirror);
+    pub fn over_socket(socket: ReceiverSocket, silence: Duration, tasks: &TaskTracker) -> Self {
+        let (pipe, pipe_ends, end) = Self::make(socket.mirror);
         drop(tasks.spawn(async move {
-            let how = socket::run(socket.stream, ends, silence).await;
-            // Whoever had the pipe may be gone.
-            drop(end.send(how));
+            let reason = socket::run(socket.stream, pipe_ends, silence).await;
+            // The user of the pipe may be gone.
+            drop(end.send(reason));
         }));
         pipe
     }
 
     /// For receivers that keep a mirror, where sockets do not get through.
-    pub async fn over_polls(post: &Arc<Post>, whose: Whose, tasks: &TaskTracker) -> Result<Self, Trouble> {
-        let connection = post.open(&whose).await?;
-        let (pipe, ends, end) = Self::make(true);
-        let post = Arc::clone(post);
+    pub async fn over_polls(
+        receiver: &Arc<ReceiverClient>,
+        target: TunnelTarget,
+        tasks: &TaskTracker,
+    ) -> Result<Self, BridgeError> {
+        let connection = receiver.open(&target).await?;
+        let (pipe, pipe_ends, end) = Self::make(true);
+        let receiver = Arc::clone(receiver);
         drop(tasks.spawn(async move {
-            let how = poll::run(&post, &whose, &connection, ends).await;
-            post.close(&whose, &connection).await;
-            drop(end.send(how));
+            let reason = poll::run(&receiver, &target, &connection, pipe_ends).await;
+            receiver.close(&target, &connection).await;
+            drop(end.send(reason));
         }));
         Ok(pipe)
     }

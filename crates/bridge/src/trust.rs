@@ -1,10 +1,10 @@
-//! Which servers the bridge takes for its receiver: those with a certificate of an authority that this machine trusts.
+//! Which servers the bridge accepts as its receiver: those with a certificate of an authority that this machine trusts.
 //!
 //! One more case is accepted than WebPKI does. `openssl req -x509` makes a certificate that is its own authority, and WebPKI
 //! refuses an authority as a server, also where the person has named exactly this certificate as trusted. It is accepted
 //! here if it is, byte for byte, among the trusted ones, and its dates and names fit. That trusts hardly more: the holder of
 //! its key could sign another certificate for the same names. What it says of its own use (for servers, for some
-//! names alone) is not looked at: the person has named this very certificate.
+//! names alone) is not checked: the person has named this very certificate.
 
 use std::sync::Arc;
 
@@ -17,33 +17,33 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-use super::trouble::{Trouble, quoted};
+use super::bridge_error::{BridgeError, quoted};
 
 /// With the certificates that this machine trusts: those of the system, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
-pub(super) fn client_config() -> Result<ClientConfig, Trouble> {
+pub(super) fn client_config() -> Result<ClientConfig, BridgeError> {
     let loaded = rustls_native_certs::load_native_certs();
     let nobody = || {
         let why = loaded.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
         let reason = quoted(&format!("no certificate that this machine trusts could be read{why}"));
-        Trouble::Certificate { reason }
+        BridgeError::Certificate { reason }
     };
-    let verifier = Verifier::new(loaded.certs.clone()).ok_or_else(nobody)?;
+    let verifier = CertificateVerifier::new(loaded.certs.clone()).ok_or_else(nobody)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().map_err(|error| unusable(&error))?;
     Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }
 
-fn unusable(error: &Error) -> Trouble {
-    Trouble::Certificate { reason: quoted(&error.to_string()) }
+fn unusable(error: &Error) -> BridgeError {
+    BridgeError::Certificate { reason: quoted(&error.to_string()) }
 }
 
 #[derive(Debug)]
-struct Verifier {
+struct CertificateVerifier {
     usual: Arc<WebPkiServerVerifier>,
     trusted: Vec<CertificateDer<'static>>,
 }
 
-impl Verifier {
+impl CertificateVerifier {
     /// Nothing, if none of these can be used.
     fn new(trusted: Vec<CertificateDer<'static>>) -> Option<Self> {
         let mut roots = RootCertStore::empty();
@@ -54,7 +54,7 @@ impl Verifier {
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -163,7 +163,7 @@ mod tests {
         name: &str,
         year: u64,
     ) -> Option<String> {
-        let verifier = Verifier::new(vec![trusted.clone()]).unwrap();
+        let verifier = CertificateVerifier::new(vec![trusted.clone()]).unwrap();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600 + 15_778_800));
         let verified = verifier.verify_server_cert(shown, &[], &name, &[], now);
@@ -196,7 +196,7 @@ mod tests {
         let params = CertificateParams::new([]).unwrap();
         let signed = params.signed_by(&KeyPair::generate().unwrap(), &own).unwrap();
         assert_eq!(check(signed.der(), own.der(), "localhost", 2026).unwrap(), NAMELESS);
-        let fix = Trouble::Certificate { reason: NAMELESS.into() }.fix();
+        let fix = BridgeError::Certificate { reason: NAMELESS.into() }.fix();
         assert!(fix.contains("-addext subjectAltName=DNS:HOST") && fix.contains("--insecure"), "{fix}");
         // One for other kinds of names is for others.
         let own = own_authority_for("own", &["10.0.0.1"]);

@@ -1,6 +1,6 @@
-//! One session's way to the receiver: registered, connected, connected again, and taken leave of.
+//! One session's connection to the receiver: registered, connected, reconnected, and deregistered at the end.
 //!
-//! A tunnel outlives the session's stay in memory: somebody elsewhere may want to go on with it.
+//! A tunnel outlives the session's stay in memory: somebody elsewhere may want to continue it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,77 +9,77 @@ use engine::{APPROVAL, MODEL, SessionHandle, SessionId};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use wire::tunnel::{Heartbeat, Registered, Registration};
+use wire::tunnel::{Heartbeat, Registration, RegistrationReply};
 
-use super::branch::Branching;
-use super::pace::Backoff;
-use super::pipe::Pipe;
-use super::plain::PlainClient;
-use super::post::Whose;
-use super::trouble::{Trouble, quoted};
-use super::{Bridged, Ended, Shared, mirror};
+use super::branch::BranchState;
+use super::bridge_error::{BridgeError, quoted};
+use super::pipe::TunnelPipe;
+use super::plain_client::PlainClient;
+use super::receiver_client::TunnelTarget;
+use super::timings::Backoff;
+use super::{BridgedSession, ConnectionEnd, Shared, mirror};
 
-/// Upgrades that are answered by something else before it is done without a socket.
+/// Socket upgrades that something in between may block before polling is used instead.
 const BLOCKED_MAX: u32 = 2;
 
 pub(super) struct Tunnel {
     shared: Arc<Shared>,
     session: SessionId,
     handles: watch::Receiver<SessionHandle>,
-    /// The session is gone, or its place is needed.
+    /// Cancelled when the session is gone, or its slot is needed.
     detach: CancellationToken,
-    /// It is gone because it was deleted.
+    /// The session was deleted.
     deleted: Arc<AtomicBool>,
-    enrolled: watch::Sender<Enrolled>,
-    branching: Branching,
+    registrations: watch::Sender<RegistrationState>,
+    branch_state: BranchState,
     backoff: Backoff,
-    /// How often the upgrade was answered by something that is no receiver.
+    /// How often the socket upgrade was blocked by something in between.
     blocked: u32,
 }
 
-/// What the receiver knows of the session.
+/// The session's registration at the receiver.
 #[derive(Debug, Clone, Default)]
-struct Enrolled {
+struct RegistrationState {
     /// None before the first registration, and after the receiver has forgotten the session.
-    answer: Option<Registered>,
-    /// It was told of the machine too.
+    answer: Option<RegistrationReply>,
+    /// The machine was registered too.
     as_hub: bool,
-    /// Registrations so far: each further one is at a receiver that has forgotten the session.
+    /// Registrations so far: each further one was needed because the receiver has forgotten the session.
     count: u64,
 }
 
 impl Tunnel {
-    pub fn new(shared: &Arc<Shared>, session: SessionId, bridged: &Bridged) -> Self {
+    pub fn new(shared: &Arc<Shared>, session: SessionId, tunnel_state: &BridgedSession) -> Self {
         Self {
             shared: Arc::clone(shared),
             session,
-            handles: bridged.handles.subscribe(),
-            detach: bridged.detach.clone(),
-            deleted: Arc::clone(&bridged.deleted),
-            enrolled: watch::Sender::default(),
-            branching: Branching::default(),
-            backoff: Backoff::new(shared.pace),
+            handles: tunnel_state.handles.subscribe(),
+            detach: tunnel_state.detach.clone(),
+            deleted: Arc::clone(&tunnel_state.deleted),
+            registrations: watch::Sender::default(),
+            branch_state: BranchState::default(),
+            backoff: Backoff::new(shared.timings),
             blocked: 0,
         }
     }
 
     /// Runs until the bridge ends or the session is detached; an error ends the whole bridge.
-    pub async fn run(mut self) -> Result<(), Trouble> {
-        self.shared.bridges.begin(&self.session, self.shared.post.address().to_string());
-        let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.enrolled.clone());
+    pub async fn run(mut self) -> Result<(), BridgeError> {
+        self.shared.bridges.begin(&self.session, self.shared.receiver.address().to_string());
+        let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.registrations.clone());
         let mut plain = PlainClient::new(&self.shared);
         let ended = tokio::select! {
             biased;
-            ended = self.connect_again(&mut plain) => ended,
+            ended = self.keep_connected(&mut plain) => ended,
             trouble = beating => Err(trouble),
         };
-        // Whatever ended it: nothing of its connection outlives the bridge.
+        // However it ended: nothing of its connection outlives the bridge.
         plain.finish().await;
         self.note(false);
         if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
             forget(&self.shared, &self.session).await;
-        } else if self.enrolled.borrow().answer.is_some() && !self.is_replaced() {
-            let farewell = self.shared.post.farewell(self.session.as_str(), &self.shared.process).await;
+        } else if self.registrations.borrow().answer.is_some() && !self.is_replaced() {
+            let farewell = self.shared.receiver.farewell(self.session.as_str(), &self.shared.process).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
             }
@@ -90,52 +90,52 @@ impl Tunnel {
         ended
     }
 
-    async fn connect_again(&mut self, plain: &mut PlainClient) -> Result<(), Trouble> {
+    async fn keep_connected(&mut self, plain: &mut PlainClient) -> Result<(), BridgeError> {
         loop {
-            let Ended::Trouble(trouble) = self.once(plain).await else { return Ok(()) };
-            // A certificate that was good once, for whichever session, may be good again.
+            let ConnectionEnd::Failed(trouble) = self.connect_once(plain).await else { return Ok(()) };
+            // A certificate that was accepted once, for any session, may be accepted again.
             let was_connected = self.shared.was_connected.load(Ordering::Relaxed);
-            let first = !was_connected && matches!(trouble, Trouble::Certificate { .. });
+            let first = !was_connected && matches!(trouble, BridgeError::Certificate { .. });
             if trouble.is_final() || first {
                 return Err(trouble);
             }
             let wait = self.backoff.next();
-            self.shared.again(&trouble, wait);
+            self.shared.report_retry(&trouble, wait);
             tokio::select! {
                 biased;
                 () = stopped(&self.shared, &self.detach) => return Ok(()),
                 () = tokio::time::sleep(wait) => {}
-                never = plain.keep_up(&self.handles) => match never {},
+                never = plain.buffer_updates(&self.handles) => match never {},
             }
         }
     }
 
-    /// One connection, from the first try to its end.
-    async fn once(&mut self, plain: &mut PlainClient) -> Ended {
+    /// Runs one connection, from the first try to its end.
+    async fn connect_once(&mut self, plain: &mut PlainClient) -> ConnectionEnd {
         let (shared, detach) = (Arc::clone(&self.shared), self.detach.clone());
         let handles = self.handles.clone();
         let opened = tokio::select! {
             biased;
-            () = stopped(&shared, &detach) => return Ended::Stopped,
+            () = stopped(&shared, &detach) => return ConnectionEnd::Stopped,
             opened = self.open() => opened,
-            never = plain.keep_up(&handles) => match never {},
+            never = plain.buffer_updates(&handles) => match never {},
         };
         let (pipe, registration) = match opened {
             Ok(opened) => opened,
-            Err(trouble) => return Ended::Trouble(trouble),
+            Err(trouble) => return ConnectionEnd::Failed(trouble),
         };
         self.connected();
         let began = Instant::now();
         let stop = stopped(&shared, &detach);
-        let ended = if !pipe.mirror && shared.bodies.are_sealed() {
-            // Its language is plain frames, and nothing of the session is told in those.
-            Ended::Trouble(Trouble::Unsealable)
+        let ended = if !pipe.mirror && shared.codec.are_sealed() {
+            // Without a mirror the receiver takes plain frames only, and nothing of a sealed session is sent in those.
+            ConnectionEnd::Failed(BridgeError::Unsealable)
         } else if pipe.mirror {
-            mirror::run(&shared, &mut self.handles, &mut self.branching, pipe, stop).await
+            mirror::run(&shared, &mut self.handles, &mut self.branch_state, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
             let ended = plain.run(&handle, pipe, registration, stop).await;
-            plain.ended_with(self.enrolled.borrow().count);
+            plain.ended_with(self.registrations.borrow().count);
             ended
         };
         self.note(false);
@@ -146,72 +146,72 @@ impl Tunnel {
     fn connected(&self) {
         self.shared.was_connected.store(true, Ordering::Relaxed);
         self.note(true);
-        let (address, session) = (self.shared.post.address(), &self.session);
+        let (address, session) = (self.shared.receiver.address(), &self.session);
         self.shared.tell(&format!("[ferret] bridge connected: {address} session={session}"));
     }
 
-    /// Another tunnel carries the session by now: its status and its place at the receiver are not ours.
+    /// Whether another tunnel has the session by now: its status and its registration are not ours then.
     fn is_replaced(&self) -> bool {
-        self.detach.is_cancelled() && self.shared.carries(&self.session)
+        self.detach.is_cancelled() && self.shared.has_tunnel(&self.session)
     }
 
     fn note(&self, connected: bool) {
         if self.is_replaced() {
             return;
         }
-        let now = self.shared.desk.registry().clock().now();
+        let now = self.shared.app.registry().clock().now();
         self.shared.bridges.set(&self.session, connected, now);
     }
 
-    /// The way to the receiver, and which registration it belongs to.
-    async fn open(&mut self) -> Result<(Pipe, u64), Trouble> {
-        let known = self.enrolled.borrow().clone();
+    /// Opens a pipe to the receiver, and gives the registration that it belongs to.
+    async fn open(&mut self) -> Result<(TunnelPipe, u64), BridgeError> {
+        let known = self.registrations.borrow().clone();
         if known.answer.is_some() {
             match self.open_with(known).await {
-                // It may have forgotten the session.
-                Err(Trouble::Answered { status: 404 | 410, .. }) => {
-                    self.enrolled.send_modify(|known| known.answer = None);
+                // The receiver may have forgotten the session.
+                Err(BridgeError::Answered { status: 404 | 410, .. }) => {
+                    self.registrations.send_modify(|known| known.answer = None);
                 }
                 opened => return opened,
             }
         }
-        let known = register(&self.shared, &self.handles, &self.enrolled).await?;
+        let known = register(&self.shared, &self.handles, &self.registrations).await?;
         self.open_with(known).await
     }
 
-    async fn open_with(&mut self, known: Enrolled) -> Result<(Pipe, u64), Trouble> {
-        let Enrolled { answer: Some(registered), as_hub, count } = known else {
-            return Err(Trouble::closed());
+    async fn open_with(&mut self, known: RegistrationState) -> Result<(TunnelPipe, u64), BridgeError> {
+        let RegistrationState { answer: Some(registered), as_hub, count } = known else {
+            return Err(BridgeError::closed());
         };
         let shared = &self.shared;
-        if self.blocked >= BLOCKED_MAX && shared.post.is_hub() {
-            // The socket is tried again when this one has ended.
+        if self.blocked >= BLOCKED_MAX && shared.receiver.is_hub() {
+            // The socket is tried again when this pipe has ended.
             self.blocked = BLOCKED_MAX - 1;
-            let whose = Whose::Session(self.session.to_string());
-            match Pipe::over_polls(&shared.post, whose, &shared.tasks).await {
+            let target = TunnelTarget::Session(self.session.to_string());
+            match TunnelPipe::over_polls(&shared.receiver, target, &shared.tasks).await {
                 Ok(pipe) => return Ok((pipe, count)),
                 Err(trouble) if trouble.is_final() => return Err(trouble),
                 Err(trouble) => tracing::debug!(%trouble, "the receiver has no tunnel without sockets"),
             }
         }
-        let socket = shared.post.session_socket(&registered).await.inspect_err(|trouble| {
+        let socket = shared.receiver.session_socket(&registered).await.inspect_err(|trouble| {
             self.blocked += u32::from(trouble.is_in_the_way());
         })?;
         self.blocked = 0;
         if socket.mirror && !as_hub {
-            // Hubs of earlier versions are known by their socket alone.
-            register(shared, &self.handles, &self.enrolled).await?;
+            // Hubs of earlier versions are recognised by their socket alone.
+            register(shared, &self.handles, &self.registrations).await?;
         }
-        Ok((Pipe::over_socket(socket, shared.pace.silence, &shared.tasks), count))
+        Ok((TunnelPipe::over_socket(socket, shared.timings.silence, &shared.tasks), count))
     }
 }
 
-/// Sees to it that the receiver forgets a session that was deleted here: told once, nobody would ever tell it again.
+/// Tells the receiver until it confirms that a session was deleted here: nothing else would delete it there later.
 pub(super) async fn forget(shared: &Shared, session: &SessionId) {
-    let mut backoff = Backoff::new(shared.pace);
+    let mut backoff = Backoff::new(shared.timings);
     loop {
-        match shared.post.deleted(session.as_str()).await {
-            Ok(()) | Err(Trouble::Answered { status: 404 | 410, .. }) => return,
+        match shared.receiver.deleted(session.as_str()).await {
+            Ok(()) | Err(BridgeError::Answered { status: 404 | 410, .. }) => return,
             Err(trouble) => {
                 tracing::debug!(%trouble, "the receiver did not hear that a session was deleted");
                 if trouble.is_final() {
@@ -227,7 +227,7 @@ pub(super) async fn forget(shared: &Shared, session: &SessionId) {
     }
 }
 
-/// Waits until there is no more to do.
+/// Waits until the bridge or this tunnel is stopped.
 pub(super) async fn stopped(shared: &Shared, detach: &CancellationToken) {
     tokio::select! {
         () = shared.stop.cancelled() => {}
@@ -235,19 +235,19 @@ pub(super) async fn stopped(shared: &Shared, detach: &CancellationToken) {
     }
 }
 
-/// Registers the session, or registers it again. A receiver that says that it is a hub is told of the machine too; others
-/// get the seed's five members.
+/// Registers the session, or registers it again. A receiver that says that it is a hub gets the machine too; others
+/// get the five members of the seed's contract.
 async fn register(
     shared: &Shared,
     handles: &watch::Receiver<SessionHandle>,
-    enrolled: &watch::Sender<Enrolled>,
-) -> Result<Enrolled, Trouble> {
-    let mut as_hub = shared.post.is_hub();
-    let mut answer = shared.post.register(&registration(shared, handles, as_hub)).await?;
-    if !as_hub && shared.post.is_hub() {
+    registrations: &watch::Sender<RegistrationState>,
+) -> Result<RegistrationState, BridgeError> {
+    let mut as_hub = shared.receiver.is_hub();
+    let mut answer = shared.receiver.register(&registration(shared, handles, as_hub)).await?;
+    if !as_hub && shared.receiver.is_hub() {
         as_hub = true;
         if shared.machine.is_some() {
-            answer = shared.post.register(&registration(shared, handles, as_hub)).await?;
+            answer = shared.receiver.register(&registration(shared, handles, as_hub)).await?;
         }
     }
     let ui_url = quoted(&answer.ui_url);
@@ -255,16 +255,16 @@ async fn register(
         shared.tell(&format!("[ferret] bridge: people see the session at {ui_url}"));
     }
     shared.bridges.shown_at(handles.borrow().id(), ui_url);
-    enrolled.send_modify(|known| {
-        *known = Enrolled { answer: Some(answer), as_hub, count: known.count + 1 };
+    registrations.send_modify(|known| {
+        *known = RegistrationState { answer: Some(answer), as_hub, count: known.count + 1 };
     });
-    Ok(enrolled.borrow().clone())
+    Ok(registrations.borrow().clone())
 }
 
 fn registration(shared: &Shared, handles: &watch::Receiver<SessionHandle>, as_hub: bool) -> Registration {
     let handle = handles.borrow();
     let snapshot = handle.snapshot();
-    let sealed = shared.bodies.are_sealed();
+    let sealed = shared.codec.are_sealed();
     let machine = shared.machine.as_ref().filter(|_| as_hub || sealed);
     Registration {
         session_id: handle.id().to_string(),
@@ -277,15 +277,15 @@ fn registration(shared: &Shared, handles: &watch::Receiver<SessionHandle>, as_hu
     }
 }
 
-/// Says regularly how the session is, from its registration on. Ends only with what ends the bridge.
+/// Sends heartbeats of the session, from its registration on. Ends only with an error that ends the bridge.
 async fn beat(
     shared: Arc<Shared>,
     handles: watch::Receiver<SessionHandle>,
-    enrolled: watch::Sender<Enrolled>,
-) -> Trouble {
+    registrations: watch::Sender<RegistrationState>,
+) -> BridgeError {
     // The sender is held here.
-    drop(enrolled.subscribe().wait_for(|known| known.answer.is_some()).await);
-    let every = shared.pace.heartbeat;
+    drop(registrations.subscribe().wait_for(|known| known.answer.is_some()).await);
+    let every = shared.timings.heartbeat;
     let mut beats = tokio::time::interval_at(Instant::now() + every, every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -300,12 +300,12 @@ async fn beat(
             };
             (handle.id().to_string(), heartbeat)
         };
-        match shared.post.heartbeat(&session, &heartbeat, &shared.process).await {
+        match shared.receiver.heartbeat(&session, &heartbeat, &shared.process).await {
             Ok(()) => {}
             Err(trouble) if trouble.is_final() => return trouble,
-            Err(Trouble::Answered { status: 404 | 410, .. }) => {
-                // It has forgotten the session, which still is here.
-                match register(&shared, &handles, &enrolled).await {
+            Err(BridgeError::Answered { status: 404 | 410, .. }) => {
+                // The receiver has forgotten the session, which still exists here.
+                match register(&shared, &handles, &registrations).await {
                     Ok(_) => {}
                     Err(trouble) if trouble.is_final() => return trouble,
                     Err(trouble) => tracing::debug!(%trouble, "the session cannot be registered again"),

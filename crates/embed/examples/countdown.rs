@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use embed::{
-    AskRequest, Content, Parts, Server, Stop, ToolClass, TurnContext, TurnError, TurnInput, Turns, Verdict,
+    AskRequest, Content, FunctionBackend, PermissionOutcome, Server, ServerParts, Stop, ToolClass,
+    TurnContext, TurnError, TurnInput,
 };
 
 /// One turn. All it says goes through its context, so it is in the session's log before anybody sees it.
@@ -23,11 +24,11 @@ async fn count_down(input: TurnInput, context: TurnContext) -> Result<Stop, Turn
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
     }
-    let wish = AskRequest::new("launch", "Launch the rocket", ToolClass::Execute);
-    let said = match context.ask(wish).await? {
-        Verdict::Allowed => "lift-off!".to_owned(),
-        Verdict::Denied { reason, .. } => format!("not launched: {reason}"),
-        Verdict::Replied(answer) => answer.to_string(),
+    let request = AskRequest::new("launch", "Launch the rocket", ToolClass::Execute);
+    let said = match context.ask(request).await? {
+        PermissionOutcome::Allowed => "lift-off!".to_owned(),
+        PermissionOutcome::Denied { reason, .. } => format!("not launched: {reason}"),
+        PermissionOutcome::Replied(answer) => answer.to_string(),
     };
     context.text(message, said).await?;
     Ok(if context.cancel.is_cancelled() { Stop::Cancelled } else { Stop::EndTurn })
@@ -41,8 +42,9 @@ fn number(input: &TurnInput) -> Option<u32> {
 }
 
 /// What the agent is called, and where it works if an editor names no folder.
-pub fn parts() -> std::io::Result<Parts> {
-    Ok(Parts::new(Turns::new(count_down), std::env::current_dir()?).named("countdown", "1.0.0"))
+pub fn parts() -> std::io::Result<ServerParts> {
+    Ok(ServerParts::new(FunctionBackend::new(count_down), std::env::current_dir()?)
+        .named("countdown", "1.0.0"))
 }
 
 #[tokio::main]

@@ -1,26 +1,26 @@
 //! Ropewalk as a library: a program brings its own agent and gets sessions and doors for it.
 //!
-//! The agent is a [`Backend`], or one function ([`Turns`]). A [`Server`] keeps its sessions and lets clients in: on
-//! standard input and output, over any pair of byte streams, over HTTP. All of it is what the `ropewalk` binary is
-//! made of; nothing here decides anything.
+//! The agent is a [`Backend`], or one function ([`FunctionBackend`]). A [`Server`] keeps its sessions and accepts clients: on
+//! standard input and output, over any pair of byte streams, over HTTP. The `ropewalk` binary is made of the same parts;
+//! nothing here decides anything.
 
-mod door;
+mod http_door;
 mod models;
 mod server;
 
-pub use door::{Door, Http};
+pub use http_door::{HttpDoor, HttpDoorOptions};
 pub use models::Models;
-pub use server::{Parts, ServeError, Server};
+pub use server::{ServeError, Server, ServerParts};
 
-pub use access::{Client, Digest, HostName, Keys, Listening, Names, Origin};
+pub use access::{AcceptedTokens, BoundListener, Client, Digest, HostName, Origin, ServerNames};
 pub use engine::{
-    Abilities, AskRequest, Backend, BackendSession, Body, BoxFuture, Content, Host, HostAbilities, HostError,
-    HostLink, Limits, MemoryRules, MemoryStore, OpenError, Registry, RegistryParts, Resolution, Risk,
-    SendError, ServerWay, SessionContext, SessionGone, SessionHandle, SessionId, SessionSpec, SettingSpec,
-    Stop, Store, StoreError, SystemClock, ToolClass, ToolServer, TurnContext, TurnError, TurnInput, Turns,
-    Verdict, approval_spec,
+    Abilities, AskRequest, Backend, BackendSession, Body, BoxFuture, Content, FunctionBackend, Host,
+    HostAbilities, HostError, HostLink, MemoryRules, MemoryStore, OpenError, PermissionOutcome, Registry,
+    RegistryParts, Resolution, Risk, SendError, ServerTransport, SessionContext, SessionGone, SessionHandle,
+    SessionId, SessionLimits, SessionSpec, SettingSpec, Stop, Store, StoreError, SystemClock, ToolClass,
+    ToolServer, TurnContext, TurnError, TurnInput, approval_spec,
 };
-pub use service::Rules;
+pub use service::ServiceRules;
 pub use store::SqliteStore;
 pub use wire::Dialect;
 

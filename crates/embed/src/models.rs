@@ -1,13 +1,13 @@
-//! The models that an agent offers, by keys such as `acme:large`, and what each of them is for the agent.
+//! The models that an agent offers, by keys such as `acme:large`, each with the agent's own provider value.
 //!
-//! A client can choose only what stands in the setting, so a key without a provider is refused before the agent
-//! hears of it.
+//! A client can choose only a key that the setting offers, so a key without a provider is refused before the agent
+//! sees it.
 
 use std::sync::Arc;
 
 use engine::{Category, Choice, MODEL, SettingSpec, TurnContext};
 
-/// In the order a person should see them; the first is the usual one.
+/// The models in the order a person should see them; the first is the default.
 pub struct Models<P> {
     offered: Vec<(Arc<str>, P)>,
 }
@@ -34,7 +34,7 @@ impl<P> Models<P> {
         }
     }
 
-    /// What stands behind a key.
+    /// The provider of a key.
     pub fn get(&self, key: &str) -> Option<&P> {
         self.offered.iter().find(|(offered, _)| **offered == *key).map(|(_, provider)| provider)
     }

@@ -1,8 +1,8 @@
-//! What a program holds: the sessions of its agent, and the ways in to them.
+//! The embedded server: the sessions of a program's agent, and the ways to connect to them.
 //!
-//! A connection that ends takes nothing with it: its sessions stay until they are idle for long, and in the store
-//! after that. What ends everything is the end of the only client ([`Server::serve_stdio`]) or the program's own
-//! word ([`Server::shutdown`]).
+//! A connection that ends leaves its sessions alone: they stay in memory until they are idle for long, and in the store
+//! after that. Everything ends when the only client disconnects ([`Server::serve_stdio`]) or when the program
+//! calls [`Server::shutdown`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,41 +11,41 @@ use std::time::Duration;
 
 use engine::{Backend, CallerKind, MemoryStore, Principal, Registry, RegistryParts, SystemClock, Timestamp};
 use metrics::Metrics;
-use server::http::Doors;
-use server::{ConnectionParts, Link, Served};
-use service::Rules;
+use server::http::HttpState;
+use server::{ConnectionParts, FlushedConnection, Link};
+use service::ServiceRules;
 use store::SqliteStore;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Backends, Dialect, Identity};
+use wire::{Dialect, Identity, SandboxBackends};
 
-use crate::door::{Door, Http};
+use crate::http_door::{HttpDoor, HttpDoorOptions};
 
 /// How long the last bytes of all connections may take to leave.
 const FINISH_GRACE: Duration = Duration::from_secs(2);
 
-/// What a server is made of. Everything has a usual value but the agent and its folder.
-pub struct Parts {
-    /// The agent, where its sessions are kept, how many there may be, what is allowed without asking.
+/// The parts of a server. All have defaults except the agent and its folder.
+pub struct ServerParts {
+    /// The agent, the store of its sessions, their limits, and the permission rules.
     pub sessions: RegistryParts,
-    /// What clients may do: the folders, and how much is told again (`history_max`).
-    pub rules: Rules,
-    /// What the agent is called, by programs and by people.
+    /// What clients may do: the folders, and how many updates they can get again (`history_max`).
+    pub rules: ServiceRules,
+    /// The agent's name, for programs and people.
     pub name: String,
     pub version: String,
     /// The only dialect that is spoken; without one, a client's first words decide.
     pub dialect: Option<Dialect>,
 }
 
-impl Parts {
-    /// Sessions live as long as the process does. Those whose client names no folder work in `home_dir`.
+impl ServerParts {
+    /// Sessions live as long as the process. Sessions whose client names no folder work in `home_dir`.
     pub fn new(backend: impl Backend, home_dir: impl Into<PathBuf>) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(SystemClock));
         Self {
             sessions: RegistryParts::new(store, Arc::new(backend), clock),
-            rules: Rules { home_dir: home_dir.into(), ..Rules::default() },
+            rules: ServiceRules { home_dir: home_dir.into(), ..ServiceRules::default() },
             name: "agent".into(),
             version: "0".into(),
             dialect: None,
@@ -64,19 +64,19 @@ impl Parts {
     }
 }
 
-/// Why a way in could not be opened.
+/// Why a door could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("standard input and output cannot be used")]
     Stdio(#[source] io::Error),
-    #[error("there are no random bytes for the keys of the HTTP door")]
+    #[error("could not create the keys of the HTTP door: the operating system's random generator failed")]
     Random(#[source] io::Error),
 }
 
-/// A server that runs. Dropped without [`Server::shutdown`], it leaves what is under way to its runtime.
+/// A running server. If it is dropped without [`Server::shutdown`], its tasks are left to the runtime.
 pub struct Server {
     pub(crate) registry: Arc<Registry>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: ServiceRules,
     pub(crate) identity: Identity,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) metrics: Arc<Metrics>,
@@ -84,12 +84,12 @@ pub struct Server {
     pub(crate) stop: CancellationToken,
     /// Streams are read and written here.
     tasks: TaskTracker,
-    doors: Mutex<Vec<Arc<Doors>>>,
+    doors: Mutex<Vec<Arc<HttpState>>>,
 }
 
 impl Server {
     /// Takes sessions up, and puts those that are idle for long out of memory from here on. Needs a runtime.
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(parts: ServerParts) -> Self {
         let started = parts.sessions.clock.now();
         let registry = Registry::new(parts.sessions);
         registry.start_reaper();
@@ -101,9 +101,9 @@ impl Server {
                 adapters: vec![parts.name.clone()],
                 name: parts.name,
                 version: parts.version,
-                // What the agent does by itself is not held in by us.
+                // We do not sandbox what the agent does by itself.
                 sandbox: "off".into(),
-                sandbox_backends: Backends::default(),
+                sandbox_backends: SandboxBackends::default(),
                 disabled: Vec::new(),
             },
             dialect: parts.dialect,
@@ -115,8 +115,8 @@ impl Server {
         }
     }
 
-    /// Serves the client on standard input and output until it hangs up, or somebody cancels [`Server::stopping`];
-    /// then ends everything, and what the client still waits for is answered first.
+    /// Serves the client on standard input and output until it hangs up, or [`Server::stopping`] is
+    /// cancelled. Then everything is stopped, after the client's pending requests are answered.
     pub async fn serve_stdio(self) -> Result<(), ServeError> {
         let mut served = self.connect(server::stdio::open().map_err(ServeError::Stdio)?);
         self.until_hung_up(&mut served).await;
@@ -127,8 +127,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one client over any pair of byte streams until it hangs up, or somebody cancels
-    /// [`Server::stopping`]. Its sessions go on.
+    /// Serves one client over any pair of byte streams until it hangs up, or [`Server::stopping`] is
+    /// cancelled. Its sessions continue.
     pub async fn serve_connection(
         &self,
         input: impl AsyncRead + Send + Unpin + 'static,
@@ -139,14 +139,14 @@ impl Server {
         served.finish().await;
     }
 
-    /// An HTTP door for the program's own listener. It is closed until [`Door::open`].
-    pub fn door(&self, http: Http) -> Result<Door, ServeError> {
-        let (doors, door) = Door::new(self, http).map_err(ServeError::Random)?;
+    /// An HTTP door for the program's own listener. It is closed until [`HttpDoor::open`].
+    pub fn door(&self, http: HttpDoorOptions) -> Result<HttpDoor, ServeError> {
+        let (doors, door) = HttpDoor::new(self, http).map_err(ServeError::Random)?;
         self.doors.lock().unwrap_or_else(PoisonError::into_inner).push(doors);
         Ok(door)
     }
 
-    /// Cancelled by whoever wants all connections to end.
+    /// Cancel it to end all connections.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    fn connect(&self, link: (Link, oneshot::Receiver<()>)) -> Served {
+    fn connect(&self, link: (Link, oneshot::Receiver<()>)) -> FlushedConnection {
         let parts = ConnectionParts {
             registry: Arc::clone(&self.registry),
             principal: Principal::local(),
@@ -183,13 +183,13 @@ impl Server {
             name: "client".into(),
             zeph: false,
             any_session: false,
-            metrics: Some((Arc::clone(&self.metrics), metrics::Door::Stdio)),
-            greeted: None,
+            metrics: Some((Arc::clone(&self.metrics), metrics::DoorLabel::Stdio)),
+            on_initialize: None,
         };
-        Served::start(parts, link)
+        FlushedConnection::start(parts, link)
     }
 
-    async fn until_hung_up(&self, served: &mut Served) {
+    async fn until_hung_up(&self, served: &mut FlushedConnection) {
         tokio::select! {
             () = served.input_ended() => tracing::debug!("a client hung up"),
             () = self.stop.cancelled() => {}

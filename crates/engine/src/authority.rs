@@ -1,23 +1,23 @@
-//! Who may do what: the one table of callers and acts, for every door and for what happens inside a turn.
+//! Who may do what: the one table of callers and acts, for every door and for everything inside a turn.
 //!
-//! Where a connection is made it is decided who sends on it ([`CallerKind`]), from who they are alone. Whether that is
-//! the owner at the machine ([`Standing`]) travels with every input and with the turn that a prompt starts. Everything
-//! that decides by it asks [`CallerKind::may`] or, inside a turn, [`may`]; both read the same table.
+//! The kind of a caller ([`CallerKind`]) is decided when the connection is made, only from who it is. Whether that is
+//! the owner at the machine ([`Standing`]) travels with every input and with the turn that a prompt starts. Every
+//! decision asks [`CallerKind::may`] or, inside a turn, [`may`]; both read the same table.
 //!
 //! **Invariant:** no preset, no pattern rule and no stored answer raises anybody's standing.
 
 use std::borrow::Cow;
 
-use crate::servers::SERVER_CONSENT;
+use crate::tool_servers::SERVER_CONSENT;
 
-/// Who somebody is to this machine.
+/// Who sends an input, as far as this machine's authority is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
     OwnerAtMachine,
     /// Known, and not the owner, or not at the machine.
     Other,
-    /// A log that was written before standings were kept does not say. It counts as [`Self::Other`], and
-    /// nothing is made of its answers.
+    /// Also the value for logs that were written before standings were recorded; the answers in them become
+    /// no rules.
     #[default]
     Unknown,
 }
@@ -25,7 +25,7 @@ pub enum Standing {
 impl Standing {
     pub const ALL: [Self; 3] = [Self::OwnerAtMachine, Self::Other, Self::Unknown];
 
-    /// The owner at the machine where `owner` holds, else somebody else.
+    /// `OwnerAtMachine` if `owner` holds, else `Other`.
     pub fn owner_if(owner: bool) -> Self {
         if owner { Self::OwnerAtMachine } else { Self::Other }
     }
@@ -38,7 +38,7 @@ impl Standing {
 /// How the digest of a command begins that would run in an editor's terminal, outside the fence.
 pub const EDITOR_TERMINAL: &str = "editor-terminal:";
 
-/// What takes the owner's consent to that very thing, by a digest of it.
+/// Things that take the owner's consent to exactly one program or command, identified by a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsentKind {
     /// A program that a project names starts.
@@ -48,7 +48,7 @@ pub enum ConsentKind {
 }
 
 impl ConsentKind {
-    /// What a wish with this tool and digest takes, if it takes consent at all.
+    /// The kind of consent that an action with this tool and digest takes, if any.
     pub fn of(tool: &str, digest: Option<&str>) -> Option<Self> {
         match digest {
             Some(digest) if digest.starts_with(EDITOR_TERMINAL) => Some(Self::LeaveFence),
@@ -57,7 +57,7 @@ impl ConsentKind {
         }
     }
 
-    /// What to do where nobody at the machine can be asked. `subject` is what the wish is about.
+    /// What to do where nobody at the machine can be asked. `subject` is the command or program.
     pub(crate) fn unattended(self, subject: &str) -> String {
         match self {
             Self::ProjectProgram => {
@@ -80,7 +80,7 @@ fn quoted(word: &str) -> String {
     format!("{dashes}'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Something that somebody wants to do.
+/// Something that a caller wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// List sessions.
@@ -125,7 +125,7 @@ pub enum Act {
     ListDevices,
     /// Sign a device out.
     RevokeDevice,
-    /// Say how one's own device is told of things.
+    /// Manage how the caller's own device is notified.
     OwnDevice,
     /// Let another device in, or give one a role.
     AdmitDevice,
@@ -145,7 +145,7 @@ pub enum Act {
     Deny,
 }
 
-/// Who somebody is, as far as that decides what they may do. It is known when a connection is made.
+/// The kind of a caller, which decides what it may do. Known when the connection is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallerKind {
     /// The owner at the machine: a terminal, a client on standard input, the server's own token or an owner's device
@@ -153,11 +153,11 @@ pub enum CallerKind {
     Owner,
     /// The owner elsewhere: the server's own token or an owner's device over a network.
     OwnerElsewhere,
-    /// A client with a token of its own, for its own sessions in the folders that are open to it.
+    /// A client with its own token, limited to its own sessions and to the folders that are open to it.
     NamedClient,
-    /// Whoever holds the token of one session.
+    /// A client with the token of one session.
     SessionToken,
-    /// A device or an operator at a hub, by the role that they were given.
+    /// A device, or an operator at a hub, with the role that it was given.
     Driver,
     Approver,
     Viewer,
@@ -167,9 +167,9 @@ pub enum CallerKind {
     BridgeApprover,
 }
 
-/// How far an act may go.
+/// How far a caller may go with an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum ActReach {
     /// Every session of the caller's principal.
     All,
     /// The one session that the caller was let into.
@@ -179,8 +179,8 @@ enum Reach {
 
 /// The table. A row is an act; its columns are the kinds of callers, in the order of [`CallerKind::ALL`].
 #[rustfmt::skip]
-const fn row(act: Act) -> [Reach; 9] {
-    use Reach::{All as A, No as N, One as O};
+const fn row(act: Act) -> [ActReach; 9] {
+    use ActReach::{All as A, No as N, One as O};
     match act {
         //                     Owner Elsewhere Client Token Driver Approver Viewer BridgeDriver BridgeApprover
         Act::List =>            [A,    A,       A,     N,    A,     A,       A,     O,           O],
@@ -210,7 +210,7 @@ const fn row(act: Act) -> [Reach; 9] {
         Act::SetApproval =>     [A,    A,       A,     N,    A,     N,       N,     O,           N],
         Act::Allow | Act::Deny =>
                                 [A,    A,       A,     N,    A,     A,       N,     O,           O],
-        // What outlives a session, or leaves the fence.
+        // Acts that outlive a session or leave the sandbox.
         Act::AdmitDevice | Act::ChangeRules | Act::NameServer | Act::ReadAudit | Act::Consent(_) =>
                                 [A,    N,       N,     N,    N,     N,       N,     N,           N],
     }
@@ -233,20 +233,20 @@ impl CallerKind {
         Standing::owner_if(self == Self::Owner)
     }
 
-    /// Whether somebody of this kind may do this, in one session at least.
+    /// Whether this kind of caller may do this, in at least one session.
     pub fn may(self, act: Act) -> Result<(), Forbidden> {
         match self.reach(act) {
-            Reach::All | Reach::One => Ok(()),
-            Reach::No => Err(Forbidden(self.refusal(act))),
+            ActReach::All | ActReach::One => Ok(()),
+            ActReach::No => Err(Forbidden(self.refusal(act))),
         }
     }
 
     /// Whether that is for one session only.
     pub fn is_for_one_session(self, act: Act) -> bool {
-        self.reach(act) == Reach::One
+        self.reach(act) == ActReach::One
     }
 
-    fn reach(self, act: Act) -> Reach {
+    fn reach(self, act: Act) -> ActReach {
         let [owner, elsewhere, client, token, driver, approver, viewer, bridge_driver, bridge_approver] =
             row(act);
         match self {
@@ -272,7 +272,7 @@ impl CallerKind {
             .into(),
             _ if let Some(why) = owner_alone(act) => why.into(),
             Self::BridgeDriver | Self::BridgeApprover if makes_session(act) => BRIDGE_BEGINS_NONE.into(),
-            Self::BridgeDriver | Self::BridgeApprover if Self::BridgeDriver.reach(act) != Reach::No => {
+            Self::BridgeDriver | Self::BridgeApprover if Self::BridgeDriver.reach(act) != ActReach::No => {
                 BRIDGE_ONLY_ANSWERS.into()
             }
             Self::BridgeDriver | Self::BridgeApprover => BRIDGE_ONE_SESSION.into(),
@@ -302,20 +302,20 @@ fn makes_session(act: Act) -> bool {
     matches!(act, Act::Create | Act::Fork | Act::Import)
 }
 
-/// Said to whoever has too small a role.
+/// The text for a caller whose role is too low.
 fn least_role(act: Act) -> &'static str {
     let roles = [CallerKind::Viewer, CallerKind::Approver, CallerKind::Driver];
-    let least = roles.into_iter().find(|role| role.reach(act) != Reach::No);
+    let least = roles.into_iter().find(|role| role.reach(act) != ActReach::No);
     least.unwrap_or(CallerKind::Owner).role_name()
 }
 
-/// What this takes, said to whoever may not do it.
+/// The refusal of an act: the text says what it would take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Forbidden(pub Cow<'static, str>);
 
-/// The same inside a turn, where only the standing is known: what the owner alone does, by the same table. A role may
-/// forbid more; nothing else allows more.
+/// The same check inside a turn, where only the standing is known. It reads the same table and covers what
+/// only the owner may do. A role may forbid more; nothing else allows more.
 pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
     match owner_alone(act) {
         Some(why) if !standing.is_owner() => Err(Forbidden(why.into())),
@@ -323,7 +323,7 @@ pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
     }
 }
 
-/// Why the owner at the machine does this and nobody else, where that is so.
+/// Why only the owner at the machine may do this, for acts where that is so.
 fn owner_alone(act: Act) -> Option<&'static str> {
     match act {
         Act::Consent(ConsentKind::ProjectProgram) => Some(PROJECT_PROGRAM),

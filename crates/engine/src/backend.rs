@@ -1,4 +1,4 @@
-//! The wall between a session and whatever thinks: the built-in agent, or another program.
+//! The interface between a session and its agent: the built-in one, or another program.
 //!
 //! A backend is given a turn and a [`TurnContext`]; everything it does reaches people through the
 //! context and therefore through the log. It never learns who is watching.
@@ -20,8 +20,8 @@ use crate::host::{HostAbilities, HostLink, Hosts};
 use crate::ids::{CallId, Clock, MessageId, Seq, SessionId, Timestamp, TurnId};
 use crate::log::LogReader;
 use crate::review::Review;
-use crate::servers::{ToolServer, ToolServers};
 use crate::settings::{SettingSpec, Settings};
+use crate::tool_servers::{ToolServer, ToolServers};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -37,16 +37,16 @@ pub struct Abilities {
     pub servers: bool,
 }
 
-/// What a session in one folder can be told, where that is more than what every session can.
+/// What a session in one folder offers, where a project adds something to what every session offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct SessionOffer {
     pub settings: Vec<SettingSpec>,
     pub commands: Vec<CommandSpec>,
     /// Modes that may change things, besides the usual one. All others only read.
     pub free_modes: Vec<Arc<str>>,
 }
 
-/// A tool as it is shown to people who ask what the agent can do.
+/// A tool as it is listed for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolInfo {
     pub name: Arc<str>,
@@ -57,29 +57,28 @@ pub trait Backend: Send + Sync + 'static {
     fn abilities(&self) -> &Abilities;
 
     /// What a session in `cwd` offers: its project may bring modes and commands of its own.
-    fn offer(&self, _cwd: &std::path::Path) -> Offer {
+    fn offer(&self, _cwd: &std::path::Path) -> SessionOffer {
         let Abilities { settings, commands, .. } = self.abilities().clone();
-        Offer { settings, commands, free_modes: Vec::new() }
+        SessionOffer { settings, commands, free_modes: Vec::new() }
     }
 
     /// Prepares a session. Nothing slow belongs here: [`BackendSession::ready`] or the first turn may do it.
     fn open(&self, spec: SessionSpec, context: SessionContext) -> Arc<dyn BackendSession>;
 
-    /// What clients are told before there is a session. One that knows it only from another program may
-    /// have to ask that one first.
+    /// The greeting for clients before there is a session. A backend that runs another program may have to
+    /// ask that program first.
     fn greeting(&self) -> BoxFuture<'_, Greeting> {
         let Abilities { images, servers, .. } = *self.abilities();
         let greeting = Greeting { images, servers, embedded: true, ..Greeting::default() };
         Box::pin(std::future::ready(greeting))
     }
 
-    /// Signs in where the agent wants that. Nothing is known of this way of signing in unless the greeting
-    /// named it.
+    /// Signs in where the agent requires it. Only methods that the greeting named are valid.
     fn authenticate<'a>(&'a self, _method: &'a str) -> BoxFuture<'a, Result<(), ForeignError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The way to what no protocol says, if the agent has something of that kind.
+    /// Access to requests outside the protocol, if the agent supports any.
     fn extensions(&self) -> Option<Arc<dyn Extensions>> {
         None
     }
@@ -88,7 +87,7 @@ pub trait Backend: Send + Sync + 'static {
     fn project_rules(&self, cwd: &std::path::Path) -> Vec<String>;
 }
 
-/// What an agent says of itself before there is a session.
+/// What an agent reports about itself before there is a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Greeting {
     pub images: bool,
@@ -97,21 +96,21 @@ pub struct Greeting {
     pub embedded: bool,
     /// Sessions take tool servers.
     pub servers: bool,
-    /// What an external agent is called, in its own words, and how one signs in there.
+    /// The name of an external agent and its ways of signing in.
     pub foreign: Option<Box<ForeignGreeting>>,
 }
 
-/// Pieces of an external agent's own greeting, word for word.
+/// Parts of an external agent's own greeting, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignGreeting {
     pub agent: Option<Opaque>,
     pub auth_methods: Vec<Opaque>,
     pub capabilities: Opaque,
-    /// What it said besides.
+    /// Other fields of its greeting.
     pub meta: Option<Opaque>,
 }
 
-/// What an external agent answered instead of doing it.
+/// The error that an external agent answered a request with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", detail(.data.as_ref()))]
 pub struct ForeignError {
@@ -121,17 +120,18 @@ pub struct ForeignError {
     pub data: Option<Opaque>,
 }
 
-/// Many agents say what happened only beside the message, as a text in quotes.
+/// Many agents put the details only beside the message, as a quoted text.
 fn detail(data: Option<&Opaque>) -> String {
     let text = data.and_then(|data| data.0.strip_prefix('"')?.strip_suffix('"'));
     text.map(|text| format!(": {text}")).unwrap_or_default()
 }
 
-/// Requests and notices of a kind that only the agent and its client understand.
+/// Requests and notifications that only the agent and its client understand.
 pub trait Extensions: Send + Sync + 'static {
     fn call(&self, method: Arc<str>, params: Opaque) -> BoxFuture<'static, Result<Opaque, ForeignError>>;
 
-    /// Tells and waits for nothing. One that cannot be told at the moment is lost, as notices are.
+    /// Sends a notification and waits for nothing. If it cannot be delivered now, it is lost, as
+    /// notifications are.
     fn notify(&self, method: Arc<str>, params: Opaque);
 }
 
@@ -143,7 +143,7 @@ pub struct SessionSpec {
     pub roots: Vec<PathBuf>,
     /// The folders that none of these may lead out of, whatever becomes of their paths; anywhere without.
     pub within: Option<Arc<[PathBuf]>>,
-    /// Tool servers that whoever opens the session wants connected.
+    /// Tool servers that the client that opens the session wants connected.
     pub servers: Vec<ToolServer>,
 }
 
@@ -155,8 +155,8 @@ pub trait BackendSession: Send + Sync + 'static {
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
 
-    /// Waits until the session can be told what it offers. Awaited once, before whoever created the
-    /// session is answered; a session that is brought back is shown without waiting for this.
+    /// Waits until the session's offers are known. Awaited once, before the client that created the session
+    /// gets its answer; a session that is brought back is shown without waiting for this.
     fn ready(self: Arc<Self>) -> BoxFuture<'static, Result<(), ForeignError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -164,7 +164,7 @@ pub trait BackendSession: Send + Sync + 'static {
     /// A person chose something. Called in the order of the log; must not wait.
     fn chosen(&self, _id: &Arc<str>, _value: &Arc<str>) {}
 
-    /// The way to what no protocol says, if the session has something of that kind.
+    /// Access to requests outside the protocol, if the session supports any.
     fn extensions(&self) -> Option<Arc<dyn Extensions>> {
         None
     }
@@ -174,7 +174,7 @@ pub trait BackendSession: Send + Sync + 'static {
         None
     }
 
-    /// What the session has changed in files, if that is kept.
+    /// The session's file changes, if they are tracked.
     fn review(&self) -> Option<Arc<dyn Review>> {
         None
     }
@@ -204,30 +204,30 @@ pub struct TurnError(pub String);
 #[error("the session is gone")]
 pub struct SessionGone;
 
-/// Nobody is left to be told.
+/// There is nobody left to report to.
 impl From<SessionGone> for TurnError {
     fn from(gone: SessionGone) -> Self {
         Self(gone.to_string())
     }
 }
 
-/// What came of a wish.
+/// The outcome of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PermissionOutcome {
     Allowed,
     /// A question was answered.
     Replied(Arc<str>),
-    /// The reason is told to the model.
+    /// The reason is shown to the model.
     Denied {
         resolution: Resolution,
         reason: Arc<str>,
     },
 }
 
-/// What a session's backend may do while no turn runs.
+/// What a session's backend can use while no turn runs.
 #[derive(Clone)]
 pub struct SessionContext {
-    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) reports: mpsc::Sender<BackendReport>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) tracker: TaskTracker,
@@ -237,9 +237,9 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
-    /// Puts an event into the log, outside any turn. What only a turn can do is refused there.
-    pub async fn emit(&self, said: impl Into<Said>) -> Result<(), SessionGone> {
-        self.report(ReportKind::Emit(said.into())).await
+    /// Puts an event into the log, outside any turn. Events that only a turn can report are refused.
+    pub async fn emit(&self, event: impl Into<NewEvent>) -> Result<(), SessionGone> {
+        self.report(ReportKind::Emit(event.into())).await
     }
 
     /// Waits until everything that was reported so far is in the store.
@@ -249,7 +249,7 @@ impl SessionContext {
         let seq = place.await.map_err(|_| SessionGone)?;
         let mut reader = self.history.after(Seq(seq.0.saturating_sub(1)));
         if reader.head() < seq {
-            // However this ends, the caller goes on: the session itself tells of trouble.
+            // The caller continues however this ends; the session itself reports failures.
             drop(reader.next().await);
         }
         Ok(())
@@ -269,25 +269,26 @@ impl SessionContext {
         self.hosts.find(can).map(|link| link.behind(&self.history))
     }
 
-    /// Work that goes on beside the turns. The session does not wait for it.
+    /// Spawns work beside the turns. The session does not wait for it.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         drop(self.tracker.spawn(work));
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
-        let report = Report { turn: None, within: None, kind };
+        let report = BackendReport { turn: None, within: None, kind };
         self.reports.send(report).await.map_err(|_| SessionGone)
     }
 }
 
-/// Something for the log, and how an external agent said it.
+/// An event that has no position in the log yet, and the original message of an external agent if there is
+/// one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct NewEvent {
     pub body: Body,
     pub relayed: Option<Opaque>,
 }
 
-impl From<Body> for Said {
+impl From<Body> for NewEvent {
     fn from(body: Body) -> Self {
         Self { body, relayed: None }
     }
@@ -297,18 +298,18 @@ impl From<Body> for Said {
 #[derive(Clone)]
 pub struct TurnContext {
     pub(crate) turn: TurnId,
-    /// The call that whoever has this context works for.
+    /// The call that this context's sub-agent works for.
     pub(crate) within: Option<CallId>,
     /// Messages said so far in this turn, by whomever.
     pub(crate) messages: Arc<AtomicU64>,
-    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) reports: mpsc::Sender<BackendReport>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) place: watch::Receiver<Arc<PathBuf>>,
     pub(crate) message_base: u64,
     pub(crate) hosts: Arc<Hosts>,
-    /// Somebody can be asked.
+    /// Whether somebody can be asked.
     pub(crate) attended: bool,
-    /// Of whoever prompted it.
+    /// The standing of the sender of the prompt.
     pub(crate) standing: Standing,
     /// Cancelled when the turn should end. Partial output may still be reported.
     pub cancel: CancellationToken,
@@ -318,9 +319,9 @@ pub struct TurnContext {
     pub history: LogReader,
 }
 
-/// What a running turn tells its session.
+/// What a backend reports to its session, from a turn or outside of one.
 #[derive(Debug)]
-pub struct Report {
+pub struct BackendReport {
     /// None: it is said outside any turn.
     pub turn: Option<TurnId>,
     pub within: Option<CallId>,
@@ -329,17 +330,17 @@ pub struct Report {
 
 #[derive(Debug)]
 pub enum ReportKind {
-    Emit(Said),
+    Emit(NewEvent),
     Ask {
         request: Box<AskRequest>,
-        reply: oneshot::Sender<Verdict>,
+        reply: oneshot::Sender<PermissionOutcome>,
     },
     Change {
         id: Arc<str>,
         value: Arc<str>,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// Asks where the log stands.
+    /// Asks for the current position of the log.
     Mark {
         reply: oneshot::Sender<Seq>,
     },
@@ -351,8 +352,8 @@ pub enum ReportKind {
 
 impl TurnContext {
     /// Puts an event into the log. Waits while the log is behind, which is what slows a flood down.
-    pub async fn emit(&self, said: impl Into<Said>) -> Result<(), SessionGone> {
-        self.report(ReportKind::Emit(said.into())).await
+    pub async fn emit(&self, event: impl Into<NewEvent>) -> Result<(), SessionGone> {
+        self.report(ReportKind::Emit(event.into())).await
     }
 
     pub async fn text(&self, message: MessageId, text: impl Into<Arc<str>>) -> Result<(), SessionGone> {
@@ -365,7 +366,7 @@ impl TurnContext {
 
     /// Asks for permission: the policy, a stored rule or a person answers. Once this returns
     /// `Allowed`, the decision and everything reported before it is in the store.
-    pub async fn ask(&self, request: AskRequest) -> Result<Verdict, SessionGone> {
+    pub async fn ask(&self, request: AskRequest) -> Result<PermissionOutcome, SessionGone> {
         let (reply, verdict) = oneshot::channel();
         self.report(ReportKind::Ask { request: Box::new(request), reply }).await?;
         verdict.await.map_err(|_| SessionGone)
@@ -420,7 +421,7 @@ impl TurnContext {
         Arc::clone(&self.place.borrow())
     }
 
-    /// The id of a new message. Unique within the session, whoever of the turn says it.
+    /// A new message id, unique within the session, also among sub-agents of the turn.
     pub fn new_message(&self) -> MessageId {
         self.message(self.messages.fetch_add(1, Ordering::Relaxed))
     }
@@ -430,12 +431,12 @@ impl TurnContext {
         MessageId(self.message_base + n)
     }
 
-    /// The context of a sub-agent that works for a call: everything it reports is told apart by that.
+    /// The context of a sub-agent that works for a call. Everything it reports carries that call.
     pub fn within(&self, call: CallId) -> Self {
         Self { within: Some(call), ..self.clone() }
     }
 
-    /// The call that whoever has this context works for, if it is a sub-agent.
+    /// The call that this context's sub-agent works for, if it is one.
     pub fn works_for(&self) -> Option<&CallId> {
         self.within.as_ref()
     }
@@ -450,7 +451,7 @@ impl TurnContext {
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
-        let report = Report { turn: Some(self.turn), within: self.within.clone(), kind };
+        let report = BackendReport { turn: Some(self.turn), within: self.within.clone(), kind };
         self.reports.send(report).await.map_err(|_| SessionGone)
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Text that only its author understands, usually JSON. It is stored and handed on unchanged.
+/// Text that only its author understands, usually JSON. It is stored and passed on unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opaque(pub Arc<str>);
 
@@ -25,7 +25,7 @@ pub enum Content {
         data: Arc<str>,
     },
     /// Something the agent may look at, by address only.
-    Link(Link),
+    Link(ResourceLink),
     /// Something the client already read for the agent.
     Resource {
         uri: Arc<str>,
@@ -41,7 +41,7 @@ pub enum Content {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct ResourceLink {
     pub uri: Arc<str>,
     pub name: Arc<str>,
     pub mime: Option<Arc<str>>,
@@ -50,8 +50,8 @@ pub struct Link {
     pub size_bytes: Option<u64>,
 }
 
-impl Link {
-    /// A link of which no more is known.
+impl ResourceLink {
+    /// A link with nothing but an address.
     pub fn new(uri: impl Into<Arc<str>>, name: &str) -> Self {
         let (uri, name) = (uri.into(), name.into());
         Self { uri, name, mime: None, title: None, description: None, size_bytes: None }
@@ -105,14 +105,14 @@ impl ToolContent {
     }
 }
 
-/// A place that a tool call is about; editors follow it. `line` counts from 1.
+/// A file and line that a tool call is about; editors follow it. `line` counts from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     pub path: PathBuf,
     pub line: Option<u32>,
 }
 
-/// What a tool call looks like to a person: decides the icon, not the permission.
+/// The kind of a tool call for display. It decides the icon, not the permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolKind {
     Read,

@@ -29,14 +29,14 @@ pub struct Event {
     pub origin: Origin,
     pub turn: Option<TurnId>,
     pub body: Body,
-    /// What an external agent said, word for word, where the body alone would lose some of it.
+    /// The original message of an external agent, where the body alone would lose something.
     pub relayed: Option<Opaque>,
 }
 
 impl Event {
-    /// As it is taken into a log of this machine: what somebody answered for good elsewhere holds nowhere
+    /// The event as it is imported into a log of this machine: remembered answers from elsewhere do not hold
     /// here.
-    pub(crate) fn taken_in(mut self) -> Self {
+    pub(crate) fn imported(mut self) -> Self {
         if let Body::Resolved { by: Resolver::Surface { standing, .. }, .. } = &mut self.body {
             *standing = Standing::Unknown;
         }
@@ -65,7 +65,7 @@ pub enum Origin {
         name: Arc<str>,
         /// The client's own name for its request, where the end of what it caused answers that request.
         request: Option<Arc<str>>,
-        /// Who it was, if it came over the bridge: somebody at another machine.
+        /// The person at another machine, if this came over the bridge.
         remote: Option<Arc<str>>,
     },
 }
@@ -79,7 +79,7 @@ impl Origin {
         }
     }
 
-    /// Who caused it over the bridge, if it came that way.
+    /// The person who caused it over the bridge, if it came that way.
     pub fn remote(&self) -> Option<&Arc<str>> {
         match self {
             Self::Surface { remote, .. } => remote.as_ref(),
@@ -122,7 +122,7 @@ pub enum Body {
         terminal: TerminalId,
         surface: SurfaceId,
     },
-    /// A call is known better than when it started.
+    /// New details of a running call.
     ToolChanged(Box<ToolChange>),
     ToolEnded(Box<ToolEnd>),
     FileEdited {
@@ -142,10 +142,10 @@ pub enum Body {
         call: Option<CallId>,
         resolution: Resolution,
         by: Resolver,
-        /// What was answered to a question, or why a person refused.
+        /// The answer to a question, or the reason for a refusal.
         reply: Option<Arc<str>>,
-        /// An answer for good is about exactly the arguments that were asked about, not about all that has
-        /// their subject.
+        /// The remembered answer holds only for exactly the arguments that were asked about, not for
+        /// everything with their subject.
         exactly: bool,
     },
     CancelRequested {
@@ -163,17 +163,17 @@ pub enum Body {
         id: Arc<str>,
         value: Arc<str>,
     },
-    /// What can be chosen in this session, as its external agent says: it replaces what was said before.
+    /// The settings that the external agent offers in this session. They replace the earlier ones.
     Offered {
         settings: Vec<SettingSpec>,
     },
-    /// A session has a session of an external agent behind it, by that agent's own name for it. A fork has
-    /// the event of its origin in its log, so it says whose it is.
+    /// The session is linked to an external agent's session, by that agent's own id for it. A fork copies
+    /// this event from its source, so the event names the session it belongs to.
     Joined {
         agent: Arc<str>,
         session: Arc<str>,
         of: SessionId,
-        /// What else the agent said when it opened its session.
+        /// Other fields of the agent's answer when it opened its session.
         extra: Option<Opaque>,
     },
     Usage(Usage),
@@ -189,7 +189,7 @@ pub enum Body {
     },
     /// Everything before this is forgotten: neither replayed nor shown to the model.
     Cleared,
-    /// The conversation is being summed up for the model; or that was given up.
+    /// The conversation is being summarised for the model, or that was given up.
     Compacting {
         given_up: bool,
     },
@@ -200,10 +200,11 @@ pub enum Body {
     /// The tools of later calls run here.
     Moved {
         cwd: PathBuf,
-        /// Where the session worked before, if that is known.
+        /// The folder that the session worked in before, if it is known.
         from: Option<PathBuf>,
     },
-    /// What an external agent sent and we do not understand, kept whole for clients that might.
+    /// A message of an external agent that we do not understand, kept unchanged for clients that may
+    /// understand it.
     Foreign {
         payload: Opaque,
     },
@@ -221,12 +222,12 @@ pub struct ToolStart {
     pub kind: ToolKind,
     pub locations: Vec<Location>,
     pub input: Opaque,
-    /// The client in whose own terminal the command is about to run, as far as that is known before it is asked.
+    /// The client in whose terminal the command is about to run, if that is known before the request.
     pub client_terminal: Option<SurfaceId>,
 }
 
 impl ToolStart {
-    /// A call of which no more is known.
+    /// A call with nothing but an id and a title.
     pub fn new(call: CallId, tool: Arc<str>, title: Arc<str>) -> Self {
         Self {
             call,
@@ -240,7 +241,7 @@ impl ToolStart {
     }
 }
 
-/// What is new about a call that runs. What is not said stays as it was.
+/// An update of a running call. Fields that are absent stay as they were.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolChange {
     pub call: CallId,
@@ -248,7 +249,7 @@ pub struct ToolChange {
     pub kind: Option<ToolKind>,
     pub locations: Option<Vec<Location>>,
     pub input: Option<Opaque>,
-    /// What the call shows from now on.
+    /// The content that the call shows from now on.
     pub content: Option<Vec<ToolContent>>,
 }
 
@@ -272,7 +273,7 @@ pub struct ToolEnd {
     /// Empty leaves what the call showed so far (an edit's diff) as it is.
     pub content: Vec<ToolContent>,
     pub locations: Vec<Location>,
-    /// What the model is told, where that is not simply `content`.
+    /// The text for the model, where it is not simply `content`.
     pub raw: Option<Opaque>,
     pub exit: Option<Exit>,
     /// Its text is no Markdown: names of files, what a command wrote.
@@ -296,7 +297,7 @@ impl ToolEnd {
     }
 }
 
-/// A tool's wish to do something, as it stands before the policy and, if need be, a person.
+/// A tool's request to do something, as the policy and, if need be, a person decide it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskRequest {
     pub call: Option<CallId>,
@@ -304,22 +305,22 @@ pub struct AskRequest {
     pub title: Arc<str>,
     pub kind: ToolKind,
     pub class: ToolClass,
-    /// The file the wish is about, if it is about one.
+    /// The file that the action is about, if it is about one.
     pub path: Option<PathBuf>,
-    /// What exactly would be allowed by "always": a command's text, a file's path.
+    /// What exactly "always" would allow: a command's text, a file's path.
     pub subject: Arc<str>,
     pub input: Opaque,
     pub risk: Risk,
     pub reason: Arc<str>,
     /// Shown to the person who decides, for example the diff of an edit.
     pub preview: Vec<ToolContent>,
-    /// What the person is asked to answer, where it is not whether something may be done.
+    /// The question to the person, if this is a question and not a permission request.
     pub question: Option<Question>,
-    /// The wish in the words of the external agent that has it.
+    /// The request in the words of the external agent that makes it.
     pub foreign: Option<Box<ForeignAsk>>,
-    /// What exactly is consented to, where that is for the owner at the machine alone: a digest of it.
+    /// A digest of what the owner at the machine consents to, for requests that only the owner may allow.
     pub consent: Option<Arc<str>>,
-    /// The rule that an answer for good would write. None if it would write none.
+    /// The rule that a remembered answer would write, if it would write one.
     pub rule: Option<Arc<str>>,
 }
 
@@ -333,7 +334,8 @@ impl AskRequest {
         self.input.0.len() + preview + asked + foreign + rule + 256
     }
 
-    /// A wish of which no more is known than this. "Always" would allow what has the same title.
+    /// A request with nothing but a tool and a subject. "Always" would allow everything with the same
+    /// subject.
     pub fn new(tool: &str, title: impl Into<Arc<str>>, class: ToolClass) -> Self {
         let title = title.into();
         let (kind, risk) = match class {
@@ -371,7 +373,7 @@ impl AskRequest {
     }
 }
 
-/// How an external agent asks, and what can be answered to it.
+/// An external agent's own permission request, with the answers it offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignAsk {
     pub options: Vec<AskOption>,
@@ -384,7 +386,7 @@ pub struct ForeignAsk {
 pub struct AskOption {
     pub id: Arc<str>,
     pub name: Arc<str>,
-    /// What it amounts to: allowed or denied, once or always.
+    /// What the option means: allowed or denied, once or always.
     pub means: Resolution,
 }
 
@@ -418,14 +420,14 @@ impl ForeignAsk {
 }
 
 impl AskRequest {
-    /// The wish itself, or one for each of the files if it would change others than the one it names.
+    /// The action itself, or one for each of the files if it would change others than the one it names.
     pub(crate) fn by_file(&self) -> Vec<Cow<'_, Self>> {
-        let mut wishes = vec![Cow::Borrowed(self)];
+        let mut requests = vec![Cow::Borrowed(self)];
         for content in &self.preview {
             let ToolContent::Diff(FileChange { path, .. }) = content else { continue };
             if self.path.as_ref().is_some_and(|own| own != path) {
                 let subject = path.to_string_lossy().into();
-                wishes.push(Cow::Owned(Self {
+                requests.push(Cow::Owned(Self {
                     path: Some(path.clone()),
                     subject,
                     preview: Vec::new(),
@@ -433,15 +435,15 @@ impl AskRequest {
                 }));
             }
         }
-        wishes
+        requests
     }
 }
 
-/// A question of the agent's.
+/// A question that the agent asks the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub text: Arc<str>,
-    /// What can be chosen. Empty: anything can be answered.
+    /// The choices. If empty, any text is an answer.
     pub choices: Vec<Arc<str>>,
     /// Something else than the choices may be answered too.
     pub free_text: bool,
@@ -460,10 +462,10 @@ impl Question {
     }
 }
 
-/// What a person answers to a question, or gives as a reason, in bytes.
+/// The longest answer of a person to a question, or reason for a refusal, in bytes.
 pub(crate) const REPLY_BYTES_MAX: usize = 64 << 10;
 
-/// What a use of a tool can do to the world: decides the permission.
+/// What a use of a tool can change. It decides the permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolClass {
     /// Looks at files of the workspace.
@@ -492,7 +494,7 @@ pub enum Resolution {
     DeniedAlways,
     /// The turn was cancelled before anybody answered.
     Cancelled,
-    /// Nobody answered in time.
+    /// Nobody answered before the timeout.
     TimedOut,
     /// The server stopped while the question was open.
     EndedByRestart,
@@ -522,7 +524,7 @@ pub enum Resolver {
     Surface {
         id: SurfaceId,
         name: Arc<str>,
-        /// Who it was, if it came over the bridge: somebody at another machine.
+        /// The person at another machine, if this came over the bridge.
         remote: Option<Arc<str>>,
         standing: Standing,
     },
@@ -538,7 +540,8 @@ impl Resolver {
         }
     }
 
-    /// Whether an answer for good holds in this session alone, because it is not the owner's at the machine.
+    /// Whether a remembered answer holds in this session alone, because it is not from the owner at the
+    /// machine.
     pub fn for_session(&self) -> bool {
         match self {
             Self::Surface { standing, .. } => *standing == Standing::Other,
@@ -547,7 +550,7 @@ impl Resolver {
     }
 }
 
-/// Tokens and money of one model call, and where the context stands after it.
+/// Tokens and cost of one model call, and how full the context is after it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
     pub context_used: u64,
@@ -559,12 +562,12 @@ pub struct Usage {
     pub reasoning: u64,
     /// US dollars, of this call alone.
     pub cost_usd: f64,
-    /// What the model costs is not known: `cost_usd` says nothing.
+    /// The model's price is not known, so `cost_usd` is meaningless.
     pub unpriced: bool,
 }
 
 impl Usage {
-    /// What the call cost, if anything of that is known.
+    /// The cost of the call, if it is known.
     pub fn known_usd(&self) -> Option<f64> {
         (!self.unpriced || self.cost_usd > 0.0).then_some(self.cost_usd)
     }
@@ -575,8 +578,8 @@ pub enum NoticeLevel {
     Info,
     Warning,
     Error,
-    /// Stands in the place of events that cannot be read and may have decided what the agent may do: whoever
-    /// makes the session's state from the log takes the stricter side from here on.
+    /// Replaces events that cannot be read and may have decided what the agent may do. State that is
+    /// computed from the log takes the stricter side from here on.
     Damage,
 }
 
@@ -587,7 +590,7 @@ pub enum Stop {
     MaxTurnRequests,
     Refusal,
     Cancelled,
-    /// The agent failed; the reason stands in the event.
+    /// The agent failed; the event has the reason.
     Failed,
     /// The server stopped in the middle of the turn.
     Interrupted,

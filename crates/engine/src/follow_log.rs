@@ -1,24 +1,23 @@
-//! The one log follower: whoever reads a session's log for as long as the session is in memory here.
+//! Follows a session's log for as long as the session is in memory here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Event;
 use crate::handle::SessionHandle;
-use crate::log::{Doorbell, LogReader, Taken};
-use crate::store::{Page, StoreError};
+use crate::log::{Doorbell, LogRead, LogReader};
+use crate::store::{PageRequest, StoreError};
 
 /// How long a reader waits before it looks again for what the store could not give it.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Shows every event that is written while this process has the session, in order and once, and returns when
-/// the session has left memory.
-///
-/// It survives a store that cannot be read for a moment: the cursor stays where it is, and the same position is
-/// asked for again until the store answers or the session is closed. Those who only observe (metrics, pushes,
-/// traces, the board) use this one, so that none of them has to decide what such a moment means.
+/// Calls back for every event that is written while this process has the session, in order and once, and
+/// returns when the session has left memory. If the store cannot be read for a moment, the cursor stays
+/// where it is, and the same position is read again until the store answers or the session is closed. All
+/// pure observers (metrics, pushes, traces, the board) use this function, so that none of them has to handle
+/// that case itself.
 pub async fn follow_log(session: &SessionHandle, mut seen: impl FnMut(&Event) + Send) {
-    let mut reader = session.read(session.birth().opened_after);
+    let mut reader = session.read(session.origin().opened_after);
     while let Err(error) = read(&mut reader, &mut seen).await {
         tracing::debug!(session = %session.id(), %error, "a reader of the log waits for the store");
         if session.is_closed() {
@@ -34,10 +33,10 @@ async fn read(reader: &mut LogReader, seen: &mut (impl FnMut(&Event) + Send)) ->
     let bell = Arc::new(Doorbell::default());
     let _ringing = reader.subscribe(&bell, 0);
     loop {
-        match reader.take(Page::OUTLINE).await? {
-            Taken::Events(events) => events.iter().for_each(|event| seen(event)),
-            Taken::UpToDate => drop(bell.wait().await),
-            Taken::Ended { .. } => return Ok(()),
+        match reader.take(PageRequest::OUTLINE).await? {
+            LogRead::Events(events) => events.iter().for_each(|event| seen(event)),
+            LogRead::UpToDate => drop(bell.wait().await),
+            LogRead::Ended { .. } => return Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The way to a session: what surfaces hold, send inputs through and read from.
+//! The handle to a session: surfaces send inputs and read events through it.
 //!
 //! A handle knows neither the state nor the store. It has the task's mailbox, the log's reading end
-//! and the last published snapshot, so it is cheap to clone and holds nothing up.
+//! and the last published snapshot, so it is cheap to clone and blocks nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::host::{Host, Hosts};
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
 use crate::review::Review;
-use crate::servers::ToolServers;
-use crate::session::{Input, Prompted, Refusal, Sender, Totals};
+use crate::session::{Input, PromptRecord, Refusal, Sender, Totals};
 use crate::settings::{SettingSpec, Settings};
+use crate::tool_servers::ToolServers;
 
-/// The input was taken. It is durable once a reader has seen `seq`.
+/// Confirms that an input was accepted. It is durable once a reader has seen `seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub struct InputReceipt {
     /// The turn a prompt became.
     pub turn: Option<TurnId>,
     /// The last event written before the answer.
@@ -35,11 +35,11 @@ pub enum SendError {
     Refused(Refusal),
 }
 
-/// What a session looks like from outside at one moment.
+/// The state of a session at one moment, as others see it.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub settings: Arc<Settings>,
-    /// What can be chosen.
+    /// The settings that can be chosen.
     pub specs: Arc<[SettingSpec]>,
     pub title: Option<Arc<str>>,
     pub cwd: Arc<PathBuf>,
@@ -53,11 +53,11 @@ pub struct Snapshot {
     pub waiting: usize,
     /// History is shown from after this position: where it was last cleared.
     pub replay_from: Seq,
-    /// Where the questions stand that nobody has answered.
+    /// The positions of the open permission requests and questions.
     pub asks: Vec<Seq>,
-    /// The latest prompts that came as requests.
-    pub prompts: Arc<Vec<Prompted>>,
-    /// What else an external agent said when it opened its session.
+    /// The latest prompts that were sent as requests.
+    pub prompts: Arc<Vec<PromptRecord>>,
+    /// Other fields of an external agent's answer when it opened its session.
     pub extra: Option<Opaque>,
     pub updated_at: Timestamp,
 }
@@ -84,11 +84,11 @@ impl Snapshot {
     }
 }
 
-/// Where a session comes from, and where its log stood when it was opened here.
+/// How a session was created, and where its log stood when it was opened here.
 #[derive(Debug, Clone)]
-pub struct Birth {
+pub struct SessionOrigin {
     pub parent: Option<SessionId>,
-    /// The door it first came through.
+    /// The door through which it was created.
     pub source: Arc<str>,
     pub created_at: Timestamp,
     pub cwd: PathBuf,
@@ -98,7 +98,7 @@ pub struct Birth {
     pub opened_after: Seq,
 }
 
-/// The way to a session's task and log. Cheap to clone.
+/// The handle to a session's task and log. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionHandle {
     pub(crate) inner: Arc<HandleInner>,
@@ -108,21 +108,21 @@ pub(crate) struct HandleInner {
     pub id: SessionId,
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
-    pub birth: Birth,
+    pub origin: SessionOrigin,
     pub commands: Arc<[CommandSpec]>,
     pub servers: Option<Arc<dyn ToolServers>>,
     pub review: Option<Arc<dyn Review>>,
     pub extensions: Option<Arc<dyn Extensions>>,
-    pub mailbox: mpsc::Sender<Envelope>,
+    pub mailbox: mpsc::Sender<InputEnvelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
     pub hosts: Arc<Hosts>,
 }
 
-/// An input on its way to the task, and where its outcome goes.
-pub(crate) struct Envelope {
+/// An input on its way to the task, and the sender for its outcome.
+pub(crate) struct InputEnvelope {
     pub input: Input,
-    pub reply: oneshot::Sender<Result<Accepted, SendError>>,
+    pub reply: oneshot::Sender<Result<InputReceipt, SendError>>,
 }
 
 impl SessionHandle {
@@ -143,21 +143,21 @@ impl SessionHandle {
         Arc::clone(&self.inner.snapshot.borrow().folders)
     }
 
-    pub fn birth(&self) -> &Birth {
-        &self.inner.birth
+    pub fn origin(&self) -> &SessionOrigin {
+        &self.inner.origin
     }
 
-    /// What can be chosen at this moment.
+    /// The settings that can be chosen at this moment.
     pub fn specs(&self) -> Arc<[SettingSpec]> {
         Arc::clone(&self.inner.snapshot.borrow().specs)
     }
 
-    /// The way to what no protocol says, if the session has something of that kind.
+    /// Access to requests outside the protocol, if the session supports any.
     pub fn extensions(&self) -> Option<&Arc<dyn Extensions>> {
         self.inner.extensions.as_ref()
     }
 
-    /// What can be typed in this session.
+    /// The slash commands of this session.
     pub fn commands(&self) -> &Arc<[CommandSpec]> {
         &self.inner.commands
     }
@@ -167,14 +167,14 @@ impl SessionHandle {
         self.inner.servers.as_ref()
     }
 
-    /// What the session has changed in files, if that is kept.
+    /// The session's file changes, if they are tracked.
     pub fn review(&self) -> Option<&Arc<dyn Review>> {
         self.inner.review.as_ref()
     }
 
-    pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
+    pub async fn send(&self, input: Input) -> Result<InputReceipt, SendError> {
         let (reply, answer) = oneshot::channel();
-        self.inner.mailbox.send(Envelope { input, reply }).await.map_err(|_| SendError::Closed)?;
+        self.inner.mailbox.send(InputEnvelope { input, reply }).await.map_err(|_| SendError::Closed)?;
         answer.await.map_err(|_| SendError::Closed)?
     }
 
@@ -200,8 +200,9 @@ impl SessionHandle {
         ended
     }
 
-    /// Sends an input and waits until it is in the log. A log that ended without the input has not taken it.
-    pub async fn send_durably(&self, input: Input) -> Result<Accepted, SendError> {
+    /// Sends an input and waits until it is in the log. If the log ends without the input, the input was not
+    /// accepted.
+    pub async fn send_durably(&self, input: Input) -> Result<InputReceipt, SendError> {
         let accepted = self.send(input).await?;
         self.written(accepted.seq).await;
         let taken = self.read(accepted.seq).head() >= accepted.seq;
@@ -212,7 +213,7 @@ impl SessionHandle {
     pub async fn written(&self, seq: Seq) {
         let mut reader = self.read(Seq(seq.0.saturating_sub(1)));
         if reader.head() < seq {
-            // However this ends, the caller goes on: readers learn of trouble by themselves.
+            // The caller continues however this ends; readers learn of failures by themselves.
             drop(reader.next().await);
         }
     }
@@ -225,8 +226,8 @@ impl SessionHandle {
         Arc::clone(&self.inner.snapshot.borrow())
     }
 
-    /// A client offers what it can do for the agent, for as long as somebody holds the host. One that is
-    /// at work in the session is asked before those that look on.
+    /// Registers what a client offers to the agent, for as long as the host is alive. A client that works in
+    /// the session is asked before those that only watch.
     pub fn offer_host(&self, host: &Arc<dyn Host>, at_work: bool) {
         self.inner.hosts.offer(host, at_work);
     }

@@ -1,8 +1,7 @@
 //! What a client's own program does for the agent: files as it has them open, commands in its terminals.
 //!
-//! This is the one thing that does not go through the log. A call goes to one surface and is answered
-//! by it, or fails: nobody is waited for longer than a call may take, and a surface that is gone fails
-//! what it was asked.
+//! These calls are the one thing that does not go through the log. A call goes to one surface, which answers it
+//! or fails. Every call has a deadline, and all calls to a surface that disconnects fail.
 //!
 //! **Invariant:** a session holds no surface: it knows hosts only as long as their connections live.
 
@@ -20,7 +19,7 @@ const HOSTS_MAX: usize = 16;
 /// How long a client may take to read or write a file, or to do something to a terminal.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What a person is told when their editor did not answer.
+/// The text for a person whose editor did not answer.
 pub const EDITOR_SILENT: &str = "The editor did not answer within 30 seconds. Until your next prompt, files are read and written \
      on the disk, and commands run without the editor.";
 
@@ -44,7 +43,7 @@ impl HostAbilities {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TerminalId(pub Arc<str>);
 
-/// One thing that a client is asked to do. Paths are absolute.
+/// One request to a client's program. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostCall {
     /// `line` counts from 1.
@@ -66,7 +65,7 @@ pub enum HostCall {
         terminal: TerminalId,
         bytes: Arc<[u8]>,
     },
-    /// What only the agent and its client understand.
+    /// A request that only the agent and its client understand.
     Extension {
         method: Arc<str>,
         params: Opaque,
@@ -93,7 +92,7 @@ pub enum HostReply {
     Extension(Opaque),
 }
 
-/// What a terminal shows, and how its command ended if it did.
+/// The output of a terminal, and how its command ended if it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalOutput {
     pub text: Arc<str>,
@@ -118,7 +117,7 @@ pub enum HostError {
     Refused(String),
     #[error("the editor's answer cannot be understood")]
     Malformed,
-    /// What it answered to something that only it and the agent understand.
+    /// The answer to a request that only the client and the agent understand.
     #[error("the editor answered: {0}")]
     Foreign(ForeignError),
 }
@@ -129,8 +128,8 @@ pub trait Host: Send + Sync + 'static {
 
     fn abilities(&self) -> HostAbilities;
 
-    /// Asks once the client has been told everything up to `after`, and waits for the answer. Dropping the
-    /// future gives the call up.
+    /// Calls the client once it has been sent everything up to `after`, and waits for the answer. Dropping
+    /// the future gives the call up.
     fn call(
         &self,
         session: &SessionId,
@@ -138,23 +137,23 @@ pub trait Host: Send + Sync + 'static {
         after: Seq,
     ) -> BoxFuture<'static, Result<HostReply, HostError>>;
 
-    /// Asks once the client has been told everything up to `after`, and waits for nothing.
+    /// Calls the client once it has been sent everything up to `after`, and does not wait.
     fn tell(&self, session: &SessionId, call: HostCall, after: Seq);
 }
 
-/// The clients that offered something to a session, the one to ask first last.
+/// The clients of a session that offer something. The last one is asked first.
 pub(crate) struct Hosts {
     session: SessionId,
     offered: Mutex<Vec<(SurfaceId, Weak<dyn Host>)>>,
-    silent: Silent,
+    silent: SilentHosts,
 }
 
-/// Those that did not answer a call. They are asked no more until their person prompts again: each call would
-/// cost as much time as the first.
+/// Clients that did not answer a call. They are not asked again until their person sends another prompt,
+/// because each call would take as long as the first.
 #[derive(Clone, Default)]
-struct Silent(Arc<Mutex<Vec<SurfaceId>>>);
+struct SilentHosts(Arc<Mutex<Vec<SurfaceId>>>);
 
-impl Silent {
+impl SilentHosts {
     fn add(&self, surface: SurfaceId) {
         let mut silent = self.lock();
         silent.retain(|of| *of != surface);
@@ -179,7 +178,7 @@ impl Silent {
 
 impl Hosts {
     pub(crate) fn new(session: SessionId) -> Arc<Self> {
-        Arc::new(Self { session, offered: Mutex::default(), silent: Silent::default() })
+        Arc::new(Self { session, offered: Mutex::default(), silent: SilentHosts::default() })
     }
 
     pub(crate) fn session(&self) -> &SessionId {
@@ -220,28 +219,29 @@ impl Hosts {
     }
 }
 
-/// A way to one client, for as long as a tool needs it.
+/// Access to one client, for as long as a tool needs it.
 #[derive(Clone)]
 pub struct HostLink {
     host: Arc<dyn Host>,
     session: SessionId,
-    /// The client is told everything in here before it is asked.
+    /// The log whose events the client is sent before a call.
     log: Option<LogReader>,
-    silent: Silent,
+    silent: SilentHosts,
 }
 
 impl HostLink {
-    /// The client is always asked after it was told everything that stands in the log by then.
+    /// The client gets a call only after it was sent everything that is in the log by then.
     pub(crate) fn behind(self, log: &LogReader) -> Self {
         Self { log: Some(log.clone()), ..self }
     }
 
-    /// What the client is told before it is asked something now.
+    /// The position that the client is sent up to before a call now.
     pub fn after(&self) -> Seq {
         self.log.as_ref().map_or(Seq::START, LogReader::head)
     }
 
-    /// What only the agent and its client understand. Has no deadline of its own: a person may have to answer.
+    /// A request that only the agent and its client understand. It has no deadline of its own: a person may
+    /// have to answer.
     pub async fn extension(&self, method: Arc<str>, params: Opaque) -> Result<Opaque, HostError> {
         let call = HostCall::Extension { method, params };
         match self.host.call(&self.session, call, self.after()).await? {
@@ -286,7 +286,7 @@ impl HostLink {
         if let HostReply::Output(output) = reply { Ok(output) } else { Err(HostError::Malformed) }
     }
 
-    /// Has no deadline of its own: a command runs for as long as whoever waits lets it.
+    /// It has no deadline of its own: a command runs for as long as the caller waits.
     pub async fn wait_for_exit(&self, terminal: &TerminalId) -> Result<Exit, HostError> {
         let reply =
             self.host.call(&self.session, HostCall::WaitForExit(terminal.clone()), self.after()).await?;
@@ -307,8 +307,8 @@ impl HostLink {
         self.host.tell(&self.session, HostCall::KillTerminal(terminal.clone()), Seq::START);
     }
 
-    /// Gives a terminal back once the client has been told everything up to `after`, and the end of the call that
-    /// shows it.
+    /// Releases a terminal once the client has been sent everything up to `after`, and the end of the call
+    /// that shows it.
     pub fn release(&self, terminal: &TerminalId, after: Seq) {
         self.host.tell(&self.session, HostCall::ReleaseTerminal(terminal.clone()), after);
     }

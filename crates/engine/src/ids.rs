@@ -1,7 +1,7 @@
-//! The names of things: one newtype per kind of identity, so that they cannot be mixed up.
+//! Identifiers: one newtype per kind, so that they cannot be mixed up.
 //!
 //! **Invariant:** a [`SessionId`] holds 1 to 128 characters of `[A-Za-z0-9_-]`, so it is safe in a
-//! path, a header, a log line and an SQL parameter without further thought.
+//! path, a header, a log line and an SQL parameter without further checks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The longest session id that is accepted from anybody.
 pub const SESSION_ID_CHARS_MAX: usize = 128;
 
-/// Identity of a session, for ever: it survives restarts and is never given to another session.
+/// The id of a session, for ever: it survives restarts and is never given to another session.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
@@ -71,7 +71,7 @@ impl fmt::Display for Seq {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
 
-/// A pending permission within a session, counted from 1.
+/// A permission request within a session, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AskId(pub u64);
 
@@ -89,8 +89,8 @@ impl CallId {
     }
 }
 
-/// One connection. Random rather than counted: ids of an earlier process stand in the log, and a
-/// new connection must not be taken for one of them.
+/// One connection. Ids are random, not counted: ids of an earlier process are in the log, and a new
+/// connection must not be taken for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SurfaceId(pub u64);
 
@@ -100,7 +100,8 @@ impl SurfaceId {
     }
 }
 
-/// Fences writers: whoever claimed the session last holds the highest epoch, all others are refused.
+/// Fences writers: the last process that claimed the session has the highest epoch, and all others are
+/// refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 

@@ -1,7 +1,7 @@
-//! What a session is, apart from how it is spoken to, stored or thought about.
+//! What a session is, independent of the wire, the storage and the agent.
 //!
-//! Read in this order: the names, what can be said, what can happen, the log, the state machine,
-//! its task, and the house that keeps all sessions.
+//! Read in this order: ids, content, events, the log, the state machine,
+//! its task, and the registry of all sessions.
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod authority;
@@ -10,6 +10,7 @@ mod content;
 pub mod diff;
 mod event;
 mod follow_log;
+mod function_backend;
 mod handle;
 mod host;
 mod ids;
@@ -22,26 +23,26 @@ mod redactor;
 mod registry;
 mod review;
 mod rules;
-mod servers;
 mod session;
 mod settings;
 mod store;
 mod task;
 #[cfg(test)]
 mod testing;
+pub mod timestamp;
 mod title;
-mod turns;
+mod tool_servers;
 mod words;
 
 pub use authority::{Act, CallerKind, ConsentKind, EDITOR_TERMINAL, Forbidden, Standing, may};
 pub use backend::{
-    Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
-    Offer, Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext,
-    TurnError, TurnInput, Verdict,
+    Abilities, Backend, BackendReport, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting,
+    Greeting, NewEvent, PermissionOutcome, ReportKind, SessionContext, SessionGone, SessionOffer,
+    SessionSpec, ToolInfo, TurnContext, TurnError, TurnInput,
 };
 pub use content::{
-    CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority,
-    StepStatus, ToolContent, ToolKind,
+    CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, Priority,
+    ResourceLink, StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
     AskOption, AskRequest, Body, ContextEvent, Event, Family, ForeignAsk, NoticeLevel, Origin,
@@ -49,7 +50,8 @@ pub use event::{
     ToolClass, ToolEnd, ToolEvent, ToolStart, TurnEvent, Usage,
 };
 pub use follow_log::follow_log;
-pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
+pub use function_backend::FunctionBackend;
+pub use handle::{InputReceipt, SendError, SessionHandle, SessionOrigin, Snapshot};
 pub use host::{
     EDITOR_SILENT, Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId,
     TerminalOutput,
@@ -58,26 +60,29 @@ pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, SystemClock, Timestamp, TurnId,
 };
-pub use log::{Doorbell, LogReader, Subscription, Taken};
+pub use log::{Doorbell, LogRead, LogReader, Subscription};
 pub use memory::MemoryStore;
 pub use no_such_tool::NoSuchTool;
 pub use policy::{Ruling, decide};
-pub use redactor::{Redactor, Released, StreamRedactor};
+pub use redactor::{RedactedPiece, Redactor, StreamRedactor};
 pub use registry::{
-    FolderEntry, FolderSession, Follower, FollowerFault, History, HistoryPiece, Limits, Listed, MakeId,
-    OpenError, Registry, RegistryParts, SessionFolders, SessionHold, Wish,
+    FolderEntry, FolderSession, Follower, FollowerFault, History, HistoryPiece, ListedSession, MakeId,
+    NewSessionRequest, OpenError, Registry, RegistryParts, SessionFolders, SessionHold, SessionLimits,
 };
-pub use review::{Changed, ChangedHunk, Review, revert_prompt};
-pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
-pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
-pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
+pub use review::{ChangedFile, ChangedHunk, Review, revert_prompt};
+pub use rules::{
+    MemoryRules, PermissionRules, RULES_UNREADABLE, RememberedAnswer, RuleEffect, RuleHit, RuleScope,
+};
+pub use session::{
+    Effect, Input, PermissionAnswer, PromptRecord, Refusal, Sender, Session, Totals, TurnReport,
+};
 pub use settings::{
     APPROVAL, Category, Choice, FULL_APPROVAL, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING,
     approval_spec, full_id, full_name, sets_approval,
 };
 pub use store::{
-    Batch, Claim, DAMAGE_NOTICE, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,
-    POSITIONS_SKIPPED_MAX, Page, SessionRow, Store, StoreError, StoreFault, StoreResult,
+    Claim, DAMAGE_NOTICE, EventBatch, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,
+    POSITIONS_SKIPPED_MAX, PageRequest, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 pub use title::{first_words, is_hidden};
-pub use turns::Turns;
+pub use tool_servers::{SERVER_CONSENT, ServerState, ServerStatus, ServerTransport, ToolServer, ToolServers};

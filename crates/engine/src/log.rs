@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::backend::Said;
+use crate::backend::NewEvent;
 use crate::event::{Event, Origin};
 use crate::ids::{Seq, SessionId, Timestamp, TurnId};
-use crate::store::{POSITIONS_RESERVED, POSITIONS_SKIPPED_MAX, Page, Store, StoreError};
+use crate::store::{POSITIONS_RESERVED, POSITIONS_SKIPPED_MAX, PageRequest, Store, StoreError};
 
 /// Recent events kept in memory per session. A reader further behind reads from the store.
 const RING_EVENTS_MAX: usize = 2048;
@@ -45,7 +45,7 @@ impl Default for RingLimits {
     }
 }
 
-/// The writing end.
+/// The writing end of a log.
 pub(crate) struct EventLog {
     shared: Arc<LogShared>,
     pending: Vec<Arc<Event>>,
@@ -56,14 +56,14 @@ pub(crate) struct EventLog {
 impl EventLog {
     pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq, limits: RingLimits) -> Self {
         let floor = Seq(next.0.saturating_sub(1));
-        let ring = Ring {
+        let ring = EventRing {
             limits,
             events: VecDeque::new(),
             bytes: 0,
             floor,
             head: floor,
             closed: None,
-            wires: Vec::new(),
+            links: Vec::new(),
         };
         Self {
             shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
@@ -79,19 +79,19 @@ impl EventLog {
         at: Timestamp,
         origin: Origin,
         turn: Option<TurnId>,
-        said: impl Into<Said>,
+        event: impl Into<NewEvent>,
     ) -> Seq {
         let seq = self.next;
         self.next = seq.next();
-        let Said { body, relayed } = said.into();
+        let NewEvent { body, relayed } = event.into();
         let event = Event { seq, at, origin, turn, body, relayed };
         self.pending_bytes += event.weight();
         self.pending.push(Arc::new(event));
         seq
     }
 
-    /// Gives no position up to this one any more. The gap is longer than a block, as after a power cut, and has an end:
-    /// whoever says what was seen may be wrong.
+    /// Assigns no position up to this one any more. The gap is longer than a block, as after a power cut,
+    /// and is bounded, because the claim about what was seen may be wrong.
     pub(crate) fn go_on_after(&mut self, seen: Seq) {
         let ahead = seen.0.checked_sub(self.next.0);
         if ahead.is_some_and(|ahead| ahead < POSITIONS_SKIPPED_MAX) {
@@ -103,7 +103,7 @@ impl EventLog {
         !self.pending.is_empty()
     }
 
-    /// What waits to be handed to the store.
+    /// Events that wait to be handed to the store.
     pub(crate) fn pending(&self) -> &[Arc<Event>] {
         &self.pending
     }
@@ -160,10 +160,10 @@ impl Drop for EventLog {
 pub(crate) struct LogShared {
     session: SessionId,
     store: Arc<dyn Store>,
-    ring: Mutex<Ring>,
+    ring: Mutex<EventRing>,
 }
 
-struct Ring {
+struct EventRing {
     limits: RingLimits,
     events: VecDeque<Arc<Event>>,
     bytes: usize,
@@ -172,10 +172,10 @@ struct Ring {
     /// The last visible position.
     head: Seq,
     closed: Option<Option<Arc<str>>>,
-    wires: Vec<Weak<Wire>>,
+    links: Vec<Weak<BellLink>>,
 }
 
-impl Ring {
+impl EventRing {
     fn shrink(&mut self) {
         while self.events.len() > self.limits.events_max || self.bytes > self.limits.bytes_max {
             let Some(oldest) = self.events.pop_front() else {
@@ -187,9 +187,9 @@ impl Ring {
     }
 
     fn wake(&mut self) {
-        self.wires.retain(|wire| match wire.upgrade() {
-            Some(wire) => {
-                wire.bell.ring(wire.key);
+        self.links.retain(|link| match link.upgrade() {
+            Some(link) => {
+                link.bell.ring(link.key);
                 true
             }
             None => false,
@@ -206,7 +206,7 @@ impl LogShared {
         self.lock().head
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+    fn lock(&self) -> MutexGuard<'_, EventRing> {
         // A panic while holding the lock leaves at worst a batch published in part; readers then
         // still see ascending positions.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,9 +220,9 @@ pub struct LogReader {
     cursor: Seq,
 }
 
-/// What a reader found after its cursor.
+/// The result of reading after a cursor.
 #[derive(Debug)]
-pub enum Taken {
+pub enum LogRead {
     Events(Vec<Arc<Event>>),
     /// Nothing yet; the doorbell rings when there is more.
     UpToDate,
@@ -254,14 +254,14 @@ impl LogReader {
     /// Rings `bell` with `key` whenever there may be something to take, until the answer is dropped.
     #[must_use = "the bell is silent as soon as this is dropped"]
     pub fn subscribe(&self, bell: &Arc<Doorbell>, key: u64) -> Subscription {
-        let wire = Arc::new(Wire { bell: Arc::clone(bell), key });
-        self.shared.lock().wires.push(Arc::downgrade(&wire));
+        let link = Arc::new(BellLink { bell: Arc::clone(bell), key });
+        self.shared.lock().links.push(Arc::downgrade(&link));
         bell.ring(key);
-        Subscription { _wire: wire }
+        Subscription { _link: link }
     }
 
     /// Takes at most a page of events and moves past them. Waits for the store, never for the writer.
-    pub async fn take(&mut self, page: Page) -> Result<Taken, StoreError> {
+    pub async fn take(&mut self, page: PageRequest) -> Result<LogRead, StoreError> {
         loop {
             let floor = match self.take_from_ring(page) {
                 Ok(taken) => return Ok(taken),
@@ -270,7 +270,7 @@ impl LogReader {
             let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
             if let Some(last) = events.last() {
                 self.cursor = last.seq;
-                return Ok(Taken::Events(events));
+                return Ok(LogRead::Events(events));
             }
             // The gap that a power cut leaves: nothing is stored up to where the ring began before
             // the store was asked. The ring may have moved on meanwhile.
@@ -278,21 +278,21 @@ impl LogReader {
         }
     }
 
-    /// Waits for the next events; `None` once the log is closed and everything was taken.
+    /// Waits for the next events; `None` once the log is closed and everything was read.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<Event>>>, StoreError> {
         let bell = Arc::new(Doorbell::default());
         let _subscription = self.subscribe(&bell, 0);
         loop {
-            match self.take(Page::USUAL).await? {
-                Taken::Events(events) => return Ok(Some(events)),
-                Taken::Ended { .. } => return Ok(None),
-                Taken::UpToDate => drop(bell.wait().await),
+            match self.take(PageRequest::USUAL).await? {
+                LogRead::Events(events) => return Ok(Some(events)),
+                LogRead::Ended { .. } => return Ok(None),
+                LogRead::UpToDate => drop(bell.wait().await),
             }
         }
     }
 
     /// Says where the ring begins when the events after the cursor are not, or not wholly, in it.
-    fn take_from_ring(&mut self, page: Page) -> Result<Taken, Seq> {
+    fn take_from_ring(&mut self, page: PageRequest) -> Result<LogRead, Seq> {
         let ring = self.shared.lock();
         if self.cursor < ring.floor {
             return Err(ring.floor);
@@ -314,22 +314,22 @@ impl LogReader {
         Ok(match events.last() {
             Some(last) => {
                 self.cursor = last.seq;
-                Taken::Events(events)
+                LogRead::Events(events)
             }
             None => match &ring.closed {
-                Some(trouble) => Taken::Ended { trouble: trouble.clone() },
-                None => Taken::UpToDate,
+                Some(trouble) => LogRead::Ended { trouble: trouble.clone() },
+                None => LogRead::UpToDate,
             },
         })
     }
 }
 
-/// Keeps a log's wire to a bell whole.
+/// Keeps a log connected to a doorbell. Dropping it ends the subscription.
 pub struct Subscription {
-    _wire: Arc<Wire>,
+    _link: Arc<BellLink>,
 }
 
-struct Wire {
+struct BellLink {
     bell: Arc<Doorbell>,
     key: u64,
 }

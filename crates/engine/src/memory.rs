@@ -1,4 +1,4 @@
-//! A store that forgets everything with the process: for tests, and for sessions on a machine whose
+//! A store in memory, lost with the process: for tests, and for sessions on a machine whose
 //! real store cannot be used.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::{Body, Event};
 use crate::ids::{Epoch, Seq, SessionId};
-use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+use crate::store::{
+    Claim, EventBatch, ListQuery, NewSession, PageRequest, SessionRow, Store, StoreError, StoreResult,
+};
 
 #[derive(Default)]
 pub struct MemoryStore {
@@ -15,17 +17,17 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct Inner {
-    sessions: BTreeMap<SessionId, Kept>,
+    sessions: BTreeMap<SessionId, MemorySession>,
     deleted: BTreeSet<SessionId>,
 }
 
-struct Kept {
+struct MemorySession {
     row: SessionRow,
     epoch: Epoch,
     events: Vec<Arc<Event>>,
 }
 
-impl Kept {
+impl MemorySession {
     fn claim(&mut self) -> Claim {
         self.epoch = Epoch(self.epoch.0 + 1);
         Claim { epoch: self.epoch, row: self.row.clone(), next_seq: self.row.last_seq.next() }
@@ -33,7 +35,7 @@ impl Kept {
 }
 
 impl Inner {
-    fn kept(&mut self, id: &SessionId) -> Result<&mut Kept, StoreError> {
+    fn find_mut(&mut self, id: &SessionId) -> Result<&mut MemorySession, StoreError> {
         self.sessions.get_mut(id).ok_or(StoreError::NotFound)
     }
 
@@ -54,14 +56,14 @@ impl Inner {
             busy: false,
             last_seq: events.last().map_or(Seq::START, |event| event.seq),
         };
-        let mut kept = Kept { row, epoch: Epoch(0), events };
+        let mut kept = MemorySession { row, epoch: Epoch(0), events };
         let claim = kept.claim();
         self.sessions.insert(session.id, kept);
         Ok(claim)
     }
 
-    fn append(&mut self, batch: Batch) -> Result<(), StoreError> {
-        let kept = self.kept(&batch.session)?;
+    fn append(&mut self, batch: EventBatch) -> Result<(), StoreError> {
+        let kept = self.find_mut(&batch.session)?;
         if kept.epoch != batch.epoch {
             return Err(StoreError::Fenced);
         }
@@ -104,23 +106,23 @@ impl Store for MemoryStore {
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
-        ready(self.lock().kept(id).map(Kept::claim))
+        ready(self.lock().find_mut(id).map(MemorySession::claim))
     }
 
     fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
-        ready(self.lock().kept(id).map(|kept| kept.epoch == epoch))
+        ready(self.lock().find_mut(id).map(|session| session.epoch == epoch))
     }
 
     fn release(&self, _id: &SessionId, _epoch: Epoch) -> StoreResult<'_, ()> {
         ready(Ok(()))
     }
 
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()> {
         ready(self.lock().append(batch))
     }
 
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
-        ready(self.lock().kept(id).map(|kept| {
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>> {
+        ready(self.lock().find_mut(id).map(|kept| {
             let start = kept.events.partition_point(|event| event.seq <= after);
             let mut bytes = 0;
             let fits = |event: &&Arc<Event>| {
@@ -140,7 +142,7 @@ impl Store for MemoryStore {
     }
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
-        ready(self.lock().kept(id).map(|kept| kept.row.clone()))
+        ready(self.lock().find_mut(id).map(|kept| kept.row.clone()))
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
@@ -158,7 +160,7 @@ impl Store for MemoryStore {
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
         let mut inner = self.lock();
-        let copied = inner.kept(source).map(|kept| kept.events.clone());
+        let copied = inner.find_mut(source).map(|kept| kept.events.clone());
         ready(copied.and_then(|events| inner.create(session, events)))
     }
 
@@ -167,8 +169,8 @@ impl Store for MemoryStore {
         let (cwd, title) = (session.cwd.clone(), session.title.clone());
         let imported = inner.create(session, Vec::new()).and_then(|mut claim| {
             let session = claim.row.id.clone();
-            inner.append(Batch { session, epoch: claim.epoch, events, sync: true })?;
-            let row = &mut inner.kept(&claim.row.id)?.row;
+            inner.append(EventBatch { session, epoch: claim.epoch, events, sync: true })?;
+            let row = &mut inner.find_mut(&claim.row.id)?.row;
             row.cwd = cwd;
             row.title = title.or(row.title.take());
             claim.row = row.clone();
@@ -194,6 +196,6 @@ impl Store for MemoryStore {
     }
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
-        ready(self.lock().kept(id).map(|kept| kept.row.title = Some(title.into())))
+        ready(self.lock().find_mut(id).map(|kept| kept.row.title = Some(title.into())))
     }
 }

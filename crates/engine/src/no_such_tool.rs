@@ -1,7 +1,7 @@
-//! What the agent is told that calls a tool it does not have: which ones there are.
+//! The error for an agent that calls a tool it does not have: it names the tools there are.
 //!
-//! It stands in the log as text, in our names. A dialect whose clients know the tools by other names reads the names out of
-//! it again.
+//! It is stored in the log as text, with our names of the tools. A dialect whose clients know the tools by other names
+//! parses the names out of it again.
 
 use std::fmt;
 

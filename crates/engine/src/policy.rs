@@ -1,7 +1,7 @@
-//! Who may do what without asking: one pure function that every door and every tool goes through.
+//! What is allowed without asking: one pure function that every door and every tool uses.
 //!
-//! **Invariant:** a denial beats everything, and a mode that forbids a class of tools cannot be
-//! talked out of it by a rule or a preset.
+//! **Invariant:** a denial beats everything, and neither a rule nor a preset can override a mode that
+//! forbids a class of tools.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::event::{AskRequest, Risk, ToolClass};
 use crate::rules::{RuleEffect, RuleHit};
 use crate::settings::{APPROVAL, MODE, Settings};
 
-/// What the policy says of a wish before any person is asked.
+/// The policy's decision about an action, before any person is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
     Allow {
@@ -27,7 +27,7 @@ pub enum Ruling {
     Ask,
 }
 
-/// Decides a wish from the session's settings and what the rules say of it: deny before ask before
+/// Decides an action from the session's settings and what the rules say of it: deny before ask before
 /// the preset before allow.
 pub fn decide(settings: &Settings, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
     decide_with(settings, &[], request, hit)
@@ -69,7 +69,7 @@ pub(crate) fn decide_with(
     }
     match (approval, request.class) {
         ("strict", _) => Ruling::Ask,
-        // What holds secrets is asked for, even to look at it.
+        // Even reading is asked for where the file holds secrets.
         (_, _) if request.risk >= Risk::High => Ruling::Ask,
         (_, ToolClass::Read) => allow("reading is allowed"),
         ("auto", ToolClass::Edit) => allow("edits inside the workspace are allowed"),
@@ -78,8 +78,8 @@ pub(crate) fn decide_with(
     }
 }
 
-/// A program that a project names, or a command outside the fence, is allowed by the owner's consent to that
-/// very thing: no preset and no rule means it.
+/// A program that a project names, or a command outside the sandbox, is allowed only by the owner's consent
+/// to exactly that program or command. Presets and other rules do not cover it.
 fn consent(hit: Option<&RuleHit>) -> Ruling {
     match hit.filter(|hit| hit.consent && hit.effect == RuleEffect::Allow) {
         Some(hit) => Ruling::Rule { allow: true, reason: format!("trusted: {}", hit.shown()).into() },

@@ -1,13 +1,13 @@
-//! What a session says on its way into its log: the secrets are taken out here, once, for everybody.
+//! Redaction of everything on its way into the log: secrets are removed here, once, for all readers.
 //!
-//! The state machine, the model and the tools work with what was really said: an agent that edits a
+//! The state machine, the model and the tools work with the original text: an agent that edits a
 //! file with a key in it must not destroy the key. The log, and so every surface, the store and every
-//! export, get what leaves here.
+//! export, get the redacted text.
 //!
-//! Text that is streamed comes in pieces, and a secret may be split between them. What may be the
-//! beginning of one is held back, per stream, until more comes or the stream pauses.
+//! Streamed text comes in pieces, and a secret may be split between them. What may be the
+//! beginning of a secret is held back, per stream, until more comes or the stream pauses.
 //!
-//! **Invariant:** nothing is lost or reordered within a stream, and what is held goes into the log
+//! **Invariant:** nothing is lost or reordered within a stream, and held text goes into the log
 //! before whatever ends the stream: another message, the end of the call, the end of the turn.
 
 #[cfg(test)]
@@ -16,41 +16,41 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::backend::Said;
+use crate::backend::NewEvent;
 use crate::content::{
-    CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
+    CommandSpec, Content, FileChange, Location, Opaque, OutputStream, PlanEntry, ResourceLink, ToolContent,
 };
 use crate::event::{
     AskOption, AskRequest, Body, Event, Family, ForeignAsk, Origin, Question, Resolver, SpeechEvent,
     ToolChange, ToolEnd, ToolEvent, ToolStart, TurnEvent,
 };
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
-use crate::redactor::{Redactor, Released, StreamRedactor};
+use crate::redactor::{RedactedPiece, Redactor, StreamRedactor};
 use crate::settings::SettingSpec;
 
-/// What stands where bytes were that have a secret in them: `[REDACTED]`, in base64 as all bytes are. Part of them
-/// left out would be no picture and no archive either.
+/// Replaces binary data that contains a secret: `[REDACTED]` in base64, as all binary data is. Removing a
+/// part of it would leave no valid picture or archive.
 const REDACTED_BYTES: &str = "W1JFREFDVEVEXQ==";
 
-/// What goes into the log.
+/// An event without secrets, ready for the log.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct RedactedEvent {
     pub origin: Origin,
     pub turn: Option<TurnId>,
     pub body: Body,
 }
 
-impl Record {
-    /// Whoever takes a history over numbers it anew.
+impl RedactedEvent {
+    /// The position is a placeholder: an import numbers its events anew.
     fn into_event(self, at: Timestamp) -> Event {
         Event { seq: Seq::START, at, origin: self.origin, turn: self.turn, body: self.body, relayed: None }
     }
 }
 
-/// The redactor of one session, and what it holds back.
+/// The redactor of one session, with the text that it holds back.
 pub(crate) struct Redaction {
     redactor: Arc<dyn Redactor>,
-    streams: Vec<Stream>,
+    streams: Vec<RedactionStream>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +60,8 @@ enum StreamId {
     Output(CallId, OutputStream),
 }
 
-/// A text that comes in pieces.
-struct Stream {
+/// One streamed text.
+struct RedactionStream {
     id: StreamId,
     origin: Origin,
     turn: Option<TurnId>,
@@ -73,8 +73,13 @@ impl Redaction {
         Self { redactor, streams: Vec::new() }
     }
 
-    /// What was held and must stand in the log before this.
-    pub(crate) fn before(&mut self, origin: &Origin, turn: Option<TurnId>, body: &Body) -> Vec<Record> {
+    /// Held text that must be in the log before this event.
+    pub(crate) fn before(
+        &mut self,
+        origin: &Origin,
+        turn: Option<TurnId>,
+        body: &Body,
+    ) -> Vec<RedactedEvent> {
         let mut records = Vec::new();
         if self.streams.is_empty() {
             return records;
@@ -88,12 +93,12 @@ impl Redaction {
         records
     }
 
-    /// What an external agent said goes into the log whole: what is held of anything stands before it.
-    pub(crate) fn relayed(&mut self, said: Said) -> (Vec<Record>, Said) {
-        let held = self.streams.iter_mut().filter_map(Stream::pause).collect();
+    /// A message of an external agent goes into the log as a whole, so all held text is released before it.
+    pub(crate) fn relayed(&mut self, event: NewEvent) -> (Vec<RedactedEvent>, NewEvent) {
+        let held = self.streams.iter_mut().filter_map(RedactionStream::pause).collect();
         let redactor = self.redactor.as_ref();
-        let relayed = said.relayed.map(|relayed| clean_opaque(redactor, relayed));
-        (held, Said { body: clean_body(redactor, said.body), relayed })
+        let relayed = event.relayed.map(|relayed| clean_opaque(redactor, relayed));
+        (held, NewEvent { body: clean_body(redactor, event.body), relayed })
     }
 
     /// The body as it goes into the log, if anything of it goes there already.
@@ -114,7 +119,12 @@ impl Redaction {
         };
         let text = Arc::clone(text);
         let index = self.streams.iter().position(|stream| stream.id == id).unwrap_or_else(|| {
-            self.streams.push(Stream { id, origin: origin.clone(), turn, redactor: self.redactor.stream() });
+            self.streams.push(RedactionStream {
+                id,
+                origin: origin.clone(),
+                turn,
+                redactor: self.redactor.stream(),
+            });
             self.streams.len() - 1
         });
         let stream = &mut self.streams[index];
@@ -135,7 +145,7 @@ impl Redaction {
         let mut clean = Vec::with_capacity(events.len());
         for Event { seq, at, origin, turn, body, relayed } in events {
             if relayed.is_some() {
-                let (held, Said { body, relayed }) = self.relayed(Said { body, relayed });
+                let (held, NewEvent { body, relayed }) = self.relayed(NewEvent { body, relayed });
                 clean.extend(held.into_iter().map(|record| record.into_event(at)));
                 clean.push(Event { seq, at, origin, turn, body, relayed });
                 continue;
@@ -147,9 +157,9 @@ impl Redaction {
         clean
     }
 
-    /// What was held of a history that is over.
+    /// The rest of a history's held text, at its end.
     pub(crate) fn history_rest(&mut self, at: Timestamp) -> Vec<Event> {
-        let rest = self.streams.iter_mut().filter_map(Stream::pause);
+        let rest = self.streams.iter_mut().filter_map(RedactionStream::pause);
         rest.map(|record| record.into_event(at)).collect()
     }
 
@@ -173,25 +183,25 @@ impl StreamId {
     }
 }
 
-impl Stream {
+impl RedactionStream {
     /// Takes a piece and says what of the stream can be let out. A piece without secrets is not copied.
     fn push(&mut self, piece: Arc<str>) -> Option<Arc<str>> {
         let released = match self.redactor.push(&piece) {
-            Released::Unchanged => piece,
-            Released::Text(text) => text.into(),
+            RedactedPiece::Unchanged => piece,
+            RedactedPiece::Text(text) => text.into(),
         };
         (!released.is_empty()).then_some(released)
     }
 
-    /// What is held, because nothing more is waited for.
-    fn pause(&mut self) -> Option<Record> {
+    /// The held text, when nothing more is expected.
+    fn pause(&mut self) -> Option<RedactedEvent> {
         let text = self.redactor.pause()?;
-        Some(Record { origin: self.origin.clone(), turn: self.turn, body: self.id.body(text.into()) })
+        Some(RedactedEvent { origin: self.origin.clone(), turn: self.turn, body: self.id.body(text.into()) })
     }
 }
 
 /// Sub-agents speak at the same time: what one does says nothing about how far the others have spoken.
-fn concerns(stream: &Stream, origin: &Origin, body: &Body) -> bool {
+fn concerns(stream: &RedactionStream, origin: &Origin, body: &Body) -> bool {
     if let Body::ToolEnded(end) = body
         && (is_output_of(stream, &end.call) || is_of_sub_agent(stream, &end.call))
     {
@@ -208,14 +218,14 @@ fn concerns(stream: &Stream, origin: &Origin, body: &Body) -> bool {
 }
 
 /// Whether what is held of a stream must not wait until after this event.
-fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
+fn pauses(stream: &RedactionStream, turn: Option<TurnId>, body: &Body) -> bool {
     let spoken = !matches!(stream.id, StreamId::Output(..));
     match body {
         Body::Text { message, .. } => spoken && stream.id != StreamId::Text(*message),
         Body::Thought { message, .. } => spoken && stream.id != StreamId::Thought(*message),
         Body::ToolEnded(end) => spoken || is_output_of(stream, &end.call),
         Body::TurnEnded { .. } => stream.turn == turn,
-        // What the agent does next: it has spoken so far.
+        // The agent's next action: it has finished speaking for now.
         Body::Plan { .. }
         | Body::ToolStarted(_)
         | Body::ToolChanged(_)
@@ -230,7 +240,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Foreign { .. } => spoken,
-        // What others do meanwhile, in the middle of a word perhaps.
+        // Things that others do meanwhile, perhaps in the middle of a word.
         Body::TurnQueued { .. }
         | Body::TurnStarted
         | Body::UserMessage { .. }
@@ -247,7 +257,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
 }
 
 /// Whether nothing more of a stream can come after this event, so that it can be forgotten.
-fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
+fn ends(stream: &RedactionStream, turn: Option<TurnId>, body: &Body) -> bool {
     match body.family() {
         Family::Speech(SpeechEvent::Text { message, .. }) => {
             matches!(stream.id, StreamId::Text(other) if other != message)
@@ -270,15 +280,15 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
 }
 
 /// Whether the stream comes from the sub-agent that works for a call.
-fn is_of_sub_agent(stream: &Stream, call: &CallId) -> bool {
+fn is_of_sub_agent(stream: &RedactionStream, call: &CallId) -> bool {
     matches!(&stream.origin, Origin::Task { call: own } if own == call)
 }
 
-fn is_output_of(stream: &Stream, call: &CallId) -> bool {
+fn is_output_of(stream: &RedactionStream, call: &CallId) -> bool {
     matches!(&stream.id, StreamId::Output(of, _) if of == call)
 }
 
-/// A body without its secrets. A streamed piece is taken here as if it were whole.
+/// A body without its secrets. A streamed piece is treated as a whole text here.
 fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
     let text = |text| clean(redactor, text);
     let optional = |text: Option<Arc<str>>| text.map(|text| clean(redactor, text));
@@ -406,7 +416,7 @@ fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
     }
 }
 
-/// A rule that decided may be spelled like the wish.
+/// A rule that decided may be spelled like the action.
 fn clean_resolver(redactor: &dyn Redactor, by: Resolver) -> Resolver {
     match by {
         Resolver::Policy { reason } => Resolver::Policy { reason: clean(redactor, reason) },
@@ -419,8 +429,8 @@ fn clean_contents(redactor: &dyn Redactor, contents: Vec<Content>) -> Vec<Conten
     contents.into_iter().map(|content| clean_content(redactor, content)).collect()
 }
 
-/// Pictures, sound and other bytes have nothing in them that could be judged by its shape; they stay as they are
-/// unless a value that is known stands in them.
+/// Pictures, sound and other bytes have no recognisable secrets; they stay as they are unless they contain a
+/// known secret value.
 fn clean_content(redactor: &dyn Redactor, content: Content) -> Content {
     let text = |text| clean(redactor, text);
     let optional = |text: Option<Arc<str>>| text.map(|text| clean(redactor, text));
@@ -429,7 +439,7 @@ fn clean_content(redactor: &dyn Redactor, content: Content) -> Content {
         Content::Text(said) => Content::Text(text(said)),
         Content::Image { mime, data, uri } => Content::Image { mime, data: bytes(data), uri: optional(uri) },
         Content::Audio { mime, data } => Content::Audio { mime, data: bytes(data) },
-        Content::Link(link) => Content::Link(Link {
+        Content::Link(link) => Content::Link(ResourceLink {
             uri: text(link.uri),
             name: text(link.name),
             title: optional(link.title),

@@ -1,7 +1,7 @@
-//! The wall between what is said and what is written: secrets are taken out before anything is in the
+//! The interface of the redactor: secrets are removed before anything is in the
 //! log, and therefore before anybody sees it.
 
-/// Knows secrets when it sees them.
+/// Recognises secrets.
 pub trait Redactor: Send + Sync + 'static {
     /// The text without its secrets, or none if there was nothing to take out.
     fn redact(&self, text: &str) -> Option<String>;
@@ -10,7 +10,7 @@ pub trait Redactor: Send + Sync + 'static {
     /// text that is no JSON is redacted like any other.
     fn redact_json(&self, json: &str) -> Option<String>;
 
-    /// Whether a value that is known to be secret stands in these bytes, which are given in base64.
+    /// Whether these bytes, given in base64, contain a known secret value.
     fn is_in_base64(&self, data: &str) -> bool;
 
     /// Begins a text that comes in pieces.
@@ -22,18 +22,18 @@ pub trait Redactor: Send + Sync + 'static {
 /// However the text is cut, what is let out is together what [`Redactor::redact`] makes of the whole. Only a
 /// pause in the middle of a secret can differ: what was not known for one by then has been let out.
 pub trait StreamRedactor: Send + Sync {
-    /// Takes the next piece. What may be the beginning of a secret is held until more comes.
-    fn push(&mut self, piece: &str) -> Released;
+    /// Takes the next piece. Text that may be the beginning of a secret is held until more comes.
+    fn push(&mut self, piece: &str) -> RedactedPiece;
 
-    /// Lets out what is held, judged as if the text ended here, or none if nothing is held. The text may go
-    /// on all the same.
+    /// Releases the held text, judged as if the stream ended here; `None` if nothing is held. The stream may
+    /// continue all the same.
     fn pause(&mut self) -> Option<String>;
 }
 
-/// What can be let out after a piece came.
+/// The text that can be released after a piece came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Released {
-    /// The piece just as it came, and nothing else.
+pub enum RedactedPiece {
+    /// The piece exactly as it came, and nothing else.
     Unchanged,
     /// This, which may be empty.
     Text(String),

@@ -1,17 +1,17 @@
-//! The house that keeps all sessions of this process: opens, finds, lists, closes, forks, evicts.
+//! The registry of all sessions of this process: opens, finds, lists, closes, forks and evicts them.
 //!
-//! Whatever happens to one session id happens in order: each life-cycle step holds that id's gate,
-//! so close, delete and reload can never cross. A session that is evicted or idle for long only
-//! leaves memory; opening it again goes on from the store.
+//! Operations on one session id run in order: each life-cycle step holds that id's gate, so close, delete
+//! and reload cannot interleave. A session that is evicted or idle for long only
+//! leaves memory; opening it again continues from the store.
 
 mod folders;
 mod follower;
 mod history;
-mod making;
+mod new_sessions;
 mod secrets;
 #[cfg(test)]
 mod tests;
-mod used;
+mod used_sessions;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,22 +22,22 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Abilities, Backend, ForeignError, Offer, SessionSpec};
+use crate::backend::{Abilities, Backend, ForeignError, SessionOffer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
-use crate::handle::{Birth, SessionHandle};
+use crate::handle::{SessionHandle, SessionOrigin};
 use crate::ids::{Clock, Epoch, Principal, Seq, SessionId, Timestamp};
 use crate::redactor::Redactor;
-use crate::rules::{MemoryRules, Rules};
-use crate::servers::ToolServer;
+use crate::rules::{MemoryRules, PermissionRules};
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
-use crate::store::{Claim, ListQuery, Page, SessionRow, Store, StoreError, StoreFault};
-use crate::task::{Task, TaskParts};
+use crate::store::{Claim, ListQuery, PageRequest, SessionRow, Store, StoreError, StoreFault};
+use crate::task::{SessionTask, SessionTaskParts};
+use crate::tool_servers::ToolServer;
 
 pub use folders::{FolderEntry, FolderSession, SessionFolders};
 pub use follower::{Follower, FollowerFault};
 pub use history::{History, HistoryPiece};
-pub use making::MakeId;
+pub use new_sessions::MakeId;
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ const REAPER_PERIOD: Duration = Duration::from_secs(60);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct SessionLimits {
     /// Sessions in memory at once. The least recently used idle one makes room.
     pub sessions_max: usize,
     /// A session with no activity for this long leaves memory.
@@ -53,11 +53,11 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long an ask waits for a person; for ever without.
     pub ask_timeout: Option<Duration>,
-    /// Somebody can answer. Without, what would be asked is refused at once.
+    /// Somebody can answer requests. If not, they are refused at once.
     pub attended: bool,
 }
 
-impl Default for Limits {
+impl Default for SessionLimits {
     fn default() -> Self {
         Self { sessions_max: 16, idle_timeout: Duration::from_secs(1800), ask_timeout: None, attended: true }
     }
@@ -67,19 +67,19 @@ pub struct RegistryParts {
     pub store: Arc<dyn Store>,
     pub backend: Arc<dyn Backend>,
     pub clock: Arc<dyn Clock>,
-    pub limits: Limits,
-    pub rules: Arc<dyn Rules>,
+    pub limits: SessionLimits,
+    pub rules: Arc<dyn PermissionRules>,
     /// Takes secrets out of everything before it is written.
     pub redactor: Option<Arc<dyn Redactor>>,
-    /// Whoever reads along on every session: the audit, the metrics.
+    /// Followers of every session: the audit, the metrics.
     pub followers: Vec<Arc<dyn Follower>>,
-    /// What the approval of a new session is, if not the usual.
+    /// The approval of a new session, if it is not the default.
     pub approval: Option<Arc<str>>,
     /// The store lasts as long as the process does, and every new session says so.
     pub ephemeral: bool,
     /// The loosest that anybody may choose.
     pub approval_max: Option<Arc<str>>,
-    /// Sessions of another program, which can be listed and taken in.
+    /// Sessions of another program, which can be listed and imported.
     pub folders: Option<Arc<dyn SessionFolders>>,
 }
 
@@ -89,7 +89,7 @@ impl RegistryParts {
             store,
             backend,
             clock,
-            limits: Limits::default(),
+            limits: SessionLimits::default(),
             rules: Arc::new(MemoryRules::default()),
             redactor: None,
             followers: Vec::new(),
@@ -108,113 +108,113 @@ pub struct Registry {
     approval: Option<Arc<str>>,
     approval_max: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
-    limits: Limits,
+    limits: SessionLimits,
     /// Where sessions of others than the owner work.
     confined: OnceLock<Arc<[PathBuf]>>,
     tracker: TaskTracker,
     stop: CancellationToken,
-    rules: Arc<dyn Rules>,
+    rules: Arc<dyn PermissionRules>,
     redactor: Option<Arc<dyn Redactor>>,
     followers: Mutex<Vec<Arc<dyn Follower>>>,
     folders: Option<Arc<dyn SessionFolders>>,
-    rooms: Mutex<Rooms>,
+    live_sessions: Mutex<LiveSessions>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
-    /// Counts openings and deletions: whoever watches a session that left memory learns of its return,
-    /// and that there will be none.
+    /// Counts openings and deletions, so that a watcher of a session that left memory learns of its return,
+    /// or that there will be none.
     opened: watch::Sender<u64>,
     gates: Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Default)]
-struct Rooms {
-    live: HashMap<SessionId, Live>,
+struct LiveSessions {
+    live: HashMap<SessionId, LiveSession>,
     /// Sessions that are being opened: each has a place already.
     opening: usize,
 }
 
-struct Live {
+struct LiveSession {
     handle: SessionHandle,
     /// What the session was claimed with.
     epoch: Epoch,
     touched: Timestamp,
-    /// On its way out of memory: whoever wants it waits at the gate and opens it anew.
+    /// On its way out of memory: a caller that wants it waits at the gate and opens it again.
     leaving: bool,
     /// Whether its [`SessionHold`] is still there.
     held: Weak<()>,
 }
 
-/// Keeps a new session in memory until its first prompt is in its log: without work, it would be the first to make
-/// room for others.
+/// Keeps a new session in memory until its first prompt is in its log. Without work, it would be evicted
+/// first.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SessionHold(Arc<()>);
 
-/// A place for a session that is being opened; given back if that fails.
-struct Seat<'a> {
+/// A slot in memory for a session that is being opened. Dropping it frees the slot.
+struct SessionSlot<'a> {
     registry: &'a Registry,
 }
 
-impl Seat<'_> {
-    fn fill(self, id: SessionId, live: Live) {
-        let mut rooms = self.registry.lock_rooms();
-        rooms.live.insert(id, live);
+impl SessionSlot<'_> {
+    fn fill(self, id: SessionId, live: LiveSession) {
+        let mut live_sessions = self.registry.lock_live_sessions();
+        live_sessions.live.insert(id, live);
         // Counted as open instead, in the same moment.
-        rooms.opening -= 1;
-        drop(rooms);
+        live_sessions.opening -= 1;
+        drop(live_sessions);
         self.registry.settled.notify_waiters();
         self.registry.opened.send_modify(|count| *count += 1);
         std::mem::forget(self);
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for SessionSlot<'_> {
     fn drop(&mut self) {
-        self.registry.lock_rooms().opening -= 1;
+        self.registry.lock_live_sessions().opening -= 1;
         self.registry.settled.notify_waiters();
     }
 }
 
-/// How a session is started: made now or brought back, and what it has to write first.
+/// How a session is started: created or brought back, and what it has to write first.
 #[derive(Default)]
-struct Start {
+struct SessionStart {
     fresh: bool,
-    /// Whoever wants it waits until its agent is there.
+    /// Callers wait until its agent is ready.
     awaited: bool,
     effects: Vec<Effect>,
     servers: Vec<ToolServer>,
     held: Weak<()>,
     within: Option<Arc<[PathBuf]>>,
-    /// The last position that somebody has seen.
+    /// The last position that a follower has seen.
     seen: Seq,
 }
 
-impl Start {
-    fn fresh(wish: &mut Wish) -> Self {
-        let (servers, within) = (std::mem::take(&mut wish.servers), wish.within.take());
+impl SessionStart {
+    fn fresh(request: &mut NewSessionRequest) -> Self {
+        let (servers, within) = (std::mem::take(&mut request.servers), request.within.take());
         Self { fresh: true, servers, within, ..Self::default() }
     }
 
-    fn created(wish: &mut Wish) -> Self {
-        Self { awaited: true, ..Self::fresh(wish) }
+    fn created(request: &mut NewSessionRequest) -> Self {
+        Self { awaited: true, ..Self::fresh(request) }
     }
 }
 
-/// Who wants a new session, and where.
+/// The owner, folders and tool servers of a session to create.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct NewSessionRequest {
     pub owner: Principal,
     pub cwd: PathBuf,
     pub roots: Vec<PathBuf>,
-    /// The folders that whoever wants it may not leave; anywhere without.
+    /// The folders that the caller may not leave; any folder if `None`.
     pub within: Option<Arc<[PathBuf]>>,
     pub servers: Vec<ToolServer>,
     /// The door it comes through.
     pub source: Arc<str>,
 }
 
-impl Wish {
-    /// One folder, with nothing beside it.
+impl NewSessionRequest {
+    /// One folder, without further ones.
     pub fn new(owner: Principal, cwd: PathBuf, source: &str) -> Self {
         Self { owner, cwd, roots: Vec::new(), within: None, servers: Vec::new(), source: source.into() }
     }
@@ -237,11 +237,11 @@ pub enum OpenError {
 
 /// A session in a listing.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ListedSession {
     pub row: SessionRow,
     /// It is in memory, here.
     pub live: bool,
-    /// Its turn was cancelled and has not ended yet; known of those in memory.
+    /// Its turn was cancelled and has not ended yet; known only for sessions in memory.
     pub cancelling: bool,
 }
 
@@ -262,7 +262,7 @@ impl Registry {
             redactor: parts.redactor,
             followers: Mutex::new(parts.followers),
             folders: parts.folders,
-            rooms: Mutex::default(),
+            live_sessions: Mutex::default(),
             settled: Notify::new(),
             opened: watch::Sender::new(0),
             gates: Mutex::new(HashMap::new()),
@@ -277,15 +277,15 @@ impl Registry {
         &self.backend
     }
 
-    /// What a session in this folder offers. It is read off the async threads, because a project may lie on a slow
-    /// disk, and the thread that reads holds the backend alone: it may outlive the registry.
-    pub async fn offer(&self, cwd: PathBuf) -> Offer {
+    /// What a session in this folder offers. It is read off the async threads, because a project may be on a
+    /// slow disk. The reading thread holds only the backend, because it may outlive the registry.
+    pub async fn offer(&self, cwd: PathBuf) -> SessionOffer {
         let backend = Arc::clone(&self.backend);
         let read = tokio::task::spawn_blocking(move || backend.offer(&cwd)).await;
         self.with_usual_approval(read.unwrap_or_default())
     }
 
-    fn with_usual_approval(&self, mut offer: Offer) -> Offer {
+    fn with_usual_approval(&self, mut offer: SessionOffer) -> SessionOffer {
         let approval = offer.settings.iter_mut().find(|spec| *spec.id == *APPROVAL);
         let Some(spec) = approval else { return offer };
         if let Some(value) = &self.approval {
@@ -301,7 +301,7 @@ impl Registry {
     /// From here on, sessions of others than the owner work in these folders or below, also those that are brought back
     /// from the store. Said once, before anybody else can come in.
     pub fn confine(&self, folders: Arc<[PathBuf]>) {
-        // Whoever says it a second time says the same.
+        // A second call has the same value.
         drop(self.confined.set(folders));
     }
 
@@ -330,15 +330,15 @@ impl Registry {
         }
         let row = self.find(owner, id).await?;
         self.end(id).await;
-        let seat = self.make_room().await?;
-        // Before the claim: whoever holds the session may write, and have it seen, until then.
+        let slot = self.make_room().await?;
+        // Before the claim: until then, another owner of the session may write, and followers may see it.
         let seen = self.seen_by_followers(&row.id).await;
         let claim = self.store.claim(&row.id).await.map_err(OpenError::Store)?;
         let effects = if claim.leaves_gap() { vec![events_missing()] } else { Vec::new() };
-        self.start(seat, claim, Start { effects, seen, ..Start::default() }).await
+        self.start(slot, claim, SessionStart { effects, seen, ..SessionStart::default() }).await
     }
 
-    /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
+    /// Takes the session out of memory after cancelling its running turn. Returns whether it was there.
     pub async fn close(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
         self.close_by(owner, id, None, None).await
     }
@@ -361,7 +361,7 @@ impl Registry {
         Ok(live)
     }
 
-    /// Removes the session for good. Says whether there was one.
+    /// Deletes the session for good. Returns whether there was one.
     pub async fn delete(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
         let gate = self.gate(id);
         let _held = gate.lock().await;
@@ -406,9 +406,9 @@ impl Registry {
         self.find(owner, id).await
     }
 
-    /// Somebody looks at a session: if it is in memory, it stays there as if it were used.
+    /// Marks a session as used, because somebody looks at it, so that it stays in memory.
     pub fn touch(&self, owner: &Principal, id: &SessionId) {
-        // A session that is not there has nothing to stay for.
+        // A session that is not in memory needs nothing.
         drop(self.find_live(owner, id));
     }
 
@@ -418,31 +418,31 @@ impl Registry {
         owner: &Principal,
         id: &SessionId,
         after: Seq,
-        page: Page,
+        page: PageRequest,
     ) -> Result<Vec<Arc<Event>>, OpenError> {
         let row = self.find(owner, id).await?;
         self.store.read(&row.id, after, page).await.map_err(OpenError::Store)
     }
 
     /// Newest activity first.
-    pub async fn list(&self, query: ListQuery) -> Result<Vec<Listed>, OpenError> {
+    pub async fn list(&self, query: ListQuery) -> Result<Vec<ListedSession>, OpenError> {
         let rows = self.store.list(query).await.map_err(OpenError::Store)?;
-        let rooms = self.lock_rooms();
-        let live = |id: &SessionId| rooms.live.get(id).filter(|live| !live.handle.is_closed());
+        let live_sessions = self.lock_live_sessions();
+        let live = |id: &SessionId| live_sessions.live.get(id).filter(|live| !live.handle.is_closed());
         let listed = |row: SessionRow| {
             let live = live(&row.id);
             let cancelling = live.is_some_and(|live| live.handle.snapshot().cancelling);
-            Listed { live: live.is_some(), cancelling, row }
+            ListedSession { live: live.is_some(), cancelling, row }
         };
         Ok(rows.into_iter().map(listed).collect())
     }
 
-    /// Nothing is saved, as whoever started the process wants it.
+    /// Whether nothing is saved, as the process was started.
     pub fn is_ephemeral(&self) -> bool {
         self.ephemeral
     }
 
-    /// Whether sessions can be kept at this moment, and if not, why.
+    /// Whether sessions can be stored at this moment, and if not, why.
     pub async fn check_store(&self) -> Result<(), StoreFault> {
         self.store.check().await
     }
@@ -452,8 +452,7 @@ impl Registry {
         self.store.lineage().await
     }
 
-    /// What is wrong with the rules for what agents may do, if something is. Until it is repaired, everything is
-    /// asked.
+    /// What is wrong with the permission rules, if anything. Until it is repaired, everything is asked.
     pub fn rules_damage(&self) -> Option<String> {
         self.rules.damage()
     }
@@ -465,16 +464,16 @@ impl Registry {
 
     /// The session, if it is in memory. To look is not to use it.
     pub fn live(&self, owner: &Principal, id: &SessionId) -> Option<SessionHandle> {
-        let rooms = self.lock_rooms();
-        let open = |live: &&Live| live.handle.owner() == owner && !live.handle.is_closed();
-        rooms.live.get(id).filter(open).map(|live| live.handle.clone())
+        let live_sessions = self.lock_live_sessions();
+        let open = |live: &&LiveSession| live.handle.owner() == owner && !live.handle.is_closed();
+        live_sessions.live.get(id).filter(open).map(|live| live.handle.clone())
     }
 
     /// One more reader of every session, from here on and of those that are in memory.
     pub fn join(&self, follower: Arc<dyn Follower>) {
         // A session that is being opened is in memory already or finds the follower, not both.
         let mut followers = self.lock_followers();
-        let live: Vec<_> = self.lock_rooms().live.values().map(|live| live.handle.clone()).collect();
+        let live: Vec<_> = self.lock_live_sessions().live.values().map(|live| live.handle.clone()).collect();
         for handle in live {
             drop(self.tracker.spawn(follower.follow(handle)));
         }
@@ -483,7 +482,7 @@ impl Registry {
 
     /// Sessions in memory.
     pub fn live_count(&self) -> usize {
-        self.lock_rooms().live.values().filter(|live| !live.handle.is_closed()).count()
+        self.lock_live_sessions().live.values().filter(|live| !live.handle.is_closed()).count()
     }
 
     /// Looks for idle sessions for as long as the registry lives.
@@ -511,7 +510,7 @@ impl Registry {
         let now = self.clock.now();
         let limit_ms = i64::try_from(self.limits.idle_timeout.as_millis()).unwrap_or(i64::MAX);
         let idle: Vec<_> = self
-            .lock_rooms()
+            .lock_live_sessions()
             .live
             .iter()
             .filter(|(_, live)| live.is_idle())
@@ -528,7 +527,7 @@ impl Registry {
     /// Ends every session in good order, then every task.
     pub async fn shutdown(&self) {
         self.stop.cancel();
-        let handles: Vec<_> = self.lock_rooms().live.drain().map(|(_, live)| live.handle).collect();
+        let handles: Vec<_> = self.lock_live_sessions().live.drain().map(|(_, live)| live.handle).collect();
         for handle in &handles {
             let handle = handle.clone();
             self.tracker.spawn(async move { handle.close().await });
@@ -541,13 +540,13 @@ impl Registry {
 
     async fn start(
         &self,
-        seat: Seat<'_>,
+        slot: SessionSlot<'_>,
         claim: Claim,
-        Start { fresh, awaited, mut effects, servers, held, within, seen }: Start,
+        SessionStart { fresh, awaited, mut effects, servers, held, within, seen }: SessionStart,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
-        let birth = Birth {
+        let origin = SessionOrigin {
             parent: row.parent.clone(),
             source: Arc::clone(&row.source),
             created_at: row.created_at,
@@ -556,7 +555,7 @@ impl Registry {
             opened_after: Seq(claim.next_seq.0.saturating_sub(1)),
         };
         let unattended = !self.limits.attended;
-        let Offer { settings, commands, free_modes } = self.offer(row.cwd.clone()).await;
+        let SessionOffer { settings, commands, free_modes } = self.offer(row.cwd.clone()).await;
         let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
         session.free_modes(free_modes);
         if row.owner != Principal::local() {
@@ -573,11 +572,11 @@ impl Registry {
             within.or_else(|| self.confined.get().filter(|_| row.owner != Principal::local()).cloned());
         let (cwd, roots) = (row.cwd.clone(), row.roots.clone());
         let spec = SessionSpec { id: row.id.clone(), cwd, roots, within, servers };
-        let parts = TaskParts {
+        let parts = SessionTaskParts {
             id: row.id.clone(),
             owner: row.owner,
             roots: row.roots,
-            birth,
+            origin,
             epoch: claim.epoch,
             next_seq: claim.next_seq,
             replay_from,
@@ -595,12 +594,11 @@ impl Registry {
             tracker: self.tracker.clone(),
             ask_timeout: self.limits.ask_timeout,
         };
-        let (task, handle) = Task::new(parts, effects);
-        let epoch = claim.epoch;
-        let live = Live { handle: handle.clone(), epoch, touched: self.clock.now(), leaving: false, held };
+        let (task, handle) = SessionTask::new(parts, effects);
+        let live = LiveSession::new(handle.clone(), claim.epoch, self.clock.now(), held);
         let followers = {
             let followers = self.lock_followers();
-            seat.fill(row.id, live);
+            slot.fill(row.id, live);
             followers.clone()
         };
         let recovered = task.last_seq();
@@ -609,7 +607,7 @@ impl Registry {
         for follower in &followers {
             drop(self.tracker.spawn(follower.follow(handle.clone())));
         }
-        // History ends with what recovery wrote; nobody may read it without.
+        // History ends with what recovery wrote; nobody may read it without that.
         handle.written(recovered).await;
         if let Some(ready) = ready {
             ready.await.map_err(|error| OpenError::Agent(self.error_without_secrets(error)))?;
@@ -619,7 +617,7 @@ impl Registry {
 
     fn find_live(&self, owner: &Principal, id: &SessionId) -> Result<Option<SessionHandle>, OpenError> {
         let now = self.clock.now();
-        match self.lock_rooms().live.get_mut(id) {
+        match self.lock_live_sessions().live.get_mut(id) {
             // It gave up on its own, or is about to go; what is stored is the truth.
             Some(found) if found.leaving || found.handle.is_closed() => Ok(None),
             Some(found) if found.handle.owner() == owner => {
@@ -638,8 +636,10 @@ impl Registry {
         id: &SessionId,
     ) -> Result<Option<SessionHandle>, OpenError> {
         let Some(handle) = self.find_live(owner, id)? else { return Ok(None) };
-        let claimed_with = |live: &Live| live.handle.is_same(&handle).then_some(live.epoch);
-        let Some(epoch) = self.lock_rooms().live.get(id).and_then(claimed_with) else { return Ok(None) };
+        let claimed_with = |live: &LiveSession| live.handle.is_same(&handle).then_some(live.epoch);
+        let Some(epoch) = self.lock_live_sessions().live.get(id).and_then(claimed_with) else {
+            return Ok(None);
+        };
         match self.store.owns(id, epoch).await {
             Ok(false) | Err(StoreError::NotFound) => Ok(None),
             // A store that does not answer takes nothing from those who have the session open.
@@ -655,13 +655,13 @@ impl Registry {
         }
     }
 
-    /// Another principal's session does not exist, as far as anybody can tell.
+    /// A session of another principal looks as if it did not exist.
     fn owned(&self, row: SessionRow, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
         if row.owner == *owner { Ok(row) } else { Err(OpenError::NotFound(id.clone())) }
     }
 
     /// A place for one more session. The least recently used idle one leaves for it, if need be.
-    async fn make_room(&self) -> Result<Seat<'_>, OpenError> {
+    async fn make_room(&self) -> Result<SessionSlot<'_>, OpenError> {
         let mut refused = HashSet::new();
         loop {
             if self.stop.is_cancelled() {
@@ -669,14 +669,15 @@ impl Registry {
             }
             let settled = self.settled.notified();
             let victim = {
-                let mut rooms = self.lock_rooms();
-                if rooms.live.len() + rooms.opening < self.limits.sessions_max {
-                    rooms.opening += 1;
-                    return Ok(Seat { registry: self });
+                let mut live_sessions = self.lock_live_sessions();
+                if live_sessions.live.len() + live_sessions.opening < self.limits.sessions_max {
+                    live_sessions.opening += 1;
+                    return Ok(SessionSlot { registry: self });
                 }
-                let idle = rooms.live.iter().filter(|(id, live)| live.is_idle() && !refused.contains(*id));
+                let idle =
+                    live_sessions.live.iter().filter(|(id, live)| live.is_idle() && !refused.contains(*id));
                 let victim = idle.min_by_key(|(_, live)| live.last_used()).map(|(id, _)| id.clone());
-                if victim.is_none() && rooms.opening == 0 {
+                if victim.is_none() && live_sessions.opening == 0 {
                     return Err(OpenError::LimitReached(self.limits.sessions_max));
                 }
                 victim
@@ -684,7 +685,7 @@ impl Registry {
             match victim {
                 Some(id) if self.evict(&id).await => {}
                 Some(id) => drop(refused.insert(id)),
-                // Whoever is being opened may be idle once it is.
+                // A session that is being opened may be idle once it is open.
                 None => settled.await,
             }
         }
@@ -696,17 +697,17 @@ impl Registry {
         let _held = gate.lock().await;
         let Some(handle) = self.leave(id) else { return true };
         let gone = handle.retire().await;
-        let mut rooms = self.lock_rooms();
+        let mut live_sessions = self.lock_live_sessions();
         if gone {
-            rooms.live.remove(id);
-        } else if let Some(live) = rooms.live.get_mut(id) {
+            live_sessions.live.remove(id);
+        } else if let Some(live) = live_sessions.live.get_mut(id) {
             live.leaving = false;
         }
         gone
     }
 
-    /// Ends a session's task, whatever it does. The caller holds its gate. What an earlier caller
-    /// began and dropped is finished here, so there are never two tasks for one id.
+    /// Ends a session's task, whatever it does. The caller holds its gate. If an earlier caller began this
+    /// and was dropped, it is finished here, so there are never two tasks for one id.
     async fn end(&self, id: &SessionId) {
         self.end_by(id, None, None).await;
     }
@@ -714,12 +715,12 @@ impl Registry {
     async fn end_by(&self, id: &SessionId, by: Option<Sender>, reason: Option<Arc<str>>) {
         if let Some(handle) = self.leave(id) {
             handle.close_by(by, reason).await;
-            self.lock_rooms().live.remove(id);
+            self.lock_live_sessions().live.remove(id);
         }
     }
 
     fn leave(&self, id: &SessionId) -> Option<SessionHandle> {
-        self.lock_rooms().live.get_mut(id).map(|live| {
+        self.lock_live_sessions().live.get_mut(id).map(|live| {
             live.leaving = true;
             live.handle.clone()
         })
@@ -740,13 +741,18 @@ impl Registry {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_rooms(&self) -> MutexGuard<'_, Rooms> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_live_sessions(&self) -> MutexGuard<'_, LiveSessions> {
+        self.live_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Live {
-    /// Has no work and is about to get none, as far as can be told; what gave up in the middle of some has none either.
+impl LiveSession {
+    fn new(handle: SessionHandle, epoch: Epoch, touched: Timestamp, held: Weak<()>) -> Self {
+        Self { handle, epoch, touched, leaving: false, held }
+    }
+
+    /// Whether it has no work and expects none. A session that failed in the middle of its work has none
+    /// either.
     fn is_idle(&self) -> bool {
         let snapshot = self.handle.snapshot();
         let awaits_work = self.held.strong_count() > 0;
@@ -763,7 +769,7 @@ fn events_missing() -> Effect {
     let text = "the machine or its disk stopped without warning, or this session was restored from a backup; \
                 what happened here just before may be missing";
     let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
-    Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
+    Effect::Record { origin: Origin::Engine, turn: None, event: notice.into() }
 }
 
 /// Rebuilds the state from the log; returns where its history was last cleared.
@@ -771,7 +777,7 @@ async fn observe_all(session: &mut Session, store: &dyn Store, id: &SessionId) -
     let mut replay_from = Seq::START;
     let mut after = Seq::START;
     loop {
-        let events = store.read(id, after, Page::OUTLINE).await.map_err(OpenError::Store)?;
+        let events = store.read(id, after, PageRequest::OUTLINE).await.map_err(OpenError::Store)?;
         let Some(last) = events.last() else {
             return Ok(replay_from);
         };

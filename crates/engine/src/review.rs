@@ -1,28 +1,28 @@
-//! What a session has changed in files and nobody has looked at yet.
+//! The file changes of a session that nobody has reviewed yet.
 //!
-//! The backend keeps it, because the log has no secrets in it and is no place to restore bytes from. To
-//! keep a change moves the base that later changes are compared with; to take one back is a turn of its
-//! own (`/revert PATH [HUNK]`), so that it waits for the running one, stands in the log, and the agent
+//! The backend keeps them, because the log contains no secrets and cannot restore bytes. Keeping
+//! a change moves the base that later changes are compared with. Reverting one is a turn of its
+//! own (`/revert PATH [HUNK]`), so it waits for the running turn, is recorded in the log, and the agent
 //! learns of it.
 
-mod clean;
+mod redacted_review;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::BoxFuture;
 
-pub(crate) use clean::without_secrets;
+pub(crate) use redacted_review::without_secrets;
 
 /// A file that differs from what it was when it was last reviewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedFile {
     pub path: PathBuf,
-    /// What it was: nothing if it was not there, empty if it is opaque. Secrets are taken out of both on
-    /// the way to whoever looks.
+    /// The content before: `None` if the file did not exist, empty if it is opaque. Secrets are removed from
+    /// both texts before anybody sees them.
     pub before: Option<Arc<str>>,
     pub after: Option<Arc<str>>,
-    /// Not text, or too large: it can be kept and taken back as a whole only.
+    /// Not text, or too large: it can only be kept or reverted as a whole.
     pub opaque: bool,
     /// In order. A hunk of another content has another name; so have hunks that are all alike, as soon as
     /// anything in their file is different. Keeping or taking back one leaves the names of the others.
@@ -41,7 +41,7 @@ pub struct ChangedHunk {
 
 /// The review of one session.
 pub trait Review: Send + Sync + 'static {
-    fn changes(&self) -> BoxFuture<'_, Result<Vec<Changed>, String>>;
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<ChangedFile>, String>>;
 
     /// A hunk, or all of a file, is as it should be. The error says what to do.
     fn keep(&self, path: PathBuf, hunk: Option<Arc<str>>) -> BoxFuture<'_, Result<(), String>>;

@@ -1,7 +1,7 @@
-//! The wall between a session and the answers that people gave once and for all.
+//! The interface between a session and the stored permission rules.
 //!
-//! Where rules are kept and how they are written is not the engine's business. It asks what they say
-//! of a wish, and hands over what a person wants to be remembered.
+//! How rules are stored and written is not the engine's business. It asks what they say about
+//! an action, and passes on the answers that a person wants remembered.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use crate::backend::BoxFuture;
 use crate::content::Opaque;
 use crate::event::AskRequest;
 
-/// What a hit names as its rule where rules cannot be read. What is asked for this reason begins with it.
+/// The rule that a hit names if rules cannot be read. The reason of such a request begins with it.
 pub const RULES_UNREADABLE: &str = "permission rules cannot be read, so every action is asked";
 
-/// What a rule does with a wish. The later ones win over the earlier.
+/// What a rule does with an action. Later variants win over earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleEffect {
     Allow,
@@ -21,22 +21,22 @@ pub enum RuleEffect {
     Deny,
 }
 
-/// The rule that decides a wish.
+/// The rule that decides an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleHit {
     pub effect: RuleEffect,
-    /// As it is written where it is kept.
+    /// The rule as it is stored.
     pub rule: Arc<str>,
-    /// Where it is kept, in words: a file, an earlier answer.
+    /// Where it is stored, in words: a file, an earlier answer.
     pub source: Arc<str>,
-    /// It names this very wish, not a family of wishes.
+    /// It names this very action, not a family of actions.
     pub exact: bool,
     /// It is the owner's consent to this very program or command.
     pub consent: bool,
 }
 
 impl RuleHit {
-    /// Why a wish is asked, if that is because rules cannot be read.
+    /// Why an action is asked, if that is because rules cannot be read.
     pub(crate) fn unreadable(&self, reason: &str) -> Option<Arc<str>> {
         let stop = if reason.is_empty() { "" } else { ". " };
         let why =
@@ -49,9 +49,9 @@ impl RuleHit {
     }
 }
 
-/// What a person said once and for all.
+/// An "always" or "never" answer that is to become a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct RememberedAnswer {
     pub workspace: PathBuf,
     pub tool: Arc<str>,
     pub subject: Arc<str>,
@@ -61,20 +61,20 @@ pub struct Remembered {
     pub allow: bool,
 }
 
-/// How far an answer for good goes.
+/// How far a remembered answer reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleScope {
     /// As far as the rule that the person was shown.
     Shown,
-    /// What the wish is about, and nothing like it.
+    /// Exactly the subject of the action, and nothing similar.
     Subject,
     /// The tool with exactly these arguments.
     Arguments(Opaque),
 }
 
-pub trait Rules: Send + Sync + 'static {
-    /// What the rules say of a wish: the strongest effect of all that match. Called for every tool
-    /// call, so it must not wait for a disk.
+pub trait PermissionRules: Send + Sync + 'static {
+    /// The strongest effect of all rules that match an action. Called for every tool call, so it must not
+    /// wait for a disk.
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit>;
 
     /// The file of rules that cannot be read and why, if there is one: everything is asked meanwhile.
@@ -82,7 +82,7 @@ pub trait Rules: Send + Sync + 'static {
         None
     }
 
-    /// The rule that an answer for good to this wish would be kept as, for the person who decides.
+    /// The rule that a remembered answer to this action would be stored as, for the person who decides.
     fn rule_of(&self, _workspace: &Path, _request: &AskRequest) -> Option<Arc<str>> {
         None
     }
@@ -92,19 +92,19 @@ pub trait Rules: Send + Sync + 'static {
         format!("{subject}={}", input.0)
     }
 
-    /// Keeps an answer as the narrowest rule that means it. It counts from the moment of the call; the
-    /// future ends when it will also count after a crash or a power cut, and names the rule, or says why
-    /// it will not. The answer is shown to nobody before that.
-    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>>;
+    /// Stores an answer as the narrowest rule with its meaning. It takes effect immediately; the future
+    /// completes when it also survives a crash or a power cut, and returns the rule, or why it will not
+    /// survive. The answer is shown to nobody before that.
+    fn remember(&self, answer: RememberedAnswer) -> BoxFuture<'static, Result<Arc<str>, String>>;
 }
 
-/// Answers for exactly the same wish, until the process stops.
+/// Remembered answers for exactly the same action, until the process stops.
 #[derive(Default)]
 pub struct MemoryRules {
-    answers: Mutex<Vec<Remembered>>,
+    answers: Mutex<Vec<RememberedAnswer>>,
 }
 
-impl Rules for MemoryRules {
+impl PermissionRules for MemoryRules {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let latest = |consent: &Option<Arc<str>>| {
@@ -119,7 +119,7 @@ impl Rules for MemoryRules {
                     }
             })
         };
-        // What is refused is refused wherever it would run.
+        // A refusal holds wherever the command would run.
         let refused = latest(&None).filter(|answer| !answer.allow);
         refused.or_else(|| latest(&request.consent)).map(|answer| RuleHit {
             effect: if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny },
@@ -130,7 +130,7 @@ impl Rules for MemoryRules {
         })
     }
 
-    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
+    fn remember(&self, answer: RememberedAnswer) -> BoxFuture<'static, Result<Arc<str>, String>> {
         let rule = format!("{}({})", answer.tool, answer.subject).into();
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
         Box::pin(std::future::ready(Ok(rule)))

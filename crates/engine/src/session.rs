@@ -13,7 +13,7 @@ mod damage;
 mod folders;
 mod grants;
 #[cfg(test)]
-mod orders;
+mod random_orders;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::damage::Narrowed;
-use self::grants::Grants;
+use self::damage::NarrowedSettings;
+use self::grants::SessionGrants;
 use crate::authority::{Forbidden, Standing};
-use crate::backend::Said;
+use crate::backend::NewEvent;
 use crate::content::{Content, Opaque};
 use crate::event::{
     AskRequest, Body, Family, NoticeLevel, Origin, PermissionEvent, Resolution, Resolver, SetupEvent, Stop,
@@ -39,15 +39,15 @@ use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
-/// What they may hold together: a few big images.
+/// The size of all queued prompts together: a few big images.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// Prompts whose requests are remembered. A client that comes back after more than these does not
-/// learn by its request how an old one ended.
+/// Prompts whose requests are remembered. A client that comes back after more than these cannot learn by its
+/// request how an old one ended.
 const PROMPTS_MAX: usize = 64;
 /// The mode in which nothing is changed, where there is one.
 const READING_MODE: &str = "ask";
 
-/// A connection that sends something, with the name its client gave.
+/// The connection that sends an input, with the name its client gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     pub surface: SurfaceId,
@@ -61,7 +61,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Somebody of whom no more is known than the name.
+    /// A sender of whom only the name is known.
     pub fn new(surface: SurfaceId, name: impl Into<Arc<str>>) -> Self {
         Self { surface, name: name.into(), request: None, remote: None, standing: Standing::Other }
     }
@@ -104,15 +104,16 @@ pub enum Input {
     Answer {
         by: Sender,
         ask: AskId,
-        answer: Answer,
+        answer: PermissionAnswer,
     },
     Change {
         by: Sender,
         id: Arc<str>,
         value: Arc<str>,
     },
-    /// The approval was chosen: what it does not ask need not wait any longer. `hits` is what the rules say now of
-    /// the wishes that wait; the session's task looks that up itself, whoever sends this.
+    /// The approval was chosen: requests that it does not ask for need not wait any longer. `hits` is what
+    /// the rules say now about the waiting requests; the session's task looks that up itself, for every
+    /// sender.
     ApprovalChosen {
         by: Sender,
         hits: BTreeMap<AskId, RuleHit>,
@@ -136,7 +137,7 @@ pub enum Input {
     Retire,
     /// The external agent says something while no turn runs.
     FromAgent {
-        said: Said,
+        event: NewEvent,
     },
     FromTurn {
         turn: TurnId,
@@ -144,14 +145,15 @@ pub enum Input {
         within: Option<CallId>,
         report: TurnReport,
     },
-    /// Nobody answered in time.
+    /// Nobody answered before the timeout.
     AskExpired {
         ask: AskId,
     },
-    /// Somebody elsewhere has events up to `seen` that this log has not, or has otherwise: its store was put back.
+    /// Somebody elsewhere has events up to `seen` that this log does not have, or has differently: its store
+    /// was restored.
     PutBack {
         seen: Seq,
-        /// What people are told.
+        /// The text for people.
         notice: Arc<str>,
     },
 }
@@ -169,7 +171,7 @@ impl Input {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum PermissionAnswer {
     AllowOnce,
     AllowAlways,
     /// For good, and only for the same tool with the same arguments.
@@ -181,9 +183,10 @@ pub enum Answer {
     DenyExactly,
     /// The client gave the question up, or gave no answer that can be used: neither a yes nor a person's no.
     Withdraw,
-    /// The turn that asks is over for whoever was asked. From somebody else than who prompted it, it is a no.
+    /// The person who was asked ends the turn. From anybody else than the sender of its prompt, this counts
+    /// as a no.
     CancelTurn,
-    /// What a person says to a question.
+    /// A person's answer to a question.
     Reply(Arc<str>),
     /// One of the answers that an external agent offers, by its name.
     Choose(Arc<str>),
@@ -191,8 +194,8 @@ pub enum Answer {
 
 #[derive(Debug)]
 pub enum TurnReport {
-    Emit(Said),
-    /// `hit` is what the rules say of this wish.
+    Emit(NewEvent),
+    /// `hit` is what the rules say of this action.
     Ask {
         request: Box<AskRequest>,
         hit: Option<RuleHit>,
@@ -207,22 +210,22 @@ pub enum TurnReport {
     },
 }
 
-/// What must be done next, in order.
+/// What the task must do next, in order.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     Record {
         origin: Origin,
         turn: Option<TurnId>,
-        said: Said,
+        event: NewEvent,
     },
-    /// Positions up to this one were seen with other events: none of them is given again.
+    /// Positions up to this one were seen with other events, so none of them is assigned again.
     GoOnAfter {
         seen: Seq,
     },
     StartTurn {
         turn: TurnId,
         content: Vec<Content>,
-        /// Of whoever prompted it.
+        /// The standing of the sender of the prompt.
         standing: Standing,
     },
     CancelTurn {
@@ -232,7 +235,7 @@ pub enum Effect {
     Wait {
         ask: AskId,
     },
-    /// The wish that was just made was settled without anybody waiting.
+    /// The action that was just made was settled without anybody waiting.
     Settle {
         resolution: Resolution,
         reason: Arc<str>,
@@ -242,7 +245,7 @@ pub enum Effect {
         ask: AskId,
         resolution: Resolution,
         reason: Arc<str>,
-        /// What a person said to a question.
+        /// A person's answer to a question.
         said: Option<Arc<str>>,
     },
     Remember {
@@ -260,7 +263,7 @@ pub enum Effect {
     Stop,
 }
 
-/// The request cannot be met right now, and nothing was changed.
+/// Why an input cannot be accepted right now. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("as many prompts are waiting as may wait; wait for one to finish, or cancel")]
@@ -293,7 +296,7 @@ pub enum Refusal {
     NotATurnsBusiness,
 }
 
-/// Tokens and money so far.
+/// Tokens and cost so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Totals {
     /// The last call's view of the context.
@@ -304,14 +307,14 @@ pub struct Totals {
     pub cache_read: u64,
     pub cache_write: u64,
     pub reasoning: u64,
-    /// What is known of the cost.
+    /// The known part of the cost.
     pub cost_usd: f64,
     /// Some of it is not known.
     pub unpriced: bool,
 }
 
 impl Totals {
-    /// What is known of the cost, if anything is.
+    /// The known part of the cost, if any.
     pub fn known_usd(&self) -> Option<f64> {
         (!self.unpriced || self.cost_usd > 0.0).then_some(self.cost_usd)
     }
@@ -325,7 +328,7 @@ impl Totals {
         }
     }
 
-    /// Adds one call. The numbers are somebody else's: more than there can be stays the most there is.
+    /// Adds one call. The numbers come from outside, so the sums saturate.
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;
@@ -343,14 +346,14 @@ impl Totals {
     }
 }
 
-/// A prompt whose sender is to be answered when its turn ends.
+/// A prompt whose request is answered when its turn ends.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prompted {
+pub struct PromptRecord {
     pub turn: TurnId,
     pub surface: SurfaceId,
     pub request: Arc<str>,
     pub ended: bool,
-    /// What the turn has used.
+    /// The usage of the turn.
     pub usage: Totals,
 }
 
@@ -361,45 +364,46 @@ pub struct Session {
     free_modes: Vec<Arc<str>>,
     /// An external agent is behind this: what can be chosen is its business too.
     joined: bool,
-    /// What else its agent said when it opened its session.
+    /// Other fields of its agent's answer when it opened its session.
     extra: Option<Opaque>,
     title: Option<Arc<str>>,
     cwd: PathBuf,
     folders: Arc<Vec<PathBuf>>,
     totals: Totals,
-    /// Nobody can answer: what would be asked is refused.
+    /// Nobody can answer: requests are refused instead of asked.
     unattended: bool,
     /// The session is a named client's: the owner of the machine is not shown what it asks.
     of_client: bool,
-    running: Option<Running>,
-    queue: VecDeque<Queued>,
+    running: Option<RunningTurn>,
+    queue: VecDeque<QueuedPrompt>,
     closing: bool,
     /// Accepted and not ended, running or queued.
     open_turns: BTreeSet<TurnId>,
     open_calls: BTreeMap<CallId, TurnId>,
     open_asks: BTreeMap<AskId, OpenAsk>,
-    /// How often a person refused a wish (tool and subject) in this session.
-    denials: BTreeMap<asks::Wish, u32>,
-    /// What somebody who is not the owner at the machine answered for good: it holds here alone.
-    grants: Grants,
-    /// What became stricter because a part of the log is lost, and was not chosen again since.
-    narrowed: Narrowed,
-    /// The latest prompts that came as requests.
-    prompts: Arc<Vec<Prompted>>,
+    /// How often a person refused an action (tool and subject) in this session.
+    denials: BTreeMap<asks::ActionKey, u32>,
+    /// Remembered answers of others than the owner at the machine: they hold in this session alone.
+    grants: SessionGrants,
+    /// Settings that became stricter because a part of the log is lost, and were not chosen again since.
+    narrowed: NarrowedSettings,
+    /// The latest prompts that were sent as requests.
+    prompts: Arc<Vec<PromptRecord>>,
     next_turn: u64,
     next_ask: u64,
 }
 
-struct Running {
+struct RunningTurn {
     turn: TurnId,
     cancelling: bool,
     /// The connection that prompted it.
     prompter: SurfaceId,
-    /// Who prompted it, if that came over the bridge: what such a prompt changes is theirs to answer for.
+    /// The sender of the prompt, if it came over the bridge. They are recorded as the author of what the
+    /// prompt changes.
     remote: Option<Sender>,
 }
 
-struct Queued {
+struct QueuedPrompt {
     turn: TurnId,
     by: Sender,
     content: Vec<Content>,
@@ -432,8 +436,8 @@ impl Session {
             open_calls: BTreeMap::new(),
             open_asks: BTreeMap::new(),
             denials: BTreeMap::new(),
-            grants: Grants::default(),
-            narrowed: Narrowed::default(),
+            grants: SessionGrants::default(),
+            narrowed: NarrowedSettings::default(),
             prompts: Arc::default(),
             next_turn: 1,
             next_ask: 1,
@@ -458,8 +462,10 @@ impl Session {
             Input::Close { by, reason } => self.close(by.as_ref(), reason, &mut effects),
             Input::Retire if self.busy() => return Err(Refusal::Busy),
             Input::Retire => self.close(None, None, &mut effects),
-            Input::FromTurn { turn, within, report } => self.reported(turn, within, report, &mut effects)?,
-            Input::FromAgent { said } => self.told(said, &mut effects)?,
+            Input::FromTurn { turn, within, report } => {
+                self.turn_reported(turn, within, report, &mut effects)?
+            }
+            Input::FromAgent { event } => self.agent_reported(event, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
                 self.resolve(ask, &open, Resolution::TimedOut.into(), Resolver::Engine, &mut effects);
@@ -474,11 +480,11 @@ impl Session {
     }
 
     /// Keeps the state in step with an event, new or read back from the log.
-    pub fn prompts(&self) -> &Arc<Vec<Prompted>> {
+    pub fn prompts(&self) -> &Arc<Vec<PromptRecord>> {
         &self.prompts
     }
 
-    /// What else an external agent said when it opened its session.
+    /// Other fields of an external agent's answer when it opened its session.
     pub fn extra(&self) -> Option<&Opaque> {
         self.extra.as_ref()
     }
@@ -581,8 +587,8 @@ impl Session {
         effects
     }
 
-    /// Follows what the session's row says where the log says something else: a copy works in its own
-    /// folder, and a name may have been given while nobody had the session open.
+    /// Follows the session's row where the log says something else: a copy works in its own folder, and the
+    /// session may have been renamed while nobody had it open.
     pub fn align(&mut self, cwd: &Path, title: Option<&Arc<str>>) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.cwd != cwd {
@@ -596,7 +602,7 @@ impl Session {
         effects
     }
 
-    /// The session is a named client's: nobody at the machine is shown what it asks.
+    /// The session belongs to a named client: nobody at the machine sees its requests.
     pub fn of_client(&mut self) {
         self.of_client = true;
     }
@@ -606,8 +612,9 @@ impl Session {
         self.free_modes = modes;
     }
 
-    /// Leaves a mode that is not offered any more, and says so: the file that it came from is gone, or the
-    /// session was brought from another machine. It may have held the agent to reading, so the next one does.
+    /// Leaves a mode that is not offered any more, and reports it: its file is gone, or the session was
+    /// brought from another machine. The mode may have limited the agent to reading, so the next one does
+    /// too.
     pub fn leave_lost_mode(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         let lost: Arc<str> = self.settings.get(MODE).into();
@@ -640,8 +647,8 @@ impl Session {
         effects
     }
 
-    /// What the external agent offers takes the place of what it offered before; what every session has
-    /// stays. Its modes are its own business: what it may do is decided wish by wish.
+    /// The external agent's settings replace its earlier ones; the settings that every session has stay. Its
+    /// modes are its own business: what it may do is decided action by action.
     fn offered(&mut self, settings: &[SettingSpec]) {
         let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL);
         let theirs = settings.iter().filter(|spec| *spec.id != *APPROVAL);
@@ -710,7 +717,7 @@ impl Session {
             let known: Vec<_> = self.specs.iter().map(|spec| spec.id.as_ref()).collect();
             return Err(Refusal::UnknownSetting(id, known.join(", ")));
         };
-        // What is offered here goes before what others call something else.
+        // Values that are offered here come before synonyms from other programs.
         let value = if spec.offers(&value) { value } else { full_name(&id, value) };
         if let Some(refusal) = spec.refuses(&value) {
             return Err(refusal);
@@ -738,7 +745,7 @@ impl Session {
         if prompts.len() == PROMPTS_MAX {
             prompts.remove(0);
         }
-        prompts.push(Prompted {
+        prompts.push(PromptRecord {
             turn,
             surface: *id,
             request: Arc::clone(request),
@@ -747,7 +754,7 @@ impl Session {
         });
     }
 
-    fn with_prompt(&mut self, turn: Option<TurnId>, change: impl FnOnce(&mut Prompted)) {
+    fn with_prompt(&mut self, turn: Option<TurnId>, change: impl FnOnce(&mut PromptRecord)) {
         let found = self.prompts.iter().position(|prompted| Some(prompted.turn) == turn);
         if let Some(prompted) = found.and_then(|at| Arc::make_mut(&mut self.prompts).get_mut(at)) {
             change(prompted);
@@ -758,11 +765,11 @@ impl Session {
         &mut self,
         origin: Origin,
         turn: Option<TurnId>,
-        said: impl Into<Said>,
+        event: impl Into<NewEvent>,
         effects: &mut Vec<Effect>,
     ) {
-        let said = said.into();
-        self.observe(&origin, turn, &said.body);
-        effects.push(Effect::Record { origin, turn, said });
+        let event = event.into();
+        self.observe(&origin, turn, &event.body);
+        effects.push(Effect::Record { origin, turn, event });
     }
 }

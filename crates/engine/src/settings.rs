@@ -1,5 +1,5 @@
-//! What a person can choose per session: mode, model, approval preset and whatever else the backend
-//! offers. All of them are one mechanism: a list of choices and the current value of each.
+//! What a person can choose per session: mode, model, approval preset and everything else the backend
+//! offers. All settings work the same way: a list of choices and the current value of each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::content::Opaque;
 use crate::session::Refusal;
 
-/// What is said wherever the loosest approval is chosen.
+/// The warning that is shown wherever the loosest approval is chosen.
 pub const FULL_APPROVAL: &str = "approval is full: nothing is asked before it is done, except what your rules say to ask, \
                                  the start of a program that a project names, and a command that leaves the sandbox";
 
@@ -32,7 +32,7 @@ pub struct SettingSpec {
     pub category: Category,
     pub choices: Vec<Choice>,
     pub default: Arc<str>,
-    /// What an external agent calls all of this, of which only the value changes.
+    /// The external agent's own form of this setting; only the value changes in it.
     pub words: Option<Opaque>,
 }
 
@@ -116,7 +116,8 @@ pub fn full_id(id: Arc<str>) -> Arc<str> {
     if *id == *AUTO_APPROVE { APPROVAL.into() } else { id }
 }
 
-/// What zeph's switch chooses. Under its own name the approval takes no switch: "approval: true" could mean either.
+/// The value that zeph's switch chooses. The approval itself takes no switch: "approval: true" could mean
+/// either.
 pub(crate) fn of_switch(id: &str, value: Arc<str>) -> Arc<str> {
     match (id, value.as_ref()) {
         (AUTO_APPROVE, "true") => "full".into(),
@@ -186,8 +187,8 @@ pub fn approval_spec() -> SettingSpec {
     }
 }
 
-/// Whether a prompt is a slash command that sets the approval: `/approval PRESET` or `/yolo`. Whoever may not set it may
-/// not type these either.
+/// Whether a prompt is a slash command that sets the approval: `/approval PRESET` or `/yolo`. Callers that
+/// may not set it may not send these either.
 pub fn sets_approval(prompt: &str) -> bool {
     let Some(line) = prompt.trim().strip_prefix('/') else { return false };
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));

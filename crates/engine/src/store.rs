@@ -1,7 +1,7 @@
-//! The wall between a session's log and where it is kept.
+//! The interface between a session's log and its storage.
 //!
-//! A store knows no policy. It appends, reads after a cursor, lists, and fences stale owners. Its
-//! promises are checked by one conformance suite (`testkit::store_suite`) for every engine.
+//! A store knows no policy. It appends, reads after a cursor, lists, and fences stale owners. One conformance suite
+//! (`testkit::store_suite`) checks these promises for every engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
 /// gaps are those of versions that left out the rest alone.
 pub const POSITIONS_RESERVED: u64 = 1 << 16;
 
-/// Positions that are left out at once, at most, on the word of somebody else.
+/// The most positions that are skipped at once because somebody else claims to have seen them.
 pub const POSITIONS_SKIPPED_MAX: u64 = 1 << 28;
 
 /// How the text begins that a store shows in the place of events that it cannot read.
@@ -27,36 +27,36 @@ pub trait Store: Send + Sync + 'static {
     /// Creates a session and claims it. An id that exists, or existed, is refused.
     fn create(&self, session: NewSession) -> StoreResult<'_, Claim>;
 
-    /// Takes the right to append. Whoever had it is fenced off. Refused while a living owner is in
-    /// the middle of a turn.
+    /// Takes the right to append and fences off the previous owner. Refused while a living owner is in the
+    /// middle of a turn.
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim>;
 
     /// Whether the right to append that was claimed with this epoch still holds: nobody else claimed the session since.
     fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool>;
 
-    /// Gives the right to append back. A later claim then needs nobody's death.
+    /// Gives the right to append back, so that a later claim need not wait for this process to die.
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()>;
 
     /// Appends events, all or none, in the order given. When this returns, they survive the death
     /// of the process; with `sync` also a power cut, together with everything appended before.
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()>;
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()>;
 
     /// Events after `after`, oldest first, at most `count_max` and, past the first, `bytes_max`.
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>>;
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>>;
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow>;
 
-    /// Those of these ids that no session has, or had. An import that came to nothing leaves its id free.
+    /// Those of these ids that no session has or had. A failed import leaves its id free.
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>>;
 
-    /// Those of these sessions in which nothing but their set-up happened: nobody ever prompted them. One that cannot be
-    /// read is not among them.
+    /// Those of these sessions that contain nothing but their set-up: nobody ever prompted them. A session
+    /// that cannot be read is not among them.
     fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
         Box::pin(async move {
             let mut found = Vec::new();
             for id in ids {
-                // Whoever changed more settings than this used it.
-                let page = Page { count_max: 256, bytes_max: usize::MAX, outline: false };
+                // A session with more changed settings than this counts as used.
+                let page = PageRequest { count_max: 256, bytes_max: usize::MAX, outline: false };
                 let Ok(events) = self.read(&id, Seq::START, page).await else { continue };
                 let is_setup = |event: &Arc<Event>| event.turn.is_none() && event.body.is_setup();
                 if events.len() < page.count_max && events.iter().all(is_setup) {
@@ -73,9 +73,9 @@ pub trait Store: Send + Sync + 'static {
     /// Copies `source`'s events up to its head into a new session and claims it: whole or not at all.
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim>;
 
-    /// Creates a session with these events, whose positions ascend from 1, and claims it. Whoever is killed when,
-    /// there is the whole session or none. Its folder is the one that is given, whatever the events say, and so is its
-    /// title if there is one.
+    /// Creates a session with these events, whose positions ascend from 1, and claims it. Even if a process
+    /// is killed, the session exists completely or not at all. Its folder is the given one, whatever the
+    /// events say, and so is its title if one is given.
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim>;
 
     /// The same with events that come in pieces. If their source fails, there is no session.
@@ -92,21 +92,21 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// Removes a session and its events for good. Unknown ids are not an error: says what happened.
-    /// Refused while a living owner elsewhere is in the middle of a turn.
+    /// Removes a session and its events for good. Returns whether it existed. Refused while a living owner
+    /// elsewhere is in the middle of a turn.
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
 
-    /// Names the history that this store has. A store that was restored from a backup has another one, because its
-    /// positions may be given a second time. Nothing where stores are not restored.
+    /// The name of this store's history. A store that was restored from a backup has another name, because
+    /// its positions may be assigned a second time. `None` for stores that cannot be restored.
     fn lineage(&self) -> StoreResult<'_, Option<Arc<str>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Sets the title of a session nobody has open.
+    /// Sets the title of a session that nobody has open.
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()>;
 
-    /// Whether sessions can be kept at this moment. A store that could not be used tries again here, but
-    /// not more often than makes sense. A store that has nothing to fail is always well.
+    /// Whether sessions can be stored at this moment. A store that could not be used tries again here, at a
+    /// bounded rate. A store that cannot fail is always usable.
     fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -118,12 +118,13 @@ pub trait EventSource: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>>;
 }
 
-/// Why a store cannot be used, in parts: whoever may ask about readiness need not know where it is.
+/// Why a store cannot be used. The path is separate, because clients that may ask about readiness need not
+/// know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFault {
     pub path: Option<PathBuf>,
     pub cause: String,
-    /// What to do about it.
+    /// What to do about the fault.
     pub fix: String,
 }
 
@@ -131,7 +132,7 @@ impl StoreFault {
     /// The fault without the place where the store is.
     pub fn brief(&self) -> String {
         let text = format!("{}; {}", self.cause, self.fix);
-        // What other libraries say may have it in it.
+        // The error texts of other libraries may contain it.
         match self.path.as_deref().and_then(std::path::Path::parent) {
             Some(folder) if folder.parent().is_some() => text.replace(&format!("{}/", folder.display()), ""),
             _ => text,
@@ -161,7 +162,7 @@ pub struct NewSession {
     pub cwd: PathBuf,
     pub roots: Vec<PathBuf>,
     pub parent: Option<SessionId>,
-    /// The door it came through: `acp`, `run`, `import`.
+    /// The door through which it was created: `acp`, `run`, `import`.
     pub source: Arc<str>,
     pub created_at: Timestamp,
     pub title: Option<Arc<str>>,
@@ -188,20 +189,20 @@ pub struct SessionRow {
 pub struct Claim {
     pub epoch: Epoch,
     pub row: SessionRow,
-    /// The next event gets this position. After a power cut it is past everything that may have been
-    /// shown to anybody, so a position is never given twice.
+    /// The position of the next event. After a power cut it is past everything that may have been shown to
+    /// anybody, so a position is never assigned twice.
     pub next_seq: Seq,
 }
 
 impl Claim {
-    /// Events that were shown to somebody may be missing: positions are left out after the last one.
+    /// Whether events that somebody saw may be missing: positions are skipped after the last one.
     pub fn leaves_gap(&self) -> bool {
         self.next_seq > self.row.last_seq.next()
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct EventBatch {
     pub session: SessionId,
     pub epoch: Epoch,
     pub events: Vec<Arc<Event>>,
@@ -209,7 +210,7 @@ pub struct Batch {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Page {
+pub struct PageRequest {
     pub count_max: usize,
     pub bytes_max: usize,
     /// Leaves out what was streamed (text, thoughts, tool output): the session's state does not
@@ -217,9 +218,9 @@ pub struct Page {
     pub outline: bool,
 }
 
-impl Page {
-    pub const USUAL: Page = Page { count_max: 512, bytes_max: 1 << 20, outline: false };
-    pub const OUTLINE: Page = Page { count_max: 4096, bytes_max: 4 << 20, outline: true };
+impl PageRequest {
+    pub const USUAL: PageRequest = PageRequest { count_max: 512, bytes_max: 1 << 20, outline: false };
+    pub const OUTLINE: PageRequest = PageRequest { count_max: 4096, bytes_max: 4 << 20, outline: true };
 }
 
 #[derive(Debug, Clone)]

@@ -1,9 +1,9 @@
-//! The task that owns a session: feeds inputs to the state machine and carries out its effects.
+//! The task that owns a session: it feeds inputs to the state machine and carries out the effects.
 //!
 //! One task per open session holds the state, the log's writing end and the running turn. Events go
-//! to the store in batches, one batch at a time; what arrives meanwhile forms the next batch. Only
-//! what the store has becomes visible, and only then do turns start and tools go on, so nothing
-//! anybody saw, and nothing a tool did, can be missing from the log after a crash.
+//! to the store in batches, one batch at a time; events that arrive meanwhile form the next batch. Only
+//! stored events become visible, and only then do turns start and tools continue. So nothing that
+//! anybody saw, and nothing that a tool did, can be missing from the log after a crash.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -18,29 +18,31 @@ use tokio_util::task::TaskTracker;
 
 use crate::authority::Standing;
 use crate::backend::{
-    BackendSession, BoxFuture, Report, ReportKind, Said, SessionContext, TurnContext, TurnError, TurnInput,
-    Verdict,
+    BackendReport, BackendSession, BoxFuture, NewEvent, PermissionOutcome, ReportKind, SessionContext,
+    TurnContext, TurnError, TurnInput,
 };
 use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
-use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
+use crate::handle::{
+    HandleInner, InputEnvelope, InputReceipt, SendError, SessionHandle, SessionOrigin, Snapshot,
+};
 use crate::host::Hosts;
 use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::review::without_secrets;
-use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
+use crate::rules::{MemoryRules, PermissionRules, RememberedAnswer, RuleEffect, RuleHit, RuleScope};
 use crate::session::{Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::settings::Settings;
-use crate::store::{Batch, Store, StoreError};
+use crate::store::{EventBatch, Store, StoreError};
 use crate::title::plain_title;
 
 /// Inputs from surfaces that may wait for the task. More wait in their connections.
 const MAILBOX_MAX: usize = 64;
 /// Reports of the running turn that may wait; a full queue slows the turn down.
 const REPORTS_MAX: usize = 256;
-/// Reports handled between two looks at the mailbox.
+/// Reports handled between two checks of the mailbox.
 const REPORTS_PER_WAKE: usize = 64;
 /// How long a cancelled turn may take to end by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -52,18 +54,18 @@ const MESSAGES_PER_TURN: u64 = 1 << 20;
 /// Everything that can wake the session task. Closed on purpose: adding a source means adding a
 /// variant, and the compiler then asks what to do with it.
 enum Wake {
-    Command(Envelope),
+    Command(InputEnvelope),
     Reports,
-    Stored(Stored),
+    Stored(WriteOutcome),
     Deadline,
 }
 
-/// What a session task is made from.
-pub(crate) struct TaskParts {
+/// The parts of a session task.
+pub(crate) struct SessionTaskParts {
     pub id: SessionId,
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
-    pub birth: Birth,
+    pub origin: SessionOrigin,
     pub epoch: Epoch,
     pub next_seq: Seq,
     pub replay_from: Seq,
@@ -73,13 +75,13 @@ pub(crate) struct TaskParts {
     pub store: Arc<dyn Store>,
     pub backend: Box<dyn FnOnce(SessionContext) -> Arc<dyn BackendSession> + Send>,
     pub clock: Arc<dyn Clock>,
-    pub rules: Arc<dyn Rules>,
+    pub rules: Arc<dyn PermissionRules>,
     pub redactor: Option<Arc<dyn Redactor>>,
     pub tracker: TaskTracker,
     pub ask_timeout: Option<Duration>,
 }
 
-pub(crate) struct Task {
+pub(crate) struct SessionTask {
     id: SessionId,
     epoch: Epoch,
     session: Session,
@@ -87,25 +89,25 @@ pub(crate) struct Task {
     store: Arc<dyn Store>,
     backend: Arc<dyn BackendSession>,
     clock: Arc<dyn Clock>,
-    rules: Arc<dyn Rules>,
-    /// Answers about wishes with a secret in them, which are written nowhere.
+    rules: Arc<dyn PermissionRules>,
+    /// Answers about actions with a secret in them, which are written nowhere.
     unwritten: MemoryRules,
     redaction: Option<Redaction>,
     tracker: TaskTracker,
     ask_timeout: Option<Duration>,
-    mailbox: mpsc::Receiver<Envelope>,
-    reports: mpsc::Receiver<Report>,
-    reports_in: mpsc::Sender<Report>,
+    mailbox: mpsc::Receiver<InputEnvelope>,
+    reports: mpsc::Receiver<BackendReport>,
+    reports_in: mpsc::Sender<BackendReport>,
     /// Reused between wakes.
-    taken: Vec<Report>,
-    writing: Option<Writing>,
+    taken: Vec<BackendReport>,
+    writing: Option<PendingWrite>,
     /// Rules that answers make. Each is written before the events of its answer are.
     unwritten_rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>,
-    /// What waits for the store to have an event.
+    /// Work that waits until the store has an event.
     after_write: VecDeque<(Seq, AfterWrite)>,
     /// Tools that wait for a person.
-    waiting: HashMap<AskId, oneshot::Sender<Verdict>>,
-    /// Where the open questions stand in the log.
+    waiting: HashMap<AskId, oneshot::Sender<PermissionOutcome>>,
+    /// The positions of the open requests in the log.
     asked_at: BTreeMap<AskId, Seq>,
     deadlines: BTreeMap<AskId, Instant>,
     turn: Option<ActiveTurn>,
@@ -119,20 +121,20 @@ pub(crate) struct Task {
     stopping: bool,
 }
 
-struct Writing {
+struct PendingWrite {
     events: Vec<Arc<Event>>,
     sync: bool,
-    /// Since when it waits for somebody else's lock, and whose.
+    /// Since when it waits for another process's lock, and which process that is.
     blocked: Option<(Instant, String)>,
     /// Why rules could not be saved, as far as it was tried.
     unsaved: Vec<String>,
     /// The session as it is after exactly these events.
     snapshot: Snapshot,
-    done: BoxFuture<'static, Stored>,
+    done: BoxFuture<'static, WriteOutcome>,
 }
 
-/// How writing ended.
-struct Stored {
+/// The result of writing a batch.
+struct WriteOutcome {
     /// Why rules could not be saved.
     unsaved: Vec<String>,
     outcome: Result<(), StoreError>,
@@ -140,7 +142,7 @@ struct Stored {
 
 enum AfterWrite {
     StartTurn { turn: TurnId, content: Vec<Content>, standing: Standing },
-    Tell { reply: oneshot::Sender<Verdict>, verdict: Verdict },
+    Tell { reply: oneshot::Sender<PermissionOutcome>, verdict: PermissionOutcome },
 }
 
 struct ActiveTurn {
@@ -150,9 +152,9 @@ struct ActiveTurn {
     abort_at: Option<Instant>,
 }
 
-impl Task {
+impl SessionTask {
     /// Makes the task and the handle to it. `effects` are what recovery found to do.
-    pub(crate) fn new(parts: TaskParts, effects: Vec<Effect>) -> (Self, SessionHandle) {
+    pub(crate) fn new(parts: SessionTaskParts, effects: Vec<Effect>) -> (Self, SessionHandle) {
         let (mailbox_in, mailbox) = mpsc::channel(MAILBOX_MAX);
         let (reports_in, reports) = mpsc::channel(REPORTS_MAX);
         let log =
@@ -176,7 +178,7 @@ impl Task {
                 id: parts.id.clone(),
                 owner: parts.owner,
                 roots: parts.roots,
-                birth: parts.birth,
+                origin: parts.origin,
                 commands: parts.commands,
                 servers: backend.servers(),
                 review: without_secrets(backend.review(), parts.redactor.as_ref()),
@@ -228,7 +230,7 @@ impl Task {
         Arc::clone(&self.backend)
     }
 
-    /// The last event given a position so far.
+    /// The last position that was assigned.
     pub(crate) fn last_seq(&self) -> Seq {
         self.last_seq
     }
@@ -237,19 +239,19 @@ impl Task {
         self.flush();
         while !(self.stopping && self.writing.is_none()) {
             match self.next_wake().await {
-                Wake::Command(Envelope { input, reply }) => {
+                Wake::Command(InputEnvelope { input, reply }) => {
                     let outcome = self.command(input);
                     // The caller may have hung up; the session has already moved on.
                     drop(reply.send(outcome));
                 }
                 Wake::Reports => self.take_reports(),
-                Wake::Stored(Stored { unsaved, outcome: Ok(()) }) => self.written(unsaved),
-                Wake::Stored(Stored { unsaved, outcome: Err(StoreError::Busy { reason }) })
+                Wake::Stored(WriteOutcome { unsaved, outcome: Ok(()) }) => self.written(unsaved),
+                Wake::Stored(WriteOutcome { unsaved, outcome: Err(StoreError::Busy { reason }) })
                     if self.must_not_be_lost() =>
                 {
                     self.write_again(reason, unsaved);
                 }
-                Wake::Stored(Stored { outcome: Err(error), .. }) => return self.give_up(&error).await,
+                Wake::Stored(WriteOutcome { outcome: Err(error), .. }) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
             self.flush();
@@ -270,7 +272,7 @@ impl Task {
         }
     }
 
-    fn command(&mut self, input: Input) -> Result<Accepted, SendError> {
+    fn command(&mut self, input: Input) -> Result<InputReceipt, SendError> {
         let input = if let Input::Rename { by, title } = input {
             // The title is shown from the state, not only from the log.
             Input::Rename { by, title: self.plain_title(title) }
@@ -279,7 +281,7 @@ impl Task {
         };
         if let Input::ApprovalChosen { by, .. } = input {
             self.allow_unasked(by);
-            return Ok(Accepted { turn: None, seq: self.last_seq });
+            return Ok(InputReceipt { turn: None, seq: self.last_seq });
         }
         let chooser = input.chooses_approval().cloned();
         let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
@@ -287,13 +289,13 @@ impl Task {
         if let Some(by) = chooser {
             self.allow_unasked(by);
         }
-        Ok(Accepted { turn, seq: self.last_seq })
+        Ok(InputReceipt { turn, seq: self.last_seq })
     }
 
-    /// What waits is judged again, by the rules as they are now and the approval that was just chosen.
+    /// Judges the waiting requests again, by the current rules and the approval that was just chosen.
     fn allow_unasked(&mut self, by: Sender) {
-        let waiting = self.session.open_wishes();
-        let hits = waiting.filter_map(|(ask, wish)| Some((ask, self.rule_for(wish)?))).collect();
+        let waiting = self.session.open_requests();
+        let hits = waiting.filter_map(|(ask, action)| Some((ask, self.rule_for(action)?))).collect();
         let chosen = Input::ApprovalChosen { by, hits };
         match self.session.apply(self.clock.now(), chosen) {
             Ok(effects) => drop(self.carry_out(effects, None)),
@@ -303,28 +305,28 @@ impl Task {
 
     fn take_reports(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        for Report { turn, within, kind } in taken.drain(..) {
+        for BackendReport { turn, within, kind } in taken.drain(..) {
             let (report, reply) = match kind {
-                ReportKind::Emit(Said { body: Body::Title { title }, relayed }) => {
+                ReportKind::Emit(NewEvent { body: Body::Title { title }, relayed }) => {
                     let title = self.plain_title(title);
-                    (TurnReport::Emit(Said { body: Body::Title { title }, relayed }), Reply::None)
+                    (TurnReport::Emit(NewEvent { body: Body::Title { title }, relayed }), ReplyTo::None)
                 }
-                ReportKind::Emit(said) => (TurnReport::Emit(said), Reply::None),
+                ReportKind::Emit(event) => (TurnReport::Emit(event), ReplyTo::None),
                 ReportKind::Ask { request, reply } => {
                     let hit = self.rule_for(&request);
-                    (TurnReport::Ask { request, hit }, Reply::Verdict(reply))
+                    (TurnReport::Ask { request, hit }, ReplyTo::Verdict(reply))
                 }
                 ReportKind::Change { id, value, reply } => {
-                    (TurnReport::Change { id, value }, Reply::Change(reply))
+                    (TurnReport::Change { id, value }, ReplyTo::Change(reply))
                 }
                 ReportKind::Mark { reply } => {
-                    // The turn may have given up in the meantime.
+                    // The turn may have ended meanwhile.
                     reply.send(self.last_seq).ok();
                     continue;
                 }
                 ReportKind::Ended { stop, error } => {
                     self.turn = None;
-                    (TurnReport::Ended { stop, error }, Reply::None)
+                    (TurnReport::Ended { stop, error }, ReplyTo::None)
                 }
             };
             self.report(turn, within, report, reply);
@@ -332,44 +334,44 @@ impl Task {
         self.taken = taken;
     }
 
-    fn report(&mut self, turn: Option<TurnId>, within: Option<CallId>, report: TurnReport, reply: Reply) {
+    fn report(&mut self, turn: Option<TurnId>, within: Option<CallId>, report: TurnReport, reply: ReplyTo) {
         let input = match (turn, report) {
             (Some(turn), report) => Input::FromTurn { turn, within, report },
-            (None, TurnReport::Emit(said)) => Input::FromAgent { said },
-            // Nobody but a turn can send these.
+            (None, TurnReport::Emit(event)) => Input::FromAgent { event },
+            // Only a turn can send these.
             (None, TurnReport::Ask { .. } | TurnReport::Change { .. } | TurnReport::Ended { .. }) => return,
         };
         let outcome = self.session.apply(self.clock.now(), input);
         match (outcome, reply) {
-            (Ok(effects), Reply::None) => drop(self.carry_out(effects, None)),
-            (Ok(effects), Reply::Verdict(reply)) => drop(self.carry_out(effects, Some(reply))),
-            (Ok(effects), Reply::Change(reply)) => {
+            (Ok(effects), ReplyTo::None) => drop(self.carry_out(effects, None)),
+            (Ok(effects), ReplyTo::Verdict(reply)) => drop(self.carry_out(effects, Some(reply))),
+            (Ok(effects), ReplyTo::Change(reply)) => {
                 self.carry_out(effects, None);
-                // The turn may be gone; the change stands all the same.
+                // The turn may have ended; the change stands all the same.
                 drop(reply.send(Ok(())));
             }
-            (Err(refusal), Reply::Change(reply)) => drop(reply.send(Err(refusal.to_string()))),
-            (Err(Refusal::StaleTurn(_)), Reply::None | Reply::Verdict(_)) => {}
-            (Err(refusal), Reply::None | Reply::Verdict(_)) => {
+            (Err(refusal), ReplyTo::Change(reply)) => drop(reply.send(Err(refusal.to_string()))),
+            (Err(Refusal::StaleTurn(_)), ReplyTo::None | ReplyTo::Verdict(_)) => {}
+            (Err(refusal), ReplyTo::None | ReplyTo::Verdict(_)) => {
                 tracing::error!(session = %self.id, %refusal, "the agent broke the turn contract");
             }
         }
     }
 
-    /// Carries effects out in order. `asking` is the tool whose wish these effects are about.
+    /// Carries out effects in order. `asking` replies to the tool whose request these effects are about.
     fn carry_out(
         &mut self,
         effects: Vec<Effect>,
-        mut asking: Option<oneshot::Sender<Verdict>>,
+        mut asking: Option<oneshot::Sender<PermissionOutcome>>,
     ) -> Option<TurnId> {
         let mut accepted = None;
         for effect in effects {
             match effect {
-                Effect::Record { origin, turn, mut said } => {
-                    if let Body::Asked { request, .. } = &mut said.body {
+                Effect::Record { origin, turn, mut event } => {
+                    if let Body::Asked { request, .. } = &mut event.body {
                         request.rule = self.rule_of(request);
                     }
-                    self.record(origin, turn, said);
+                    self.record(origin, turn, event);
                 }
                 Effect::GoOnAfter { seen } => self.log.go_on_after(seen),
                 Effect::StartTurn { turn, content, standing } => {
@@ -391,7 +393,7 @@ impl Task {
                 }
                 Effect::Remember { tool, subject, consent, scope, allow } => {
                     let workspace = self.session.cwd().clone();
-                    self.remember(Remembered { workspace, tool, subject, consent, scope, allow });
+                    self.remember(RememberedAnswer { workspace, tool, subject, consent, scope, allow });
                 }
                 Effect::Accepted { turn } => accepted = Some(turn),
                 Effect::Stop => self.stopping = true,
@@ -401,36 +403,36 @@ impl Task {
     }
 
     /// Takes an event into the log, without its secrets and after what was held before it.
-    fn record(&mut self, origin: Origin, turn: Option<TurnId>, said: impl Into<Said>) {
-        let said = said.into();
-        if let (Body::SettingChanged { id, value }, false) = (&said.body, origin == Origin::Agent) {
+    fn record(&mut self, origin: Origin, turn: Option<TurnId>, event: impl Into<NewEvent>) {
+        let event = event.into();
+        if let (Body::SettingChanged { id, value }, false) = (&event.body, origin == Origin::Agent) {
             self.backend.chosen(id, value);
         }
-        let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, said) };
-        let (held, clean) = if said.relayed.is_some() {
-            let (held, said) = redaction.relayed(said);
-            (held, Some(said))
+        let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, event) };
+        let (held, clean) = if event.relayed.is_some() {
+            let (held, event) = redaction.relayed(event);
+            (held, Some(event))
         } else {
-            let held = redaction.before(&origin, turn, &said.body);
-            (held, redaction.clean(&origin, turn, said.body).map(Said::from))
+            let held = redaction.before(&origin, turn, &event.body);
+            (held, redaction.clean(&origin, turn, event.body).map(NewEvent::from))
         };
         for record in held {
             self.append(record.origin, record.turn, record.body);
         }
-        if let Some(said) = clean {
-            self.append(origin, turn, said);
+        if let Some(event) = clean {
+            self.append(origin, turn, event);
         }
     }
 
-    fn append(&mut self, origin: Origin, turn: Option<TurnId>, said: impl Into<Said>) {
-        let Said { body, relayed } = said.into();
+    fn append(&mut self, origin: Origin, turn: Option<TurnId>, event: impl Into<NewEvent>) {
+        let NewEvent { body, relayed } = event.into();
         let cleared = matches!(body, Body::Cleared);
         let asked = if let Body::Asked { ask, .. } = &body { Some(*ask) } else { None };
         if let Body::Resolved { ask, .. } = &body {
             self.asked_at.remove(ask);
         }
         self.updated_at = self.clock.now();
-        self.last_seq = self.log.push(self.updated_at, origin, turn, Said { body, relayed });
+        self.last_seq = self.log.push(self.updated_at, origin, turn, NewEvent { body, relayed });
         self.asked_at.extend(asked.map(|ask| (ask, self.last_seq)));
         if cleared {
             self.replay_from = self.last_seq;
@@ -439,19 +441,19 @@ impl Task {
 
     fn tell(
         &mut self,
-        reply: Option<oneshot::Sender<Verdict>>,
+        reply: Option<oneshot::Sender<PermissionOutcome>>,
         (resolution, reason): (Resolution, Arc<str>),
         said: Option<Arc<str>>,
     ) {
         let verdict = match said {
-            Some(said) => Verdict::Replied(said),
-            None if resolution.allows() => Verdict::Allowed,
-            None => Verdict::Denied { resolution, reason },
+            Some(said) => PermissionOutcome::Replied(said),
+            None if resolution.allows() => PermissionOutcome::Allowed,
+            None => PermissionOutcome::Denied { resolution, reason },
         };
         self.after_write.extend(reply.map(|reply| (self.last_seq, AfterWrite::Tell { reply, verdict })));
     }
 
-    /// Without what nobody sees, which could also split a secret, and without secrets.
+    /// A title without invisible characters, which could also split a secret, and without secrets.
     fn plain_title(&self, title: Arc<str>) -> Arc<str> {
         self.without_secrets(plain_title(title))
     }
@@ -463,17 +465,16 @@ impl Task {
         }
     }
 
-    /// What the rules say of a wish. One about several files is allowed if each of them is, and refused or
-    /// asked for if any is.
+    /// The rules' decision about an action: on several files, the strictest decision about any of them.
     fn rule_for(&self, request: &AskRequest) -> Option<RuleHit> {
-        let hits: Vec<_> = request.by_file().iter().map(|wish| self.rule_for_one(wish)).collect();
+        let hits: Vec<_> = request.by_file().iter().map(|action| self.rule_for_one(action)).collect();
         let narrowing = hits.iter().flatten().filter(|hit| hit.effect > RuleEffect::Allow);
         let strongest = narrowing.max_by_key(|hit| hit.effect).cloned();
         strongest
             .or_else(|| hits.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min_by_key(|hit| hit.exact))
     }
 
-    /// What the rules say, and what was answered here and is written nowhere.
+    /// The decision of the rules, and of the answers that are only kept here.
     fn rule_for_one(&self, request: &AskRequest) -> Option<RuleHit> {
         let workspace = self.session.cwd();
         let hits = [
@@ -484,7 +485,7 @@ impl Task {
         hits.into_iter().flatten().max_by_key(|hit| (hit.effect, hit.consent))
     }
 
-    /// What an answer for good to this would write.
+    /// The rule that a remembered answer to this request would write.
     fn rule_of(&self, request: &AskRequest) -> Option<Arc<str>> {
         let writes =
             request.question.is_none() && !request.is_consent() && !self.has_secret(&request.subject);
@@ -495,10 +496,10 @@ impl Task {
         self.redaction.as_ref().is_some_and(|redaction| redaction.has_secret(text))
     }
 
-    fn remember(&mut self, answer: Remembered) {
+    fn remember(&mut self, answer: RememberedAnswer) {
         let in_arguments = matches!(&answer.scope, RuleScope::Arguments(input) if self.has_secret(&input.0));
         if in_arguments || self.has_secret(&answer.subject) {
-            // A rule without the secret would mean other wishes too, and one with it would be a leak.
+            // A rule without the secret would mean other actions too, and one with it would be a leak.
             drop(self.unwritten.remember(answer));
             let text = "this has a secret in it, so the answer is not written down: it counts until the \
                         session leaves memory";
@@ -514,7 +515,7 @@ impl Task {
         self.after_write.retain(|(_, work)| !matches!(work, AfterWrite::StartTurn { .. }));
         if let Some(turn) = &mut self.turn {
             turn.cancel.cancel();
-            // A close after a cancel does not start the grace anew.
+            // A close after a cancel does not restart the grace period.
             turn.abort_at.get_or_insert_with(|| Instant::now() + CANCEL_GRACE);
         } else if self.after_write.len() < before {
             self.end_unstarted();
@@ -528,7 +529,7 @@ impl Task {
                 Some(turn),
                 None,
                 TurnReport::Ended { stop: Stop::Cancelled, error: None },
-                Reply::None,
+                ReplyTo::None,
             );
         }
     }
@@ -541,7 +542,7 @@ impl Task {
             let done = self.append_to_store(rules, events.clone(), sync);
             let (blocked, unsaved) = (None, Vec::new());
             self.writing =
-                Some(Writing { events, sync, blocked, unsaved, snapshot: self.take_snapshot(), done });
+                Some(PendingWrite { events, sync, blocked, unsaved, snapshot: self.take_snapshot(), done });
         }
     }
 
@@ -550,19 +551,19 @@ impl Task {
         rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>,
         events: Vec<Arc<Event>>,
         sync: bool,
-    ) -> BoxFuture<'static, Stored> {
-        let batch = Batch { session: self.id.clone(), epoch: self.epoch, events, sync };
+    ) -> BoxFuture<'static, WriteOutcome> {
+        let batch = EventBatch { session: self.id.clone(), epoch: self.epoch, events, sync };
         let store = Arc::clone(&self.store);
         Box::pin(async move {
-            // Whoever sees an answer for good can rely on its rule, also after a crash. One that is
-            // written for an answer that nobody saw does what the person wanted.
+            // Anybody who sees a remembered answer can rely on its rule, also after a crash. A rule for an
+            // answer that nobody saw still does what the person wanted.
             let unsaved = save(rules).await;
-            Stored { unsaved, outcome: store.append(batch).await }
+            WriteOutcome { unsaved, outcome: store.append(batch).await }
         })
     }
 
-    /// Whether what waits to be written happened already: an agent said or did it. A prompt that did not
-    /// become a turn is nothing yet, and whoever sent it is told.
+    /// Whether the waiting events already happened: an agent said or did something. A prompt that did not
+    /// become a turn has had no effect yet, and its sender gets an error.
     fn must_not_be_lost(&self) -> bool {
         let happened = |event: &Arc<Event>| {
             event.origin == Origin::Agent
@@ -572,7 +573,7 @@ impl Task {
         self.turn.is_some() || writing.chain(self.log.pending()).any(happened)
     }
 
-    /// The store's lock is somebody else's: the same events are tried again, for as long as it takes.
+    /// Another process holds the store's lock: the same events are tried again, for as long as it takes.
     fn write_again(&mut self, reason: String, unsaved: Vec<String>) {
         let Some(mut writing) = self.writing.take() else { return };
         writing.unsaved.extend(unsaved);
@@ -581,11 +582,12 @@ impl Task {
         }
         let since = writing.blocked.take().map_or_else(Instant::now, |(since, _)| since);
         let done = self.append_to_store(Vec::new(), writing.events.clone(), writing.sync);
-        self.writing = Some(Writing { blocked: Some((since, reason)), done, ..writing });
+        self.writing = Some(PendingWrite { blocked: Some((since, reason)), done, ..writing });
     }
 
     fn written(&mut self, unsaved: Vec<String>) {
-        let Some(Writing { events, snapshot, blocked, unsaved: before, .. }) = self.writing.take() else {
+        let Some(PendingWrite { events, snapshot, blocked, unsaved: before, .. }) = self.writing.take()
+        else {
             return;
         };
         if let Some((since, reason)) = blocked {
@@ -673,8 +675,8 @@ impl Task {
                 Err(_) => (Stop::Failed, Some("the agent failed unexpectedly; prompt again to go on".into())),
             };
             // A closed queue means the session is gone, and with it everybody who would want to know.
-            let turn = Some(turn);
-            drop(reports.send(Report { turn, within: None, kind: ReportKind::Ended { stop, error } }).await);
+            let kind = ReportKind::Ended { stop, error };
+            drop(reports.send(BackendReport { turn: Some(turn), within: None, kind }).await);
             drop(told);
         });
         self.turn = Some(ActiveTurn { cancel, abort, abort_at: None });
@@ -702,15 +704,14 @@ impl Task {
         }
     }
 
-    /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
-    /// again starts from what is stored.
+    /// The log cannot be written any more, so nothing more may be shown. Reopening starts from the store.
     async fn give_up(mut self, error: &StoreError) {
         if matches!(error, StoreError::Fenced) {
             tracing::info!(session = %self.id, "another process took the session over");
         } else {
             tracing::error!(session = %self.id, %error, "the session's log cannot be written");
         }
-        // Whoever learns of the end from the log must not be sent back here.
+        // A client that learns of the end from the log must not be sent back to this task.
         self.mailbox.close();
         if let Some(turn) = &self.turn {
             turn.cancel.cancel();
@@ -737,9 +738,9 @@ async fn close_backend(backend: Arc<dyn BackendSession>, tracker: TaskTracker, i
     }
 }
 
-enum Reply {
+enum ReplyTo {
     None,
-    Verdict(oneshot::Sender<Verdict>),
+    Verdict(oneshot::Sender<PermissionOutcome>),
     Change(oneshot::Sender<Result<(), String>>),
 }
 
@@ -783,7 +784,7 @@ async fn save(rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>) -> Vec<S
     unsaved
 }
 
-async fn stored(writing: &mut Option<Writing>) -> Stored {
+async fn stored(writing: &mut Option<PendingWrite>) -> WriteOutcome {
     match writing {
         Some(writing) => writing.done.as_mut().await,
         None => std::future::pending().await,

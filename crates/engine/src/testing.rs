@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{
-    Abilities, Backend, BackendSession, BoxFuture, SessionContext, SessionSpec, TurnContext, TurnError,
-    TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, PermissionOutcome, SessionContext, SessionSpec,
+    TurnContext, TurnError, TurnInput,
 };
 use crate::content::Content;
 use crate::event::{
@@ -22,14 +22,16 @@ use crate::ids::{CallId, Clock, Epoch, Seq, SessionId, SurfaceId, Timestamp};
 use crate::memory::MemoryStore;
 use crate::session::{Input, Sender};
 use crate::settings::approval_spec;
-use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+use crate::store::{
+    Claim, EventBatch, ListQuery, NewSession, PageRequest, SessionRow, Store, StoreError, StoreResult,
+};
 
 /// Longer than anything should take; with paused time it costs nothing.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
 
-/// The memory store, with switches.
+/// The memory store, with switches that make it fail.
 #[derive(Default)]
-pub(crate) struct Switched {
+pub(crate) struct FailingStore {
     pub inner: MemoryStore,
     /// Creating sessions is impossible.
     pub unavailable: AtomicBool,
@@ -46,7 +48,7 @@ pub(crate) struct Switched {
     pub during_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-impl Switched {
+impl FailingStore {
     async fn wait_for_lock(&self) -> Result<(), StoreError> {
         tokio::task::yield_now().await;
         if self.locked.load(Ordering::SeqCst) {
@@ -57,7 +59,7 @@ impl Switched {
     }
 }
 
-impl Store for Switched {
+impl Store for FailingStore {
     fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
         if self.unavailable.load(Ordering::SeqCst) {
             let reason = "the disk is on fire".to_owned();
@@ -82,7 +84,7 @@ impl Store for Switched {
         slow(self.inner.release(id, epoch))
     }
 
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()> {
         Box::pin(async move {
             while self.stuck.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -104,7 +106,7 @@ impl Store for Switched {
         })
     }
 
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>> {
         let found = self.inner.read(id, after, page);
         if let Some(hook) = self.during_read.lock().unwrap().take() {
             hook();
@@ -164,28 +166,28 @@ impl Clock for TestClock {
     }
 }
 
-/// An agent that does what the prompt says: commands with `;` between them.
-pub(crate) struct Obedient {
+/// An agent that carries out the prompt: commands separated by `;`.
+pub(crate) struct ScriptedBackend {
     abilities: Abilities,
     /// What each session that was opened must stay within.
     pub(crate) confined: Mutex<Vec<Option<Arc<[PathBuf]>>>>,
 }
 
-impl Obedient {
+impl ScriptedBackend {
     pub fn new() -> Arc<Self> {
         let abilities = Abilities { settings: vec![approval_spec()], ..Abilities::default() };
         Arc::new(Self { abilities, confined: Mutex::default() })
     }
 }
 
-impl Backend for Obedient {
+impl Backend for ScriptedBackend {
     fn abilities(&self) -> &Abilities {
         &self.abilities
     }
 
     fn open(&self, spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
         self.confined.lock().unwrap().push(spec.within);
-        Arc::new(ObedientSession)
+        Arc::new(ScriptedSession)
     }
 
     fn project_rules(&self, _cwd: &Path) -> Vec<String> {
@@ -193,9 +195,9 @@ impl Backend for Obedient {
     }
 }
 
-struct ObedientSession;
+struct ScriptedSession;
 
-impl BackendSession for ObedientSession {
+impl BackendSession for ScriptedSession {
     fn turn(
         self: Arc<Self>,
         input: TurnInput,
@@ -231,11 +233,11 @@ async fn obey(command: &str, context: &TurnContext) -> Result<Option<Stop>, Turn
         "tool" => context.emit(started(words)).await.map_err(gone)?,
         "done" => context.emit(ended(words)).await.map_err(gone)?,
         "ask" => {
-            let verdict = context.ask(wish(words)).await.map_err(gone)?;
+            let verdict = context.ask(request(words)).await.map_err(gone)?;
             let text = match verdict {
-                Verdict::Allowed => "allowed".into(),
-                Verdict::Replied(said) => said,
-                Verdict::Denied { reason, .. } => reason,
+                PermissionOutcome::Allowed => "allowed".into(),
+                PermissionOutcome::Replied(said) => said,
+                PermissionOutcome::Denied { reason, .. } => reason,
             };
             context.text(context.message(1), text).await.map_err(gone)?;
         }
@@ -260,7 +262,7 @@ fn ended(call: &str) -> Body {
     Body::ToolEnded(Box::new(ToolEnd { elapsed_ms: 1, ..ToolEnd::of(CallId(call.into())) }))
 }
 
-fn wish(subject: &str) -> AskRequest {
+fn request(subject: &str) -> AskRequest {
     AskRequest { risk: Risk::High, ..AskRequest::new("shell", subject, ToolClass::Execute) }
 }
 

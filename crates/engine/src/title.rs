@@ -15,7 +15,7 @@ pub fn first_words(text: &str) -> Option<String> {
     }
     let head: String = line.chars().take(TITLE_CHARS_MAX - 1).collect();
     let last = head.rfind(' ');
-    // Half a token is not recognised as one, and would stand in every list of sessions.
+    // The redactor does not recognise half a token, which would then be in every list of sessions.
     let is_plain = |word: &str| !word.contains(|c: char| c.is_ascii_digit() || "=:@".contains(c));
     let at_word = match last {
         Some(at) if at > TITLE_CHARS_MAX / 3 || !is_plain(&head[at..]) => at,
@@ -25,8 +25,8 @@ pub fn first_words(text: &str) -> Option<String> {
     Some(format!("{}…", head[..at_word].trim_end()))
 }
 
-/// Whether nobody sees this character, or it turns the direction of those that follow: a name with such characters can
-/// look like another one. The joiners of emoji and of Indic and Persian words are no such thing.
+/// Whether this character is invisible or changes the text direction: a name with such characters can look
+/// like another one. The joiners of emoji and of Indic and Persian words do not count.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

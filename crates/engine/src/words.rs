@@ -1,6 +1,6 @@
 //! The words for the engine's plain enums.
 //!
-//! They are the words of the stored form, so none of them ever changes; whoever shows or counts such a value
+//! They are the words of the stored form, so none of them ever changes. Code that shows or counts such a value
 //! uses them too, unless its contract names another word. Each table is written once and gives both
 //! directions; a new variant without a word does not compile.
 

@@ -1,10 +1,10 @@
-//! The journal of an agent that is another program: everything it says is noted before it is heard.
+//! Records the journal of an external agent: everything it sends is recorded before it is processed.
 //!
-//! What comes is judged and written by a task of its own, so that no session waits for a disk. The way there
-//! is short: who cannot be written as fast as it talks is read more slowly. What cannot be written ends the
-//! journal and nothing else.
+//! A separate task redacts and writes the frames, so that no session waits for the disk. Its queue is short:
+//! if writing cannot keep up, the agent's output is read more slowly. A write error ends the journal and
+//! nothing else.
 //!
-//! **Invariant:** without a journal nothing here is called.
+//! **Invariant:** without a journal, none of this code runs.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,51 +12,55 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::Redactor;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
-use wire::upstream::journal::{Asked, Inbound, Scribe};
+use wire::agent_updates::journal::{AnsweredRequest, InboundFrame, JournalWriter};
 use wire::{Frame, FrameBuffer};
 
-/// Frames on their way to the file. Each may be as long as a frame may be.
+/// Frames that wait to be written. Each may be as long as the frame limit allows.
 const UNWRITTEN_MAX: usize = 8;
 
-/// Writes a line; false if it cannot, after which it is asked no more.
+/// Writes a line. After it has returned false it is not called again.
 type WriteLine = Box<dyn FnMut(&str) -> bool + Send>;
 
-pub struct Journal {
-    /// None when nothing more is noted.
-    way: Mutex<Option<mpsc::Sender<Note>>>,
+pub struct AgentJournal {
+    /// `None` when nothing more is recorded.
+    sender: Mutex<Option<mpsc::Sender<JournalFrame>>>,
     writer: Mutex<Option<Writer>>,
     processes: AtomicU32,
 }
 
-impl Journal {
-    /// Begins the journal of an agent. `write` gets one line after the other, without their ends; it says
-    /// itself why it cannot, where it cannot.
+impl AgentJournal {
+    /// Begins the journal of an agent. `write` gets the lines one by one, without line ends, and reports its
+    /// own errors.
     pub fn begin(
         agent: &str,
         redactor: Arc<dyn Redactor>,
         mut write: impl FnMut(&str) -> bool + Send + 'static,
     ) -> Self {
-        let (scribe, head) = Scribe::begin(agent);
-        let (way, notes) = mpsc::channel(UNWRITTEN_MAX);
-        let well = write(&head);
-        let writer = Writer { scribe, notes, redactor, write: Box::new(write), well };
-        Self { way: Mutex::new(Some(way)), writer: Mutex::new(Some(writer)), processes: AtomicU32::new(0) }
+        let (scribe, head) = JournalWriter::begin(agent);
+        let (sender, notes) = mpsc::channel(UNWRITTEN_MAX);
+        let write_ok = write(&head);
+        let writer = Writer { scribe, notes, redactor, write: Box::new(write), write_ok };
+        Self {
+            sender: Mutex::new(Some(sender)),
+            writer: Mutex::new(Some(writer)),
+            processes: AtomicU32::new(0),
+        }
     }
 
-    /// For one more program of the agent.
-    pub(super) fn notes(&self, tasks: &TaskTracker) -> Option<Notes> {
-        let way = self.way().clone()?;
-        // Made where there may be no runtime yet, so the first program brings it to life.
+    /// The sender for one more process of the agent.
+    pub(super) fn notes(&self, tasks: &TaskTracker) -> Option<JournalSender> {
+        let sender = self.sender().clone()?;
+        // The journal may be created without a runtime, so the first process starts the writer.
         if let Some(writer) = self.writer().take() {
             drop(tasks.spawn_blocking(move || writer.write()));
         }
-        Some(Notes { process: self.processes.fetch_add(1, Ordering::Relaxed) + 1, way })
+        Some(JournalSender { process: self.processes.fetch_add(1, Ordering::Relaxed) + 1, sender })
     }
 
-    /// When those who are heard have said their last, the journal ends.
+    /// Ends the journal as soon as all its processes have ended.
     pub(super) fn close(&self) {
-        *self.way() = None;
-        // No program was ever started.
+        *self.sender() = None;
+        // No process was ever started.
         if let Some(writer) = self.writer().take() {
             writer.finish();
         }
@@ -66,70 +70,70 @@ impl Journal {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn way(&self) -> MutexGuard<'_, Option<mpsc::Sender<Note>>> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sender(&self) -> MutexGuard<'_, Option<mpsc::Sender<JournalFrame>>> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way from one program to the journal.
+/// Records the frames of one process in the journal.
 #[derive(Debug, Clone)]
-pub struct Notes {
+pub struct JournalSender {
     process: u32,
-    way: mpsc::Sender<Note>,
+    sender: mpsc::Sender<JournalFrame>,
 }
 
 #[derive(Debug)]
-struct Note {
+struct JournalFrame {
     process: u32,
-    frame: Inbound,
-    answers: Option<Asked>,
+    frame: InboundFrame,
+    answers: Option<AnsweredRequest>,
 }
 
-impl Notes {
-    /// Notes a frame that was just cut from the buffer. Waits while the journal is behind.
+impl JournalSender {
+    /// Records a frame that was just taken from the buffer. Waits while the queue is full.
     pub(super) async fn take(
         &self,
         frame: &Frame,
         buffer: &FrameBuffer,
-        answers: impl FnOnce(&[u8]) -> Option<Asked>,
+        answers: impl FnOnce(&[u8]) -> Option<AnsweredRequest>,
     ) {
         let (frame, answers) = match frame {
-            Frame::Line(line) => (Inbound::Line(line.clone()), answers(line)),
+            Frame::Line(line) => (InboundFrame::Line(line.clone()), answers(line)),
             Frame::TooLong { .. } => {
                 let dropped = buffer.dropped();
                 let sha256 = dropped.sha256.unwrap_or_default();
                 let sha256 = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-                (Inbound::TooLong { bytes: dropped.bytes, sha256 }, None)
+                (InboundFrame::TooLong { bytes: dropped.bytes, sha256 }, None)
             }
         };
-        // A journal that has ended takes no more.
-        self.way.send(Note { process: self.process, frame, answers }).await.ok();
+        // A journal that has ended ignores further frames.
+        self.sender.send(JournalFrame { process: self.process, frame, answers }).await.ok();
     }
 }
 
 struct Writer {
-    scribe: Scribe,
-    notes: mpsc::Receiver<Note>,
+    scribe: JournalWriter,
+    notes: mpsc::Receiver<JournalFrame>,
     redactor: Arc<dyn Redactor>,
     write: WriteLine,
-    /// Everything so far could be written.
-    well: bool,
+    /// Every write so far has succeeded.
+    write_ok: bool,
 }
 
 impl Writer {
-    /// Writes until nobody can say anything more.
+    /// Writes until all senders are dropped.
     fn write(mut self) {
-        while self.well
-            && let Some(Note { process, frame, answers }) = self.notes.blocking_recv()
+        while self.write_ok
+            && let Some(JournalFrame { process, frame, answers }) = self.notes.blocking_recv()
         {
-            let line = self.scribe.take(process, frame, answers, &*self.redactor);
-            self.well = (self.write)(&line);
+            let line = self.scribe.record(process, frame, answers, &*self.redactor);
+            self.write_ok = (self.write)(&line);
         }
         self.finish();
     }
 
     fn finish(mut self) {
-        if self.well {
+        if self.write_ok {
             (self.write)(&self.scribe.end());
         }
     }

@@ -1,20 +1,24 @@
-//! Other people's agents: programs that speak the official protocol, behind our sessions.
+//! External agents: other programs that speak the Agent Client Protocol (ACP), used as backends of our
+//! sessions.
 //!
-//! A [`Process`] is such a program, a [`Peer`] the conversation with it, a [`Desk`] what it may have done
-//! by us.
+//! A [`ChildProcess`] is a running agent program, an [`AgentConnection`] is the JSON-RPC conversation with
+//! it, and [`HostServices`] are the files and terminals that we offer it.
 
-mod crew;
-mod desk;
-mod external;
+mod agent_process;
+mod backend;
+mod child_process;
+mod connection;
+mod host_services;
 mod journal;
-mod peer;
-mod pool;
-mod process;
-mod seat;
+mod process_pool;
+mod session;
 
-pub use desk::{Counter, Desk, DeskSpec, Grant};
-pub use external::{External, ExternalConfig, Folders, Patience, Place};
-pub use journal::{Journal, Notes};
-pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
-pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};
-pub use seat::OutputLimits;
+pub use backend::{AgentTimeouts, ExternalBackend, ExternalConfig, Folders, PolicyFactory};
+pub use child_process::{ChildProcess, LaunchError, LaunchSpec, ProcessEnd, ProcessEvent, environment};
+pub use connection::{
+    AgentConnection, AgentMessage, ConnectionEnd, ConnectionError, ConnectionLimits, DeferredReply,
+    InvalidOutput, MessageReceiver, RequestOptions, RpcError,
+};
+pub use host_services::{ByteCounter, Grant, HostServices, HostServicesSpec};
+pub use journal::{AgentJournal, JournalSender};
+pub use session::OutputLimits;

@@ -1,12 +1,12 @@
-//! What the fuzzers do with arbitrary bytes. The seeds under `fuzz/corpus/` run through the same
-//! functions as an ordinary test, so a finding stays found. Not part of the crate's interface.
+//! Entry points of the fuzz targets. The seeds under `fuzz/corpus/` run through the same functions as an ordinary
+//! test, so every finding stays covered. Not part of the crate's interface.
 
 use std::path::{Path, PathBuf};
 
 use engine::Risk;
 
-use crate::shell::{self, Way};
-use crate::{Scope, Workplace, assess_command, covers, scope_of_always};
+use crate::shell::{self, RedirectKind};
+use crate::{CommandScope, Workplace, assess_command, covers, scope_of_always};
 
 /// A line of shell.
 pub fn shell(data: &[u8]) {
@@ -24,14 +24,16 @@ pub fn shell(data: &[u8]) {
         assert!(words().all(|word| word.literal().is_some()), "an unknown word is never harmless: {line:?}");
         for command in &script.commands {
             assert!(command.assignments.is_empty(), "an assignment is never harmless: {line:?}");
-            let quiet =
-                command.redirects.iter().all(|redirect| redirect.way != Way::Here && !redirect.writes());
+            let quiet = command
+                .redirects
+                .iter()
+                .all(|redirect| redirect.kind != RedirectKind::InlineText && !redirect.writes());
             assert!(quiet, "a redirection into a file is never harmless: {line:?}");
         }
     }
     match scope_of_always(line) {
-        Scope::Exact => {}
-        Scope::Program(tokens) => {
+        CommandScope::Exact => {}
+        CommandScope::Program(tokens) => {
             assert!(covers(&tokens, line), "a rule covers the line that it was made of: {line:?}");
             assert!(said.risk < Risk::High, "a dangerous line is only ever allowed exactly: {line:?}");
         }

@@ -1,30 +1,30 @@
-//! Programs that start other programs: which they are, and where among their words the others stand.
+//! Programs that start other programs: which they are, and where among their arguments the started program stands.
 //!
-//! One table for both readers of a command line: the classifier judges what is started, and rules that
-//! deny look for what they deny. Neither needs to know the options of every launcher: where it cannot
-//! be told whether a word is the value of an option or the program, both are looked at.
+//! Both readers of a command line use this one table: the risk assessment judges what is started, and rules that deny
+//! search it for what they deny. Neither needs to know the options of every launcher: where a word may be either the value
+//! of an option or the program, both readings are considered.
 //!
-//! **Invariant:** a program is only said to start nothing ([`starts_nothing`]) if it is on a list.
+//! **Invariant:** a program counts as starting nothing ([`starts_nothing`]) only if it is on a list.
 
 use crate::shell::Word;
 
 mod git;
-mod inert;
+mod non_launchers;
 mod sed;
 
 pub(crate) use git::parameters as git_parameters;
-pub(crate) use inert::starts_nothing;
+pub(crate) use non_launchers::starts_nothing;
 
-/// What a command starts, as far as its own words say.
+/// The programs that a command starts, as far as its own words say.
 #[derive(Debug, Default)]
-pub(crate) struct Launched<'w> {
-    /// Programs with their arguments. Of several, some are only values of options.
+pub(crate) struct LaunchedPrograms<'w> {
+    /// Programs with their arguments. Where there are several, some may only be values of options.
     pub(crate) programs: Vec<&'w [Word]>,
-    /// Lines of shell, or texts that may be some.
+    /// Lines of shell, or texts that may be lines of shell.
     pub(crate) lines: Vec<String>,
-    /// The programs get more words from elsewhere: from the input, from the files that are found.
+    /// The programs get more arguments from elsewhere: from the input, from the files that are found.
     pub(crate) open: bool,
-    /// A program may begin at any word: a rule that denies looks at each.
+    /// A program may begin at any word: a rule that denies examines each.
     pub(crate) anywhere: bool,
     /// It also runs something that its words do not say: its input, a file, a variable.
     pub(crate) unknown: bool,
@@ -87,7 +87,7 @@ const BY_VERB: &[(&str, &str, usize)] = &[
     ("jj fossil", "exec run", 0),
     ("runc crun ctr", "run exec", 2),
 ];
-/// Options of programs that are no launchers otherwise, and make them run what is their value.
+/// Options whose value is run, of programs that are not launchers otherwise.
 const RUNNING_OPTIONS: &[(&str, &str)] = &[
     ("rg", "--pre --hostname-bin"),
     ("sort gsort", "--compress-program"),
@@ -125,8 +125,8 @@ const RUNNING_OPTIONS: &[(&str, &str)] = &[
     ("git-send-email", "--sendmail-cmd --to-cmd --cc-cmd"),
 ];
 
-/// What a command starts, or nothing if it is not known to start anything.
-pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
+/// What a command starts; `None` if it is not known to start anything.
+pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<LaunchedPrograms<'w>> {
     match name {
         "git" => return git::launched(arguments),
         "sed" | "gsed" => return sed::launched(arguments),
@@ -141,8 +141,8 @@ pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched
     Some(launched)
 }
 
-/// What a launcher starts because of where a word stands.
-fn by_place<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
+/// What a launcher starts because of the position of a word.
+fn by_place<'w>(name: &str, arguments: &'w [Word]) -> Option<LaunchedPrograms<'w>> {
     let (rest, leads) = if name == "bwrap" {
         // Some of its options have two values.
         (arguments, arguments.len())
@@ -157,7 +157,12 @@ fn by_place<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
         // Multiplexers have a command of their own first.
         let leads = usize::from(matches!(name, "tmux" | "byobu" | "zellij"));
         let programs = if anywhere { candidates(arguments, leads) } else { Vec::new() };
-        return Some(Launched { programs, lines: lines(name, arguments), anywhere, ..Launched::default() });
+        return Some(LaunchedPrograms {
+            programs,
+            lines: lines(name, arguments),
+            anywhere,
+            ..LaunchedPrograms::default()
+        });
     } else {
         return None;
     };
@@ -167,10 +172,10 @@ fn by_place<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
     };
     let open =
         matches!(name, "xargs" | "gxargs" | "parallel" | "sem" | "find" | "gfind" | "fd" | "fdfind" | "xe");
-    Some(Launched { programs, lines: lines(name, rest), open, anywhere: true, unknown: false })
+    Some(LaunchedPrograms { programs, lines: lines(name, rest), open, anywhere: true, unknown: false })
 }
 
-/// Whether whatever this program is given is run, so that allowing its name would allow anything.
+/// Whether this program runs whatever it is given, so that allowing its name would allow anything.
 pub(crate) fn starts_anything(name: &str) -> bool {
     let quiet = matches!(name, "find" | "gfind" | "fd" | "fdfind" | "open" | "libtool");
     !quiet && (is_listed(PROGRAMS, name) || is_listed(AFTER_ONE, name) || is_loader(name))
@@ -202,7 +207,7 @@ fn behind_verb<'w>(name: &str, arguments: &'w [Word]) -> Option<(&'w [Word], usi
         .iter()
         .take(VERB_AMONG)
         .position(|word| entries().any(|(_, verbs, _)| is_listed(verbs, word.text())))?;
-    // With several entries the one with more words before the program finds it too.
+    // With several entries, the one with more operands before the program covers the others.
     let leads =
         entries().filter(|(_, verbs, _)| is_listed(verbs, arguments[at].text())).map(|(_, _, leads)| *leads);
     Some((&arguments[at + 1..], leads.max().unwrap_or(0)))
@@ -326,7 +331,7 @@ fn value(name: &str, text: &str) -> Option<String> {
     (line.contains(char::is_whitespace) || text.starts_with("--")).then(|| line.to_owned())
 }
 
-/// Without what editors and terminals need around a command: `:!`, a line end as it is typed.
+/// Removes what editors and terminals need around a command: `:!`, a typed line end.
 pub(crate) fn typed(text: &str) -> &str {
     let mut text = text.trim();
     for end in ["\\n", "\\r", "^M", "\\015", "\\012"] {
@@ -336,10 +341,10 @@ pub(crate) fn typed(text: &str) -> &str {
     ["shell ", "spawn ", "exec "].iter().find_map(|verb| text.strip_prefix(verb)).unwrap_or(text)
 }
 
-/// A program that runs nothing but what one of its options names.
-fn running_options<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
+/// What a program runs that only runs the values of some options.
+fn running_options<'w>(name: &str, arguments: &'w [Word]) -> Option<LaunchedPrograms<'w>> {
     let (_, options) = RUNNING_OPTIONS.iter().find(|(names, _)| is_listed(names, name))?;
-    let mut launched = Launched::default();
+    let mut launched = LaunchedPrograms::default();
     for (at, word) in arguments.iter().enumerate() {
         let text = word.text();
         let (option, attached) =

@@ -1,24 +1,26 @@
-//! What a wish means before anybody is asked: what a shell command does and how risky that is, what
-//! the person's rules say of it, and which parts of a text are secrets.
+//! Judges an action before anybody is asked about it: what a shell command does and how risky that is, what
+//! the person's permission rules say about a request, and which parts of a text are secrets.
 //!
-//! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
+//! Nothing here enforces anything. The kernel does that, through the sandbox crate. This crate only decides what a
+//! person is asked.
 
 #[doc(hidden)]
 pub mod fuzz;
 mod launch;
 mod redact;
-mod regular;
+mod regular_file;
 mod risk;
 mod rules;
 pub mod shell;
 
-pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
-pub use regular::open_regular;
+pub use redact::{REDACTED, SecretRedactor, is_secret_name, known_secrets};
+pub use regular_file::open_regular;
 pub use risk::{
-    Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
-    scope_of_always, with_git_settings, with_steered_programs,
+    Assessment, CommandScope, PathAccess, ProposedAction, Workplace, assess_action, assess_command,
+    assess_path, covers, scope_of_always, with_git_settings, with_steered_programs,
 };
 pub use rules::{
-    Changed, ListedRule, OutsideCommand, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook,
-    TrustedServer, Where, assess_outside, imagined, lock_folder, outside_digest, trusted_file,
+    ListedRule, RuleChange, RuleDamage, RuleEditResult, RuleError, RuleLocation, RulePaths, RuleSource,
+    Rulebook, TrustedServer, UnsandboxedCommand, assess_unsandboxed, editor_terminal_digest,
+    hypothetical_request, lock_folder, trusted_file,
 };

@@ -1,28 +1,29 @@
-//! Which parts of a text are secrets: keys and tokens by their shape, and values that are known.
+//! Finds secrets in texts: keys and tokens by their shape, and values that are known to be secret.
 //!
-//! Nearly all text holds none, so it is only searched for marks: the beginnings that tokens are known
-//! by (`ghp_`, `AKIA`), names that values are given to (`password=`), and the known values themselves,
-//! as they are and encoded. Each mark that is found is judged by what stands around it. What makes a secret
-//! recognisable stays: `sk-[REDACTED]`, `password=[REDACTED]`, `postgres://me:[REDACTED]@host`.
+//! Nearly all text holds none, so it is only searched for marks: the prefixes that tokens are known by (`ghp_`,
+//! `AKIA`), names that values are assigned to (`password=`), and the known values themselves, plain and encoded. Each
+//! mark that is found is judged by the text around it. The part that identifies a secret stays: `sk-[REDACTED]`,
+//! `password=[REDACTED]`, `postgres://me:[REDACTED]@host`.
 //!
-//! A whole text and one in pieces are read by the same [`scan::Scan`], so they cannot differ.
+//! A complete text and a stream of pieces are read by the same [`secret_scan::SecretScan`], so their results cannot
+//! differ.
 //!
-//! **Invariant:** what stands where a secret was is not taken for one.
+//! **Invariant:** the placeholder that replaces a secret is not taken for a secret.
 
-mod filter;
-mod forms;
+mod encodings;
+mod escapes;
 mod json;
-mod keyed;
-mod known;
-mod look;
-mod marks;
-mod names;
-mod scan;
-mod shapes;
-mod stream;
+mod known_values;
+mod named_values;
+mod prefilter;
+mod secret_marks;
+mod secret_scan;
+mod secret_stream;
 #[cfg(test)]
 mod tests;
-mod views;
+mod text_context;
+mod token_shapes;
+mod variable_names;
 
 use std::sync::Arc;
 
@@ -31,27 +32,27 @@ use aho_corasick::dfa::DFA;
 use aho_corasick::{Anchored, MatchKind};
 use engine::{Redactor, StreamRedactor};
 
-pub use names::{is_secret_name, known_secrets};
+pub use variable_names::{is_secret_name, known_secrets};
 
-use known::Known;
-use marks::MARKS;
-use scan::Scan;
-use stream::Stream;
+use known_values::KnownValues;
+use secret_marks::MARKS;
+use secret_scan::SecretScan;
+use secret_stream::SecretStream;
 
-/// What stands where a secret was.
+/// The placeholder that replaces a secret.
 pub const REDACTED: &str = "[REDACTED]";
 
-/// Finds secrets in texts. Made once, used by everybody.
-pub struct Secrets(Arc<Tables>);
+/// Finds secrets in texts and replaces them. Created once and shared.
+pub struct SecretRedactor(Arc<Tables>);
 
 struct Tables {
     marks: DFA,
     start: StateID,
-    known: Option<Known>,
+    known: Option<KnownValues>,
 }
 
-impl Secrets {
-    /// `known` are values that are secret wherever they stand, whatever they look like.
+impl SecretRedactor {
+    /// `known` are values that are secret wherever they occur, whatever they look like.
     pub fn new(known: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let marks = DFA::builder()
             .ascii_case_insensitive(true)
@@ -60,13 +61,13 @@ impl Secrets {
             .build(MARKS.iter().map(|(text, _)| *text))
             .map_err(|error| error.to_string())?;
         let start = marks.start_state(Anchored::No).map_err(|error| error.to_string())?;
-        Ok(Self(Arc::new(Tables { marks, start, known: Known::new(known)? })))
+        Ok(Self(Arc::new(Tables { marks, start, known: KnownValues::new(known)? })))
     }
 }
 
-impl Redactor for Secrets {
+impl Redactor for SecretRedactor {
     fn redact(&self, text: &str) -> Option<String> {
-        let mut scan = Scan::new(&self.0);
+        let mut scan = SecretScan::new(&self.0);
         let end = scan.read(&self.0, text, false);
         scan.release(text, end)
     }
@@ -80,6 +81,6 @@ impl Redactor for Secrets {
     }
 
     fn stream(&self) -> Box<dyn StreamRedactor> {
-        Box::new(Stream::new(Arc::clone(&self.0)))
+        Box::new(SecretStream::new(Arc::clone(&self.0)))
     }
 }

@@ -1,51 +1,51 @@
-//! How risky a wish is, and why, in a sentence for the person who is asked.
+//! Assesses how risky a request is, and why, in a sentence for the person who is asked.
 //!
-//! Low is earned: every command of the line is on a list of programs that only read, with options
-//! that are on a list too, and every word is known. Everything else is at least medium, and what is
-//! known to be destructive is more. This decides how a person is asked, or that nobody needs to be;
-//! what a command can reach is the sandbox's business.
+//! A low risk has to be earned: every command of the line is on a list of programs that only read, with options that
+//! are on a list too, and every word is known. Everything else is at least medium, and what is known to be destructive
+//! is higher. The risk decides how a person is asked, or that nobody needs to be. What a command can reach is decided
+//! by the sandbox.
 //!
-//! **Invariant:** the risk of a line is that of its worst command. A command is judged through every
-//! wrapper (`sudo`, `env`, `xargs`, `bash -c` ..) that it stands behind.
+//! **Invariant:** the risk of a line is that of its worst command. A command is assessed through every wrapper that it
+//! stands behind (`sudo`, `env`, `xargs`, `bash -c` ..).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use engine::Risk;
 
-use crate::shell::{self, Script, Simple, Unread, Within, Word};
+use crate::shell::{self, DoubtReason, Nesting, Script, SimpleCommand, Word};
 
-mod dangers;
-mod deed;
+mod command_scope;
+mod command_targets;
+mod dangerous_programs;
+mod file_searches;
 mod git;
 mod options;
-mod paths;
-mod programs;
-mod readers;
-mod scope;
-mod searches;
-mod targets;
+mod ordinary_programs;
+mod proposed_action;
+mod read_only_programs;
+mod sensitive_paths;
 mod wrappers;
 
-pub(crate) use dangers::interprets;
-pub use deed::{Deed, assess_deed, with_git_settings, with_steered_programs};
+pub(crate) use command_scope::covered;
+pub use command_scope::{CommandScope, covers, scope_of_always};
+pub(crate) use dangerous_programs::interprets;
 pub(crate) use git::{setting_runs as git_setting_runs, subcommand as git_subcommand};
-pub use paths::{Want, assess_path};
-pub(crate) use readers::reads_with_known_options;
-pub(crate) use scope::covered;
-pub use scope::{Scope, covers, scope_of_always};
+pub use proposed_action::{ProposedAction, assess_action, with_git_settings, with_steered_programs};
+pub(crate) use read_only_programs::reads_with_known_options;
+pub use sensitive_paths::{PathAccess, assess_path};
 
-/// `bash -c "bash -c .."`: deeper is not looked through.
+/// Deeper nesting of `bash -c "bash -c .."` is not examined.
 const NESTING_MAX: usize = 8;
-/// Scripts inside a line that are looked through; more of them are not harmless whatever they are.
+/// Scripts inside a line that are examined; a line with more is never harmless.
 const SCRIPTS_MAX: usize = 256;
-/// In a longer line commands are not compared with each other: that takes the square of the time.
+/// In a line with more commands they are not compared with each other: that takes quadratic time.
 const COMPARED_MAX: usize = 256;
-/// Programs behind launchers that are looked at; where each option may have a value there are many.
+/// Programs behind launchers that are examined; if every option may have a value there are many candidates.
 const LAUNCHED_MAX: usize = 512;
 const QUOTE_CHARS_MAX: usize = 80;
 
-/// What a person is told of a wish.
+/// The risk of a request, and the reason that a person is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
     pub risk: Risk,
@@ -53,7 +53,7 @@ pub struct Assessment {
     pub reason: String,
 }
 
-/// Where a command would run.
+/// Where a command would run: its folder, the workspace and the home folder.
 #[derive(Debug, Clone, Copy)]
 pub struct Workplace<'a> {
     pub cwd: &'a Path,
@@ -62,19 +62,19 @@ pub struct Workplace<'a> {
     pub home: Option<&'a Path>,
 }
 
-/// Judges a whole line of shell.
+/// Assesses a whole line of shell.
 pub fn assess_command(line: &str, place: &Workplace) -> Assessment {
-    let Finding { risk, what, quote } = Judge::of(line, place).worst;
-    Assessment { risk, reason: format!("{what}: {}", shown(&quote)) }
+    let Finding { risk, what, quote } = LineAssessor::of(line, place).worst;
+    Assessment { risk, reason: format!("{what}: {}", escaped_excerpt(&quote)) }
 }
 
 /// The programs that a line runs, as it names them, those behind wrappers too.
 fn programs_of(line: &str, place: &Workplace) -> BTreeSet<String> {
-    Judge::of(line, place).programs
+    LineAssessor::of(line, place).programs
 }
 
 /// One line or part of it that fits a dialog: control characters are escaped, the end is cut off.
-fn shown(text: &str) -> String {
+fn escaped_excerpt(text: &str) -> String {
     let mut out = String::new();
     for (nth, c) in text.trim().chars().enumerate() {
         match c {
@@ -89,7 +89,7 @@ fn shown(text: &str) -> String {
     out
 }
 
-/// What was found out about one command.
+/// One finding about a command.
 #[derive(Debug, Clone)]
 struct Finding {
     risk: Risk,
@@ -121,21 +121,21 @@ impl Finding {
     }
 }
 
-/// Looks at one line and keeps the worst of what it finds.
-struct Judge<'a> {
+/// Assesses one line and keeps the worst finding.
+struct LineAssessor<'a> {
     place: &'a Workplace<'a>,
     worst: Finding,
     nesting: usize,
     scripts: usize,
     launched: usize,
-    /// What [`Around::moved`] is for the scripts inside the command that is looked at.
+    /// What [`CommandContext::moved`] is for the scripts inside the command that is assessed.
     moved: bool,
     programs: BTreeSet<String>,
 }
 
-impl<'a> Around<'a> {
-    /// The commands of the line that this one may have to do with.
-    fn others(&self) -> impl Iterator<Item = &'a Simple> {
+impl<'a> CommandContext<'a> {
+    /// The commands of the line that may be related to this one.
+    fn others(&self) -> impl Iterator<Item = &'a SimpleCommand> {
         let commands = if self.is_crowded() { &[] } else { self.script.commands.as_slice() };
         commands.iter()
     }
@@ -145,19 +145,19 @@ impl<'a> Around<'a> {
     }
 }
 
-/// What stands around the command that is looked at.
+/// The command that is assessed, and the line around it.
 #[derive(Clone, Copy)]
-struct Around<'a> {
+struct CommandContext<'a> {
     script: &'a Script,
-    command: &'a Simple,
+    command: &'a SimpleCommand,
     index: usize,
-    /// The line is somewhere else than where it began: a program that trusts files around it may not.
+    /// The line changed to another folder before: a program there may read other files than those of the workspace.
     moved: bool,
     place: &'a Workplace<'a>,
 }
 
-impl<'a> Judge<'a> {
-    /// One that has looked at the whole line.
+impl<'a> LineAssessor<'a> {
+    /// Assesses the whole line.
     fn of(line: &str, place: &'a Workplace<'a>) -> Self {
         let worst = Finding::low("only reads", line);
         let programs = BTreeSet::new();
@@ -166,7 +166,7 @@ impl<'a> Judge<'a> {
         judge
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn record(&mut self, finding: Finding) {
         if finding.risk > self.worst.risk {
             self.worst = finding;
         }
@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
 
     fn line(&mut self, line: &str) {
         if self.nesting >= NESTING_MAX {
-            return self.found(Finding::text(
+            return self.record(Finding::text(
                 Risk::Medium,
                 "is nested too deeply to be looked through",
                 line,
@@ -182,7 +182,7 @@ impl<'a> Judge<'a> {
         }
         self.scripts += 1;
         if self.scripts > SCRIPTS_MAX {
-            return self.found(Finding::text(
+            return self.record(Finding::text(
                 Risk::High,
                 "has more scripts in it than can be looked through",
                 line,
@@ -199,99 +199,107 @@ impl<'a> Judge<'a> {
         let mut moved = began;
         for (index, command) in script.commands.iter().enumerate() {
             self.moved = moved;
-            self.command(Around { script, command, index, moved, place: self.place });
-            moved |= targets::moves_away(command, self.place);
+            self.command(CommandContext { script, command, index, moved, place: self.place });
+            moved |= command_targets::moves_away(command, self.place);
         }
         self.moved = began;
         for doubt in &script.doubts {
-            self.found(doubtful(doubt, line));
+            self.record(doubt_finding(doubt, line));
         }
         let unread = |doubt: &shell::Doubt| {
-            matches!(doubt.reason, Unread::TooLong | Unread::TooDeep | Unread::Malformed | Unread::Invisible)
+            matches!(
+                doubt.reason,
+                DoubtReason::TooLong | DoubtReason::TooDeep | DoubtReason::Malformed | DoubtReason::Invisible
+            )
         };
         if script.doubts.iter().any(unread)
-            && let Some(finding) = dangers::by_words(line)
+            && let Some(finding) = dangerous_programs::by_words(line)
         {
-            self.found(finding);
+            self.record(finding);
         }
         if script.commands.is_empty()
             && script.doubts.is_empty()
             && !line.trim().is_empty()
             && !only_comments(line)
         {
-            self.found(Finding::text(Risk::Medium, "could not be understood", line));
+            self.record(Finding::text(Risk::Medium, "could not be understood", line));
         }
     }
 
     /// A command as it stands in the line: assignments, redirections, and what it runs.
-    fn command(&mut self, around: Around<'_>) {
-        let command = around.command;
+    fn command(&mut self, context: CommandContext<'_>) {
+        let command = context.command;
         for (name, value) in &command.assignments {
-            self.found(targets::assignment(name, value));
+            self.record(command_targets::assignment(name, value));
         }
         for redirect in &command.redirects {
-            if let Some(finding) = targets::redirect(redirect, self.place) {
-                self.found(finding);
+            if let Some(finding) = command_targets::redirect(redirect, self.place) {
+                self.record(finding);
             }
         }
         if !command.argv.is_empty() {
-            self.words(&command.argv, around);
+            self.words(&command.argv, context);
         }
     }
 
     /// A program with its arguments, perhaps inside a wrapper.
-    fn words(&mut self, words: &[Word], around: Around) {
+    fn words(&mut self, words: &[Word], context: CommandContext) {
         let Some((first, arguments)) = words.split_first() else { return };
         let Some(program) = first.literal() else {
-            return self.found(Finding::new(Risk::Medium, "runs a program whose name is computed", words));
+            return self.record(Finding::new(Risk::Medium, "runs a program whose name is computed", words));
         };
         self.programs.insert(program.to_owned());
         let Some(name) = plain_name(program) else {
-            self.found(Finding::new(Risk::Medium, "runs a program of its own", words));
-            return self.named(program.rsplit('/').next().unwrap_or(program), words, arguments, around);
+            self.record(Finding::new(Risk::Medium, "runs a program of its own", words));
+            return self.named_program(
+                program.rsplit('/').next().unwrap_or(program),
+                words,
+                arguments,
+                context,
+            );
         };
-        self.named(name, words, arguments, around);
+        self.named_program(name, words, arguments, context);
     }
 
-    fn named(&mut self, name: &str, words: &[Word], arguments: &[Word], around: Around) {
+    fn named_program(&mut self, name: &str, words: &[Word], arguments: &[Word], context: CommandContext) {
         if self.nesting >= 4 * NESTING_MAX {
-            return self.found(Finding::new(
+            return self.record(Finding::new(
                 Risk::Medium,
                 "is nested too deeply to be looked through",
                 words,
             ));
         }
         self.nesting += 1;
-        if around.is_crowded() && dangers::depends_on_others(name) {
-            self.found(Finding::new(
+        if context.is_crowded() && dangerous_programs::depends_on_others(name) {
+            self.record(Finding::new(
                 Risk::High,
                 "stands among too many commands to be looked through",
                 words,
             ));
         }
-        if !self.wrapper(name, words, arguments, around) {
-            let worst = dangers::finding(name, words, arguments, around);
+        if !self.wrapper(name, words, arguments, context) {
+            let worst = dangerous_programs::finding(name, words, arguments, context);
             match worst {
-                Some(finding) => self.found(finding),
-                None if searches::may_show_secrets(name, arguments) => {
-                    self.found(Finding::new(
+                Some(finding) => self.record(finding),
+                None if file_searches::may_show_secrets(name, arguments) => {
+                    self.record(Finding::new(
                         Risk::High,
                         "searches hidden or ignored files too, which may hold secrets",
                         words,
                     ));
                 }
-                None if readers::only_reads(name, arguments, around) => {}
-                None => self.found(programs::ordinary(name, words, arguments)),
+                None if read_only_programs::only_reads(name, arguments, context) => {}
+                None => self.record(ordinary_programs::ordinary(name, words, arguments)),
             }
         }
-        self.sensitive(name, words, arguments);
+        self.sensitive_files(name, words, arguments);
         self.nesting -= 1;
     }
 
-    /// Files that a command names, whatever it does with them.
-    fn sensitive(&mut self, name: &str, words: &[Word], arguments: &[Word]) {
-        for finding in targets::named_files(name, words, arguments, self.place) {
-            self.found(finding);
+    /// Sensitive files that a command names, whatever it does with them.
+    fn sensitive_files(&mut self, name: &str, words: &[Word], arguments: &[Word]) {
+        for finding in command_targets::named_files(name, words, arguments, self.place) {
+            self.record(finding);
         }
     }
 }
@@ -312,23 +320,23 @@ fn plain_name(program: &str) -> Option<&str> {
     (!name.contains('/') && !name.is_empty()).then_some(name)
 }
 
-fn doubtful(doubt: &shell::Doubt, line: &str) -> Finding {
+fn doubt_finding(doubt: &shell::Doubt, line: &str) -> Finding {
     let (risk, what) = match doubt.reason {
-        Unread::TooLong => (Risk::Medium, "is too long to be looked through"),
-        Unread::TooDeep => (Risk::Medium, "is nested too deeply to be looked through"),
-        Unread::Malformed => (Risk::Medium, "could not be understood"),
-        Unread::Invisible => (Risk::Medium, "has characters that cannot be seen"),
-        Unread::Loop => (Risk::Medium, "has a loop"),
-        Unread::Condition => (Risk::Medium, "has a condition"),
-        Unread::Test => (Risk::Medium, "has a test of the shell's own kind"),
-        Unread::Arithmetic => (Risk::Medium, "has arithmetic, which may run commands"),
-        Unread::Function => (Risk::Medium, "defines a function"),
-        Unread::ForkBomb => (Risk::Critical, "starts itself again and again"),
-        Unread::Substitution => (Risk::Medium, "uses what another command prints"),
-        Unread::Expansion => (Risk::Medium, "computes a value while it runs"),
-        Unread::HereDocument => (Risk::Medium, "has a text of its own as input"),
-        Unread::Background => (Risk::Medium, "leaves something running"),
-        Unread::Other => (Risk::Medium, "has a part that is not known to be harmless"),
+        DoubtReason::TooLong => (Risk::Medium, "is too long to be looked through"),
+        DoubtReason::TooDeep => (Risk::Medium, "is nested too deeply to be looked through"),
+        DoubtReason::Malformed => (Risk::Medium, "could not be understood"),
+        DoubtReason::Invisible => (Risk::Medium, "has characters that cannot be seen"),
+        DoubtReason::Loop => (Risk::Medium, "has a loop"),
+        DoubtReason::Condition => (Risk::Medium, "has a condition"),
+        DoubtReason::Test => (Risk::Medium, "has a test of the shell's own kind"),
+        DoubtReason::Arithmetic => (Risk::Medium, "has arithmetic, which may run commands"),
+        DoubtReason::Function => (Risk::Medium, "defines a function"),
+        DoubtReason::ForkBomb => (Risk::Critical, "starts itself again and again"),
+        DoubtReason::Substitution => (Risk::Medium, "uses what another command prints"),
+        DoubtReason::Expansion => (Risk::Medium, "computes a value while it runs"),
+        DoubtReason::HereDocument => (Risk::Medium, "has a text of its own as input"),
+        DoubtReason::Background => (Risk::Medium, "leaves something running"),
+        DoubtReason::Other => (Risk::Medium, "has a part that is not known to be harmless"),
     };
     Finding::text(risk, what, if doubt.source.is_empty() { line } else { &doubt.source })
 }
@@ -338,6 +346,6 @@ fn only_comments(line: &str) -> bool {
 }
 
 /// Whether a command stands inside the words of this one.
-fn inside(inner: &Simple, index: usize) -> bool {
-    inner.place.within == Within::Substitution(Some(index))
+fn inside(inner: &SimpleCommand, index: usize) -> bool {
+    inner.position.nesting == Nesting::Substitution(Some(index))
 }

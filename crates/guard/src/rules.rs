@@ -1,61 +1,65 @@
-//! The rules that a person can read and edit, and the answers that were given once and for all.
+//! The permission rules that a person can read and edit, and the answers that were given once and for all.
 //!
-//! They are kept in files: one of the person, one of the project, and those of zeph and chimera for
-//! people who come from there. What a project says may only narrow what is allowed: whoever wrote the
-//! project is not whoever runs the agent.
+//! They are stored in files: one of the person, one of the project, and those of zeph and chimera for people who come
+//! from there. A project's file may only narrow what is allowed: the author of a project is not the person who runs the
+//! agent.
 //!
 //! **Invariant:** nothing in a workspace allows anything.
-//! **Invariant:** what cannot be read or understood allows nothing, and a warning says so. Where it
-//! may deny something, everything is asked until it is repaired.
+//! **Invariant:** a rule that cannot be read or understood allows nothing, and a warning reports it. Where it may deny
+//! something, everything is asked until it is repaired.
 
+mod cached_file;
 mod chimera;
-mod file;
+mod command_line;
+mod evaluate;
+mod file_text;
 mod glob;
-mod imagined;
-mod judge;
-mod kept;
-mod line;
-mod outside;
+mod hypothetical;
+mod option_spellings;
 mod rule;
+mod rule_file;
+mod rule_query;
+mod rule_writer;
 mod salvage;
-mod spellings;
-mod starts;
-mod store;
+mod started_programs;
 #[cfg(test)]
 mod tests;
-mod text;
-mod tool;
+mod tool_names;
 mod trust;
-mod wish;
+mod unsandboxed;
 mod zeph;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use engine::{AskRequest, BoxFuture, ConsentKind, Opaque, Remembered, RuleEffect, RuleHit, RuleScope, Rules};
+use engine::{
+    AskRequest, BoxFuture, ConsentKind, Opaque, PermissionRules, RememberedAnswer, RuleEffect, RuleHit,
+    RuleScope,
+};
 
-pub use self::imagined::imagined;
-pub use self::outside::{OutsideCommand, assess_outside, outside_digest};
-pub use self::store::lock_folder;
+pub use self::hypothetical::hypothetical_request;
+pub use self::rule_writer::lock_folder;
 pub use self::trust::{TrustedServer, trusted_file};
+pub use self::unsandboxed::{UnsandboxedCommand, assess_unsandboxed, editor_terminal_digest};
 
+use self::cached_file::CachedFile;
 use self::chimera::ChimeraFile;
-use self::file::{Entry, Owner, RuleFile};
-use self::judge::{Held, View};
-use self::kept::Kept;
+use self::evaluate::{ActiveRule, EffectiveRules};
 use self::rule::Rule;
-use self::store::{Change, Done};
+use self::rule_file::{Entry, FileOwner, RuleFile};
+use self::rule_writer::{EditOutcome, RuleEdit};
 use self::zeph::ZephFile;
 
-/// Folders whose rules are kept ready; more are read anew.
-const PLACES_MAX: usize = 64;
-/// A longer command is allowed until the server stops, but makes no rule that anybody could read.
+/// Workspaces whose rules are cached; for more of them the cache is cleared.
+const WORKSPACES_MAX: usize = 64;
+/// An "always" answer about a longer command holds until the server stops; it is not written as a rule, which nobody
+/// could read.
 const RULE_BYTES_MAX: usize = 8 << 10;
 
 const PROJECT_FILE: &str = ".ropewalk/permissions.toml";
 
-/// Where rules are kept.
+/// The paths of the rule files.
 #[derive(Debug, Clone, Default)]
 pub struct RulePaths {
     /// The person's own file.
@@ -68,14 +72,14 @@ pub struct RulePaths {
     pub home: Option<PathBuf>,
 }
 
-/// All rules of a person, for every folder. It notices within a second that a file has changed.
+/// All rules of a person, for every folder. A changed file is read again within a second.
 pub struct Rulebook {
     inner: Arc<Inner>,
 }
 
-/// Where a rule is to hold, and which file says so.
+/// Where a rule applies, and which file it is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Where {
+pub enum RuleLocation {
     /// In every folder: the person's file.
     Everywhere,
     /// In this folder: the person's file.
@@ -84,32 +88,32 @@ pub enum Where {
     ProjectFile(PathBuf),
 }
 
-/// A rule that was written or taken out.
+/// A rule that was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleChange {
-    /// None if it was taken out.
+    /// `None` if it was removed.
     pub effect: Option<RuleEffect>,
     pub rule: Arc<str>,
-    /// The only folder that it holds in.
+    /// The only folder that it applies in.
     pub folder: Option<PathBuf>,
     pub file: PathBuf,
 }
 
-/// What came of a change.
+/// The result of adding or removing a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct RuleEditResult {
     /// The file that holds the rule.
     pub file: PathBuf,
-    /// Nothing was to be done.
-    pub already: bool,
-    /// The effect that the rule had there before.
-    pub before: Option<RuleEffect>,
+    /// The file already was as requested, so nothing changed.
+    pub unchanged: bool,
+    /// The effect that the rule had in that file before.
+    pub previous: Option<RuleEffect>,
 }
 
-/// A file of rules as people are shown it.
+/// A source of rules as people see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSource {
-    /// What it is: user, project, zeph, chimera, answers.
+    /// Its name: user, project, zeph, chimera, answers.
     pub name: &'static str,
     pub path: Option<PathBuf>,
     pub exists: bool,
@@ -119,17 +123,17 @@ pub struct RuleSource {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRule {
-    /// As it counts.
+    /// As it takes effect, which may be less than was written.
     pub effect: RuleEffect,
     pub rule: Arc<str>,
-    /// The folder that it holds in, if not in all of them.
+    /// The folder that it applies in, if not in all of them.
     pub folder: Option<PathBuf>,
     pub line: Option<usize>,
-    /// It has no effect; a warning says why.
+    /// It has no effect; a warning explains why.
     pub ignored: bool,
 }
 
-/// A file of rules that cannot be read, or not as a whole. Everything is asked until it is repaired.
+/// A rule file that cannot be read completely. Everything is asked until it is repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleDamage {
     pub path: PathBuf,
@@ -139,10 +143,10 @@ pub struct RuleDamage {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// The text is no rule; this says what to write.
+    /// The text is not a rule; the message says what to write.
     #[error("{0}")]
     Malformed(String),
-    /// It must not stand there.
+    /// Such a rule must not be in that file.
     #[error("{0}")]
     Refused(String),
     /// The file cannot be changed.
@@ -155,29 +159,29 @@ struct Inner {
     state: Mutex<State>,
     /// Answers are written one after the other, in the order in which they were given.
     writing: Mutex<()>,
-    /// Who is told of changes.
-    told: OnceLock<Box<dyn Fn(RuleChange) + Send + Sync>>,
+    /// Called with every rule that is added or removed.
+    listener: OnceLock<Box<dyn Fn(RuleChange) + Send + Sync>>,
 }
 
 struct State {
-    user: Kept<RuleFile>,
-    zeph: Kept<ZephFile>,
-    chimera: Kept<ChimeraFile>,
-    places: HashMap<PathBuf, Place>,
-    /// Given here and not yet in the file.
-    answers: Vec<Given>,
+    user: CachedFile<RuleFile>,
+    zeph: CachedFile<ZephFile>,
+    chimera: CachedFile<ChimeraFile>,
+    workspaces: HashMap<PathBuf, WorkspaceRules>,
+    /// Answers that were given and are not yet in the file.
+    answers: Vec<PendingAnswer>,
     answers_given: u64,
 }
 
-/// What is known of one workspace.
-struct Place {
+/// The cached rules of one workspace.
+struct WorkspaceRules {
     real: PathBuf,
-    file: Kept<RuleFile>,
-    view: Option<Arc<View>>,
+    file: CachedFile<RuleFile>,
+    view: Option<Arc<EffectiveRules>>,
 }
 
 #[derive(Clone)]
-struct Given {
+struct PendingAnswer {
     number: u64,
     workspace: PathBuf,
     effect: RuleEffect,
@@ -187,85 +191,93 @@ struct Given {
 impl Rulebook {
     pub fn new(paths: RulePaths) -> Self {
         let state = State {
-            user: Kept::new(paths.user.clone(), |path, text| RuleFile::new(path, text, Owner::User)),
-            zeph: Kept::new(paths.zeph.clone().unwrap_or_default(), ZephFile::new),
-            chimera: Kept::new(paths.chimera.clone().unwrap_or_default(), ChimeraFile::new),
-            places: HashMap::new(),
+            user: CachedFile::new(paths.user.clone(), |path, text| {
+                RuleFile::new(path, text, FileOwner::User)
+            }),
+            zeph: CachedFile::new(paths.zeph.clone().unwrap_or_default(), ZephFile::new),
+            chimera: CachedFile::new(paths.chimera.clone().unwrap_or_default(), ChimeraFile::new),
+            workspaces: HashMap::new(),
             answers: Vec::new(),
             answers_given: 0,
         };
         let (state, writing) = (Mutex::new(state), Mutex::new(()));
-        Self { inner: Arc::new(Inner { paths, state, writing, told: OnceLock::new() }) }
+        Self { inner: Arc::new(Inner { paths, state, writing, listener: OnceLock::new() }) }
     }
 
-    /// Has somebody told of every rule that is written or taken out from here on. The first one counts.
-    pub fn tell(&self, told: impl Fn(RuleChange) + Send + Sync + 'static) {
-        self.inner.told.get_or_init(|| Box::new(told));
+    /// Calls `listener` with every rule that is added or removed from now on. Only the first listener is kept.
+    pub fn on_change(&self, listener: impl Fn(RuleChange) + Send + Sync + 'static) {
+        self.inner.listener.get_or_init(|| Box::new(listener));
     }
 
-    /// Every rule that has something to say of a wish; [`Rules::find`] gives the one that decides.
+    /// Every rule that matches a request; [`PermissionRules::find`] returns the one that decides.
     pub fn matching(&self, workspace: &Path, request: &AskRequest) -> Vec<RuleHit> {
-        self.inner.view(workspace).all(request)
+        self.inner.effective_rules(workspace).all(request)
     }
 
     /// Every source of rules for this folder, whether it exists or not.
     pub fn sources(&self, workspace: &Path) -> Vec<RuleSource> {
-        self.inner.look_again();
-        drop(self.inner.view(workspace));
+        self.inner.expire();
+        drop(self.inner.effective_rules(workspace));
         self.inner.sources(workspace)
     }
 
-    /// The files of rules that cannot be read: the person's, and those of every folder that was asked for.
-    /// Empty if all is well.
+    /// The rule files that cannot be read: the person's, and those of every folder that was asked for.
     pub fn damage(&self) -> Vec<RuleDamage> {
         self.inner.damage()
     }
 
-    /// Writes a rule down. The same rule with another effect is replaced.
-    pub fn add(&self, place: &Where, effect: RuleEffect, rule: &str) -> Result<Changed, RuleError> {
-        if effect == RuleEffect::Allow && matches!(place, Where::ProjectFile(_)) {
+    /// Adds a rule. The same rule with another effect is replaced.
+    pub fn add(
+        &self,
+        location: &RuleLocation,
+        effect: RuleEffect,
+        rule: &str,
+    ) -> Result<RuleEditResult, RuleError> {
+        if effect == RuleEffect::Allow && matches!(location, RuleLocation::ProjectFile(_)) {
             return Err(RuleError::Refused(
                 "a project may deny and ask, not allow: whoever wrote it is not whoever runs the agent"
                     .into(),
             ));
         }
         let rule = parse(rule, effect)?;
-        self.change(place, &Change::Put(effect, rule))
+        self.change(location, &RuleEdit::Add(effect, rule))
     }
 
-    /// Takes a rule out, whatever its effect was. `already` is true if it was not there.
-    pub fn remove(&self, place: &Where, rule: &str) -> Result<Changed, RuleError> {
+    /// Removes a rule, whatever its effect was. `unchanged` is true if it was not there.
+    pub fn remove(&self, location: &RuleLocation, rule: &str) -> Result<RuleEditResult, RuleError> {
         let rule = parse(rule, RuleEffect::Deny)?;
-        self.change(place, &Change::Take(rule))
+        self.change(location, &RuleEdit::Remove(rule))
     }
 
-    fn change(&self, place: &Where, change: &Change) -> Result<Changed, RuleError> {
-        let (file, owner, folder) = match place {
-            Where::Everywhere => (self.inner.paths.user.clone(), Owner::User, None),
-            Where::Folder(folder) => (self.inner.paths.user.clone(), Owner::User, Some(real(folder))),
-            Where::ProjectFile(folder) => (project_file(&real(folder))?, Owner::Project, None),
+    fn change(&self, location: &RuleLocation, change: &RuleEdit) -> Result<RuleEditResult, RuleError> {
+        let (file, owner, folder) = match location {
+            RuleLocation::Everywhere => (self.inner.paths.user.clone(), FileOwner::User, None),
+            RuleLocation::Folder(folder) => {
+                (self.inner.paths.user.clone(), FileOwner::User, Some(real(folder)))
+            }
+            RuleLocation::ProjectFile(folder) => (project_file(&real(folder))?, FileOwner::Project, None),
         };
-        let done = store::change(&file, owner, folder.as_deref(), change).map_err(RuleError::File)?;
-        self.inner.look_again();
-        let Done { changed, before } = done;
+        let done = rule_writer::change(&file, owner, folder.as_deref(), change).map_err(RuleError::File)?;
+        self.inner.expire();
+        let EditOutcome { changed, previous } = done;
         if changed {
             let (effect, rule) = match change {
-                Change::Put(effect, rule) => (Some(*effect), Arc::clone(&rule.text)),
-                Change::Take(rule) => (None, Arc::clone(&rule.text)),
+                RuleEdit::Add(effect, rule) => (Some(*effect), Arc::clone(&rule.text)),
+                RuleEdit::Remove(rule) => (None, Arc::clone(&rule.text)),
             };
             self.inner.announce(RuleChange { effect, rule, folder, file: file.clone() });
         }
-        Ok(Changed { file, already: !changed, before })
+        Ok(RuleEditResult { file, unchanged: !changed, previous })
     }
 }
 
-impl Rules for Rulebook {
+impl PermissionRules for Rulebook {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
-        let hit = self.inner.view(workspace).find(request);
+        let hit = self.inner.effective_rules(workspace).find(request);
         if !request.is_consent() {
             return hit;
         }
-        // A rule may still refuse it; only consent to this very thing allows it.
+        // A rule may still deny it; only consent to exactly this program or command allows it.
         let narrowing = hit.filter(|hit| hit.effect != RuleEffect::Allow);
         let consent = self.inner.consent(workspace, request);
         narrowing.into_iter().chain(consent).max_by_key(|hit| hit.effect)
@@ -277,7 +289,7 @@ impl Rules for Rulebook {
     }
 
     fn rule_of(&self, workspace: &Path, request: &AskRequest) -> Option<Arc<str>> {
-        let workspace = &self.inner.view(workspace).workspace;
+        let workspace = &self.inner.effective_rules(workspace).workspace;
         let rule = Rule::of_answer(&request.tool, &request.subject, &RuleScope::Shown, workspace)?;
         (rule.text.len() <= RULE_BYTES_MAX).then_some(rule.text)
     }
@@ -286,7 +298,7 @@ impl Rules for Rulebook {
         rule::arguments_key(tool, subject, input)
     }
 
-    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
+    fn remember(&self, answer: RememberedAnswer) -> BoxFuture<'static, Result<Arc<str>, String>> {
         let workspace = real(&answer.workspace);
         let kind = ConsentKind::of(&answer.tool, answer.consent.as_deref());
         match (kind, answer.consent) {
@@ -304,7 +316,7 @@ impl Rules for Rulebook {
         };
         let text = Arc::clone(&rule.text);
         let effect = if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny };
-        let number = self.inner.give(workspace, effect, rule);
+        let number = self.inner.add_pending_answer(workspace, effect, rule);
         if text.len() > RULE_BYTES_MAX {
             return Box::pin(std::future::ready(Err("the command is too long to be kept as a rule".into())));
         }
@@ -325,8 +337,8 @@ impl Rules for Rulebook {
 
 impl Inner {
     fn announce(&self, change: RuleChange) {
-        if let Some(told) = self.told.get() {
-            told(change);
+        if let Some(listener) = self.listener.get() {
+            listener(change);
         }
     }
 
@@ -334,66 +346,71 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rules that hold in a folder. Files that changed are read again, after a second at most.
-    fn view(&self, workspace: &Path) -> Arc<View> {
+    /// The rules that apply in a folder. Files that changed are read again, after a second at most.
+    fn effective_rules(&self, workspace: &Path) -> Arc<EffectiveRules> {
         let mut state = self.state();
         let mut fresh = state.user.refresh(|file| &file.warnings);
         fresh |= state.zeph.refresh(|file| &file.warnings);
         fresh |= state.chimera.refresh(|file| &file.warnings);
         if fresh {
-            state.places.values_mut().for_each(|place| place.view = None);
+            state.workspaces.values_mut().for_each(|workspace_rules| workspace_rules.view = None);
         }
-        if !state.places.contains_key(workspace) {
-            if state.places.len() >= PLACES_MAX {
-                state.places.clear();
+        if !state.workspaces.contains_key(workspace) {
+            if state.workspaces.len() >= WORKSPACES_MAX {
+                state.workspaces.clear();
             }
-            state.places.insert(workspace.to_owned(), Place::new(workspace));
+            state.workspaces.insert(workspace.to_owned(), WorkspaceRules::new(workspace));
         }
-        let State { user, zeph, chimera, places, answers, .. } = &mut *state;
-        let Some(place) = places.get_mut(workspace) else {
-            return Arc::new(self.build(&Place::new(workspace), user, zeph, chimera, answers));
+        let State { user, zeph, chimera, workspaces, answers, .. } = &mut *state;
+        let Some(workspace_rules) = workspaces.get_mut(workspace) else {
+            return Arc::new(self.build(&WorkspaceRules::new(workspace), user, zeph, chimera, answers));
         };
-        if place.file.refresh(|file| &file.warnings) {
-            place.view = None;
+        if workspace_rules.file.refresh(|file| &file.warnings) {
+            workspace_rules.view = None;
         }
-        if let Some(view) = &place.view {
+        if let Some(view) = &workspace_rules.view {
             return Arc::clone(view);
         }
-        let view = Arc::new(self.build(place, user, zeph, chimera, answers));
-        place.view = Some(Arc::clone(&view));
+        let view = Arc::new(self.build(workspace_rules, user, zeph, chimera, answers));
+        workspace_rules.view = Some(Arc::clone(&view));
         view
     }
 
     fn build(
         &self,
-        place: &Place,
-        user: &Kept<RuleFile>,
-        zeph: &Kept<ZephFile>,
-        chimera: &Kept<ChimeraFile>,
-        answers: &[Given],
-    ) -> View {
-        let here: Vec<&Given> = answers.iter().filter(|given| given.workspace == place.real).collect();
+        workspace_rules: &WorkspaceRules,
+        user: &CachedFile<RuleFile>,
+        zeph: &CachedFile<ZephFile>,
+        chimera: &CachedFile<ChimeraFile>,
+        answers: &[PendingAnswer],
+    ) -> EffectiveRules {
+        let here: Vec<&PendingAnswer> =
+            answers.iter().filter(|answer| answer.workspace == workspace_rules.real).collect();
         let answered = |entry: &Entry| {
-            entry.project.is_some() && here.iter().any(|given| entry.rule.as_deref() == Some(&given.rule))
+            entry.project.is_some() && here.iter().any(|answer| entry.rule.as_deref() == Some(&answer.rule))
         };
         let entries = user.value().entries.iter().filter(|entry| !answered(entry));
-        let mut rules: Vec<Held> = entries.filter_map(|entry| self.held(entry, place, &user.path)).collect();
-        let narrowing = place.file.value().entries.iter();
-        rules.extend(narrowing.filter_map(|entry| self.held(entry, place, &place.file.path)));
-        rules.extend(here.iter().map(|given| Held {
-            effect: given.effect,
-            rule: Arc::new(given.rule.clone()),
+        let mut rules: Vec<ActiveRule> =
+            entries.filter_map(|entry| self.active_rule(entry, workspace_rules, &user.path)).collect();
+        let narrowing = workspace_rules.file.value().entries.iter();
+        rules.extend(
+            narrowing
+                .filter_map(|entry| self.active_rule(entry, workspace_rules, &workspace_rules.file.path)),
+        );
+        rules.extend(here.iter().map(|answer| ActiveRule {
+            effect: answer.effect,
+            rule: Arc::new(answer.rule.clone()),
             source: "an earlier answer".into(),
-            base: place.real.as_path().into(),
+            base: workspace_rules.real.as_path().into(),
         }));
-        View {
-            workspace: place.real.clone(),
+        EffectiveRules {
+            workspace: workspace_rules.real.clone(),
             home: self.paths.home.clone(),
             rules,
-            zeph: (Arc::clone(zeph.value()), self.shown(&zeph.path).into()),
-            chimera: (Arc::clone(chimera.value()), self.shown(&chimera.path).into()),
-            damage: damaged(user, zeph, chimera, [&place.file])
-                .map(|RuleDamage { path, reason }| format!("{}: {reason}", self.shown(&path)).into())
+            zeph: (Arc::clone(zeph.value()), self.display_path(&zeph.path).into()),
+            chimera: (Arc::clone(chimera.value()), self.display_path(&chimera.path).into()),
+            damage: damaged_files(user, zeph, chimera, [&workspace_rules.file])
+                .map(|RuleDamage { path, reason }| format!("{}: {reason}", self.display_path(&path)).into())
                 .collect(),
         }
     }
@@ -403,76 +420,83 @@ impl Inner {
         state.user.refresh(|file| &file.warnings);
         state.zeph.refresh(|file| &file.warnings);
         state.chimera.refresh(|file| &file.warnings);
-        for place in state.places.values_mut() {
-            place.file.refresh(|file| &file.warnings);
-            place.view = None;
+        for workspace_rules in state.workspaces.values_mut() {
+            workspace_rules.file.refresh(|file| &file.warnings);
+            workspace_rules.view = None;
         }
-        let State { user, zeph, chimera, places, .. } = &*state;
-        damaged(user, zeph, chimera, places.values().map(|place| &place.file)).collect()
+        let State { user, zeph, chimera, workspaces, .. } = &*state;
+        damaged_files(user, zeph, chimera, workspaces.values().map(|workspace_rules| &workspace_rules.file))
+            .collect()
     }
 
-    /// An entry as it holds in a folder; nothing if it does not.
-    fn held(&self, entry: &Entry, place: &Place, file: &Path) -> Option<Held> {
+    /// The rule of an entry as it applies in a folder; `None` if it does not apply there.
+    fn active_rule(
+        &self,
+        entry: &Entry,
+        workspace_rules: &WorkspaceRules,
+        file: &Path,
+    ) -> Option<ActiveRule> {
         let base = match &entry.project {
-            None => place.real.clone(),
+            None => workspace_rules.real.clone(),
             Some(folder) => {
                 let folder = real(folder);
                 let holds = match entry.effect {
-                    RuleEffect::Allow => place.real == folder,
-                    RuleEffect::Ask | RuleEffect::Deny => place.real.starts_with(&folder),
+                    RuleEffect::Allow => workspace_rules.real == folder,
+                    RuleEffect::Ask | RuleEffect::Deny => workspace_rules.real.starts_with(&folder),
                 };
                 holds.then_some(folder)?
             }
         };
-        Some(Held {
+        Some(ActiveRule {
             effect: entry.effect,
             rule: Arc::clone(entry.rule.as_ref()?),
-            source: format!("{} line {}", self.shown(file), entry.line).into(),
+            source: format!("{} line {}", self.display_path(file), entry.line).into(),
             base: base.into(),
         })
     }
 
-    fn shown(&self, path: &Path) -> String {
+    fn display_path(&self, path: &Path) -> String {
         let home = self.paths.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
         home.map_or_else(|| path.display().to_string(), |rest| format!("~/{}", rest.display()))
     }
 
-    /// The next look at a file is not put off.
-    fn look_again(&self) {
+    /// Makes the next access check every file again at once.
+    fn expire(&self) {
         let mut state = self.state();
-        state.user.look_again();
-        state.zeph.look_again();
-        state.chimera.look_again();
-        state.places.values_mut().for_each(|place| place.file.look_again());
+        state.user.expire();
+        state.zeph.expire();
+        state.chimera.expire();
+        state.workspaces.values_mut().for_each(|workspace_rules| workspace_rules.file.expire());
     }
 
-    fn give(&self, workspace: PathBuf, effect: RuleEffect, rule: Rule) -> u64 {
+    fn add_pending_answer(&self, workspace: PathBuf, effect: RuleEffect, rule: Rule) -> u64 {
         let mut state = self.state();
-        state.answers.retain(|given| given.workspace != workspace || given.rule != rule);
+        state.answers.retain(|answer| answer.workspace != workspace || answer.rule != rule);
         state.answers_given += 1;
         let number = state.answers_given;
-        state.answers.push(Given { number, workspace, effect, rule });
-        state.places.values_mut().for_each(|place| place.view = None);
+        state.answers.push(PendingAnswer { number, workspace, effect, rule });
+        state.workspaces.values_mut().for_each(|workspace_rules| workspace_rules.view = None);
         number
     }
 
-    /// Writes all answers that wait, up to this one. Another call may have written it already.
+    /// Writes all pending answers up to this one. Another call may have written it already.
     fn write_answers(&self, number: u64) -> Result<(), String> {
         let _order = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: Vec<Given> =
-            self.state().answers.iter().filter(|given| given.number <= number).cloned().collect();
+        let waiting: Vec<PendingAnswer> =
+            self.state().answers.iter().filter(|answer| answer.number <= number).cloned().collect();
         let mut outcome = Ok(());
-        for given in waiting.into_iter().filter(|given| given.rule.text.len() <= RULE_BYTES_MAX) {
-            let change = Change::Put(given.effect, given.rule);
-            let written = store::change(&self.paths.user, Owner::User, Some(&given.workspace), &change);
+        for answer in waiting.into_iter().filter(|answer| answer.rule.text.len() <= RULE_BYTES_MAX) {
+            let change = RuleEdit::Add(answer.effect, answer.rule);
+            let written =
+                rule_writer::change(&self.paths.user, FileOwner::User, Some(&answer.workspace), &change);
             match written {
                 Ok(_) => {
                     let mut state = self.state();
-                    state.answers.retain(|other| other.number != given.number);
-                    state.user.look_again();
-                    state.places.values_mut().for_each(|place| place.view = None);
+                    state.answers.retain(|other| other.number != answer.number);
+                    state.user.expire();
+                    state.workspaces.values_mut().for_each(|workspace_rules| workspace_rules.view = None);
                 }
-                Err(error) if given.number == number => outcome = Err(error),
+                Err(error) if answer.number == number => outcome = Err(error),
                 Err(_) => {}
             }
         }
@@ -481,7 +505,7 @@ impl Inner {
 
     fn sources(&self, workspace: &Path) -> Vec<RuleSource> {
         let state = self.state();
-        let place = state.places.get(workspace);
+        let workspace_rules = state.workspaces.get(workspace);
         let foreign =
             |name, path: &Path, exists, warnings: &[String], lines: Vec<(RuleEffect, String)>| RuleSource {
                 name,
@@ -493,8 +517,8 @@ impl Inner {
                     .map(|(effect, rule)| ListedRule::plain(effect, rule.into()))
                     .collect(),
             };
-        let mut sources = vec![listed("user", &state.user)];
-        sources.extend(place.map(|place| listed("project", &place.file)));
+        let mut sources = vec![file_source("user", &state.user)];
+        sources.extend(workspace_rules.map(|workspace_rules| file_source("project", &workspace_rules.file)));
         if self.paths.zeph.is_some() {
             let file = state.zeph.value();
             sources.push(foreign("zeph", &state.zeph.path, file.exists, &file.warnings, file.lines()));
@@ -503,8 +527,10 @@ impl Inner {
             let file = state.chimera.value();
             sources.push(foreign("chimera", &state.chimera.path, file.exists, &file.warnings, file.lines()));
         }
-        let here = |given: &&Given| place.is_some_and(|place| place.real == given.workspace);
-        let answers: Vec<ListedRule> = state.answers.iter().filter(here).map(ListedRule::given).collect();
+        let here = |answer: &&PendingAnswer| {
+            workspace_rules.is_some_and(|workspace_rules| workspace_rules.real == answer.workspace)
+        };
+        let answers: Vec<ListedRule> = state.answers.iter().filter(here).map(ListedRule::answer).collect();
         if !answers.is_empty() {
             let source = RuleSource {
                 name: "answers",
@@ -519,13 +545,13 @@ impl Inner {
     }
 }
 
-impl Place {
+impl WorkspaceRules {
     fn new(workspace: &Path) -> Self {
         let real = real(workspace);
-        // A session below the project's folder has its rules too: they only narrow.
+        // The rules of a project also apply to a session in a folder below it: they only narrow.
         let above = project_folders(&real).find(|folder| may_exist(&folder.join(PROJECT_FILE)));
         let path = above.unwrap_or(&real).join(PROJECT_FILE);
-        let file = Kept::new(path, |path, text| RuleFile::new(path, text, Owner::Project));
+        let file = CachedFile::new(path, |path, text| RuleFile::new(path, text, FileOwner::Project));
         Self { real, file, view: None }
     }
 }
@@ -535,19 +561,19 @@ impl ListedRule {
         Self { effect, rule, folder: None, line: None, ignored: false }
     }
 
-    fn given(given: &Given) -> Self {
+    fn answer(answer: &PendingAnswer) -> Self {
         Self {
-            folder: Some(given.workspace.clone()),
-            ..Self::plain(given.effect, Arc::clone(&given.rule.text))
+            folder: Some(answer.workspace.clone()),
+            ..Self::plain(answer.effect, Arc::clone(&answer.rule.text))
         }
     }
 }
 
-fn damaged<'a>(
-    user: &'a Kept<RuleFile>,
-    zeph: &'a Kept<ZephFile>,
-    chimera: &'a Kept<ChimeraFile>,
-    projects: impl IntoIterator<Item = &'a Kept<RuleFile>>,
+fn damaged_files<'a>(
+    user: &'a CachedFile<RuleFile>,
+    zeph: &'a CachedFile<ZephFile>,
+    chimera: &'a CachedFile<ChimeraFile>,
+    projects: impl IntoIterator<Item = &'a CachedFile<RuleFile>>,
 ) -> impl Iterator<Item = RuleDamage> {
     let own = [
         (&user.path, &user.value().damage),
@@ -560,7 +586,7 @@ fn damaged<'a>(
         .filter_map(|(path, damage)| Some(RuleDamage { path: path.clone(), reason: damage.clone()? }))
 }
 
-/// Whether anything is under this name, or cannot be told not to be.
+/// Whether a file exists at this path, or may exist for all that can be found out.
 fn may_exist(path: &Path) -> bool {
     let absent = |error: &std::io::Error| {
         matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
@@ -568,7 +594,7 @@ fn may_exist(path: &Path) -> bool {
     !std::fs::symlink_metadata(path).is_err_and(|error| absent(&error))
 }
 
-fn listed(name: &'static str, file: &Kept<RuleFile>) -> RuleSource {
+fn file_source(name: &'static str, file: &CachedFile<RuleFile>) -> RuleSource {
     let rule = |entry: &Entry| ListedRule {
         effect: entry.effect,
         rule: Arc::clone(&entry.text),
@@ -594,14 +620,14 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// A folder and those around it, up to the one that is a repository.
+/// A folder and its parents, up to the root of the repository.
 fn project_folders(workspace: &Path) -> impl Iterator<Item = &Path> {
     let repository = workspace.ancestors().find(|folder| folder.join(".git").exists());
     let last = repository.unwrap_or(workspace);
     workspace.ancestors().take_while(move |folder| folder.starts_with(last))
 }
 
-/// The project's file, unless something in the project leads its writer elsewhere.
+/// The path of the project's file, unless a link in the project leads elsewhere.
 fn project_file(folder: &Path) -> Result<PathBuf, RuleError> {
     let file = folder.join(PROJECT_FILE);
     let led_away = |path: &Path| path.canonicalize().is_ok_and(|real| real != path);

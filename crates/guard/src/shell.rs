@@ -1,44 +1,44 @@
-//! What a shell would run for a line, read with a grammar of the shell: every simple command with its
-//! words, and every part that was not understood.
+//! Parses a line of shell with a grammar: every simple command with its words, and every part that was not
+//! understood.
 //!
-//! The reader may say "I do not understand" (a [`Doubt`], a [`Word::Unknown`]) as often as it likes;
-//! it must never be wrong about what it says it understands. That is why kinds of syntax are allowed
-//! by name and everything else is a doubt, why every byte between two parts must be a blank, and why
-//! a word is decoded from its own text and not from the parser's idea of it.
+//! The parser may report a part as not understood ([`Doubt`], [`Word::Unknown`]) as often as it likes. It must never
+//! be wrong about a part that it reports as understood. That is why syntax kinds are allowed by name and everything
+//! else is a doubt, why all text between two parts must be blank, and why a word is decoded from its own source text
+//! and not from the syntax tree.
 //!
-//! A line is read for `sh` and `bash` at once: what the two would read differently is not understood.
+//! A line is read for `sh` and `bash` at once: what the two read differently counts as not understood.
 //!
-//! **Invariant:** commands inside parts that were not understood are still listed, as far as the
-//! parser found any. There is no number of commands after which the rest is not looked at.
+//! **Invariant:** commands inside parts that were not understood are still listed, as far as the parser found any.
+//! There is no number of commands after which the rest is skipped.
 
 use std::fmt;
 
-mod parts;
-mod walk;
-mod words;
+mod parser;
+mod quoting;
+mod simple_command;
 
-pub(crate) use walk::is_invisible;
-pub use walk::read;
+pub(crate) use parser::is_invisible;
+pub use parser::read;
 
-/// Of a longer line only the beginning is read.
+/// Only the beginning of a longer line is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// A line as a shell would take it apart.
+/// A line of shell, parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Script {
     /// In the order of the text; a command comes before the commands inside its words.
-    pub commands: Vec<Simple>,
+    pub commands: Vec<SimpleCommand>,
     pub doubts: Vec<Doubt>,
 }
 
 /// One program or builtin with its words, before the shell expands anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Simple {
+pub struct SimpleCommand {
     /// Empty if there are only assignments or redirections.
     pub argv: Vec<Word>,
     pub assignments: Vec<(String, Word)>,
     pub redirects: Vec<Redirect>,
-    pub place: Place,
+    pub position: CommandPosition,
 }
 
 /// One word of a command.
@@ -46,7 +46,7 @@ pub struct Simple {
 pub enum Word {
     /// Exactly this is what the program gets.
     Literal(String),
-    /// The source of a word that the shell computes: variables, patterns, substitutions.
+    /// The source text of a word that the shell computes: variables, patterns, substitutions.
     Unknown(String),
 }
 
@@ -58,7 +58,7 @@ impl Word {
         }
     }
 
-    /// What the program gets, or else what was written.
+    /// The text that the program gets, or the source text if that is unknown.
     pub fn text(&self) -> &str {
         match self {
             Self::Literal(text) | Self::Unknown(text) => text,
@@ -66,77 +66,78 @@ impl Word {
     }
 }
 
-/// Where in the line a command stands.
+/// Where in a line a command stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
-    pub within: Within,
-    /// The outermost pipe that it is part of.
-    pub pipe: Option<Pipe>,
+pub struct CommandPosition {
+    pub nesting: Nesting,
+    /// Its position in the outermost pipeline that it is part of.
+    pub pipe: Option<PipePosition>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Within {
+pub enum Nesting {
     #[default]
     Line,
     /// `( .. )` or `{ .. }`
     Group,
-    /// Inside a word; of the command with this index, if it is one's.
+    /// Inside a word: a word of the command with this index, if it belongs to a command.
     Substitution(Option<usize>),
-    /// Inside something that was not understood.
+    /// Inside a part that was not understood.
     Doubtful,
 }
 
-/// A position in a pipe. Pipes inside a pipe count as more stages of the outer one.
+/// A position in a pipeline. Pipelines inside a pipeline count as further stages of the outer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pipe {
+pub struct PipePosition {
     pub number: usize,
     pub stage: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    pub way: Way,
+    pub kind: RedirectKind,
     pub target: Word,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum RedirectKind {
     Read,
     Write,
     /// `2>&1`, `<&-`: no file is opened.
     Duplicate,
-    /// The target is the text itself.
-    Here,
+    /// The target is the input text itself: a here-document or here-string.
+    InlineText,
 }
 
 impl Redirect {
-    /// Whether a file may be changed by it.
+    /// Whether it may change a file.
     pub fn writes(&self) -> bool {
-        self.way == Way::Write && !matches!(&self.target, Word::Literal(path) if path == "/dev/null")
+        self.kind == RedirectKind::Write
+            && !matches!(&self.target, Word::Literal(path) if path == "/dev/null")
     }
 }
 
 /// A part that was not understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
-    pub reason: Unread,
+    pub reason: DoubtReason,
     pub source: String,
 }
 
 /// Why a part was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unread {
+pub enum DoubtReason {
     TooLong,
     TooDeep,
     Malformed,
-    /// Invisible characters, or such that change what a terminal shows.
+    /// Characters that are invisible or change what a terminal shows.
     Invisible,
     Loop,
     Condition,
     Test,
     Arithmetic,
     Function,
-    /// A function that starts itself more than once.
+    /// A function that calls itself more than once.
     ForkBomb,
     Substitution,
     Expansion,
@@ -145,7 +146,7 @@ pub enum Unread {
     Other,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for DoubtReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "it is too long to be looked through",

@@ -1,20 +1,20 @@
-//! The hub's own record: who did what, when, and from where. Never what was said.
+//! The hub's audit: who did what, when, and from which address. Never the content of messages.
 
 use std::net::IpAddr;
 
 use engine::Timestamp;
-use store::sql::{Db, DbError, Statement, Value};
+use store::sql::{Db, DbError, SqlValue, Statement};
 
-/// What is recorded: `what` is a kind of thing and what became of it, as in `share.used`. `about` names a session, a machine, or the like.
+/// An entry to be written. `what` is a kind of thing and what happened to it, as in `share.used`. `about` names a session, a machine, or the like.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct AuditEntry {
     pub person: Option<String>,
     pub what: &'static str,
     pub about: Option<String>,
     pub address: Option<IpAddr>,
 }
 
-impl Note {
+impl AuditEntry {
     pub fn new(what: &'static str, person: Option<&str>) -> Self {
         Self { person: person.map(str::to_owned), what, about: None, address: None }
     }
@@ -27,12 +27,12 @@ impl Note {
         Self { address, ..self }
     }
 
-    /// To be put beside what it tells of, in the same transaction.
+    /// To be run in the same transaction as the change that it records.
     pub fn statement(self, at: Timestamp, node: Option<&str>) -> Statement {
         Statement::new(
             "INSERT INTO hub_audit (at, node, person, what, about, address) VALUES ($1, $2, $3, $4, $5, $6)",
             [
-                Value::Int(at.0),
+                SqlValue::Int(at.0),
                 node.into(),
                 self.person.into(),
                 self.what.into(),
@@ -43,9 +43,9 @@ impl Note {
     }
 }
 
-/// A line of the record.
+/// An entry as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Noted {
+pub struct AuditRow {
     pub at: i64,
     pub node: Option<String>,
     pub person: Option<String>,
@@ -54,8 +54,8 @@ pub struct Noted {
     pub address: Option<String>,
 }
 
-/// The newest lines, oldest first.
-pub async fn read(db: &dyn Db, count_max: u64) -> Result<Vec<Noted>, DbError> {
+/// The newest entries, the oldest of them first.
+pub async fn read(db: &dyn Db, count_max: u64) -> Result<Vec<AuditRow>, DbError> {
     let newest = Statement::new(
         "SELECT at, node, person, what, about, address FROM hub_audit ORDER BY at DESC LIMIT $1",
         [count_max.into()],
@@ -64,7 +64,7 @@ pub async fn read(db: &dyn Db, count_max: u64) -> Result<Vec<Noted>, DbError> {
     let mut lines = Vec::new();
     for row in found.iter().flat_map(|found| &found.rows) {
         let text = |column| row.maybe_text(column).map(|text| text.map(|text| text.to_string()));
-        lines.push(Noted {
+        lines.push(AuditRow {
             at: row.int(0)?,
             node: text(1)?,
             person: text(2)?,

@@ -1,19 +1,20 @@
-//! `/ui/socket`: people with a browser. They speak `native`, and what a hub adds to it.
+//! `/ui/socket`: the connection of a browser. It speaks `native`, and the hub's additions to it.
 //!
-//! What the hub has it shows itself: cards, machines, views. What concerns people their own house answers. Everything
-//! else goes to the machine that has the session, with who asks, and its answer comes back as it is. Reading never
-//! waits for a machine: requests leave in the order they came, and answers come when they come.
+//! The hub itself serves what it stores: cards, machines, views. Requests about people and browsers go to `people_api`.
+//! All other requests are forwarded to the machine that has the session, together with who asks, and the answer is
+//! returned unchanged. Reading never waits for a machine: requests are sent in the order they came, and answers arrive in
+//! any order.
 
-mod handing;
+mod card_updates;
+mod forward;
 mod requests;
-mod table;
-mod watching;
+mod watch;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::devices::Seat;
+use access::devices::PresenceHandle;
 use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use access::{Peer, Refusal, UI_PROTOCOL};
 use axum::Extension;
@@ -28,25 +29,25 @@ use engine::SessionId;
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use wire::native::hub::{HubAnswered, HubTold, PersonView};
-use wire::native::{Answered, Frame, Hello, Reply, Role, Told, Wrong};
+use wire::native::hub::{HubNotification, HubReplyBody, PersonView};
+use wire::native::{ReplyBody, ReplyError, RequestReply, Role, ServerFrame, ServerHello, ServerNotification};
 
-use crate::audit::Note;
-use crate::door::From;
-use crate::guest::{Guest, Who};
+use crate::accounts::{HubVisitor, VisitorKind};
+use crate::audit::AuditEntry;
 use crate::hub::Hub;
-use crate::metrics::Counted;
-use crate::shelf::Shelf;
-use crate::socket::{self, Go, Pipe};
-use table::Table;
-use watching::Watch;
+use crate::metrics::GaugeGuard;
+use crate::router::ClientAddress;
+use crate::session_list::SessionList;
+use crate::socket::{self, FrameChannel, OutgoingFrame};
+use card_updates::CardUpdates;
+use watch::WatchHandle;
 
-/// A frame of somebody who can prompt, with a few pictures, and of anybody else.
+/// The largest frame of a visitor who may prompt (with a few pictures), and of any other.
 const FRAME_BYTES_MAX: usize = 24 << 20;
 const SMALL_BYTES_MAX: usize = 256 << 10;
-/// Sessions that one browser may watch at once.
+/// Sessions that one browser may watch at the same time.
 const WATCHES_MAX: usize = 16;
-/// Requests of one browser that are waited for at once.
+/// Requests of one browser that wait for an answer at the same time.
 const WAITING_MAX: usize = 32;
 const SIGNED_OUT: (u16, &str) = (NOT_WELCOME, "you are signed out here");
 
@@ -56,191 +57,200 @@ pub fn routes() -> Router<Arc<Hub>> {
 
 async fn socket(
     State(hub): State<Arc<Hub>>,
-    Extension(from): Extension<From>,
+    Extension(from): Extension<ClientAddress>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
-    let guest = hub.door.keeper.guest(&headers).await?;
+    let visitor = hub.people_api.accounts.visitor(&headers).await?;
     if let Some(peer) = peer {
         peer.admit();
     }
-    // A page cannot read why its handshake failed. It asks plainly, and who gets here is welcome.
+    // A page cannot read why its WebSocket handshake failed, so it sends a plain request, which is answered here.
     let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let bytes_max = frame_bytes_max(&guest);
+    let bytes_max = frame_bytes_max(&visitor);
     let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let tasks = hub.tasks.clone();
     Ok(socket.on_upgrade(move |socket| async move {
-        let (pipe, mouth) = socket::pipe();
-        let line = Line::new(hub, guest, from.0, pipe.go.clone());
-        let working = tasks.spawn(line.run(pipe));
-        socket::pump(socket, mouth).await;
+        let (channel, socket_end) = socket::channel();
+        let connection = BrowserConnection::new(hub, visitor, from.0, channel.outgoing.clone());
+        let working = tasks.spawn(connection.run(channel));
+        socket::pump(socket, socket_end).await;
         drop(working.await);
     }))
 }
 
-/// Who cannot prompt has no pictures to send.
-pub fn frame_bytes_max(guest: &Guest) -> usize {
-    let prompts = match &guest.who {
-        Who::Person { .. } => true,
-        Who::Bearer { role, .. } => *role >= Role::Driver,
+/// A visitor who may not prompt has no pictures to send.
+pub fn frame_bytes_max(visitor: &HubVisitor) -> usize {
+    let prompts = match &visitor.kind {
+        VisitorKind::Person { .. } => true,
+        VisitorKind::ShareLink { role, .. } => *role >= Role::Driver,
     };
     if prompts { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX }
 }
 
-/// One browser's line.
-struct Line {
+/// The connection of one browser.
+struct BrowserConnection {
     hub: Arc<Hub>,
-    guest: Arc<Guest>,
+    visitor: Arc<HubVisitor>,
     address: Option<IpAddr>,
-    /// Its place among those who look.
-    seat: Option<Seat>,
-    go: mpsc::Sender<Go>,
-    /// Everything that this line has started ends with it.
-    over: CancellationToken,
-    watches: HashMap<SessionId, Watch>,
+    /// This connection in the presence table.
+    seat: Option<PresenceHandle>,
+    outgoing: mpsc::Sender<OutgoingFrame>,
+    /// Ends every task that this connection has started.
+    cancel: CancellationToken,
+    watches: HashMap<SessionId, WatchHandle>,
     waiting: Arc<Semaphore>,
-    /// The cards and machines that this guest sees, of whoever owns them.
-    shelf: Option<Arc<Shelf>>,
+    /// The cards and machines of the owner whose sessions this visitor sees.
+    session_list: Option<Arc<SessionList>>,
 }
 
 /// The browser has hung up.
-struct Hung;
+struct BrowserGone;
 
-/// A reply with what a hub answers.
+/// A reply to a request that only hubs answer.
 #[derive(Serialize)]
 struct HubReply<'a> {
     re: u64,
-    ok: &'a HubAnswered,
+    ok: &'a HubReplyBody,
 }
 
-impl Line {
-    fn new(hub: Arc<Hub>, guest: Guest, address: Option<IpAddr>, go: mpsc::Sender<Go>) -> Self {
+impl BrowserConnection {
+    fn new(
+        hub: Arc<Hub>,
+        visitor: HubVisitor,
+        address: Option<IpAddr>,
+        outgoing: mpsc::Sender<OutgoingFrame>,
+    ) -> Self {
         Self {
-            seat: hub.door.seat(&guest),
-            over: hub.stop.child_token(),
+            seat: hub.people_api.seat(&visitor),
+            cancel: hub.stop.child_token(),
             hub,
-            guest: Arc::new(guest),
+            visitor: Arc::new(visitor),
             address,
-            go,
+            outgoing,
             watches: HashMap::new(),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
-            shelf: None,
+            session_list: None,
         }
     }
 
-    async fn run(mut self, mut pipe: Pipe) {
-        let _counted = Counted::new(&self.hub.metrics.browsers);
-        if let Who::Bearer { share, session, .. } = &self.guest.who {
-            let note = Note::new("share.visited", None).about(format!("{share} {session}"));
-            self.hub.note(note.from(self.address));
+    async fn run(mut self, mut channel: FrameChannel) {
+        let _gauge = GaugeGuard::new(&self.hub.metrics.browsers);
+        if let VisitorKind::ShareLink { share, session, .. } = &self.visitor.kind {
+            let entry = AuditEntry::new("share.visited", None).about(format!("{share} {session}"));
+            self.hub.record(entry.from(self.address));
         }
-        let (stop, ended) = (self.hub.stop.clone(), self.guest.ended.clone());
+        let (stop, revoked) = (self.hub.stop.clone(), self.visitor.revoked.clone());
         let (code, reason) = tokio::select! {
             biased;
             () = stop.cancelled() => (GOING_AWAY, "this node of the hub is stopping; come back"),
-            () = ended.cancelled() => SIGNED_OUT,
-            over = self.serve(&mut pipe) => over,
+            () = revoked.cancelled() => SIGNED_OUT,
+            close = self.serve(&mut channel) => close,
         };
-        self.over.cancel();
-        // A browser that hung up hears nothing more.
-        drop(self.go.send(Go::Close(code, reason.to_owned())).await);
+        self.cancel.cancel();
+        // Fails if the browser has hung up.
+        drop(self.outgoing.send(OutgoingFrame::Close(code, reason.to_owned())).await);
     }
 
-    async fn serve(&mut self, pipe: &mut Pipe) -> (u16, &'static str) {
-        // Who cannot be looked up at the moment is not told that they are nobody.
-        let person = match self.hub.door.view(&self.guest).await {
-            Ok(None) if matches!(self.guest.who, Who::Person { .. }) => return SIGNED_OUT,
+    async fn serve(&mut self, channel: &mut FrameChannel) -> (u16, &'static str) {
+        // A failed look-up must not sign anybody out.
+        let person = match self.hub.people_api.view(&self.visitor).await {
+            Ok(None) if matches!(self.visitor.kind, VisitorKind::Person { .. }) => return SIGNED_OUT,
             Ok(person) => person,
             Err(_) => return (COME_BACK, "the hub's database is away; come back"),
         };
-        // A browser that hung up hears nothing more.
-        drop(self.talk(pipe, person).await);
+        // Fails if the browser has hung up.
+        drop(self.talk(channel, person).await);
         (NORMAL, "")
     }
 
-    async fn talk(&mut self, pipe: &mut Pipe, person: Option<PersonView>) -> Result<(), Hung> {
-        self.tell(&Frame::Told(Box::new(Told::Hello(self.hello())))).await?;
-        let (session, until) = match &self.guest.who {
-            Who::Person { .. } => (None, None),
-            Who::Bearer { session, until, .. } => (Some(session.to_string()), Some(until.0)),
+    async fn talk(
+        &mut self,
+        channel: &mut FrameChannel,
+        person: Option<PersonView>,
+    ) -> Result<(), BrowserGone> {
+        self.send(&ServerFrame::Notification(Box::new(ServerNotification::Hello(self.hello())))).await?;
+        let (session, until) = match &self.visitor.kind {
+            VisitorKind::Person { .. } => (None, None),
+            VisitorKind::ShareLink { session, until, .. } => (Some(session.to_string()), Some(until.0)),
         };
-        self.tell(&HubTold::At { person, session, until }).await?;
-        self.lay_table();
-        while let Some(text) = pipe.came.recv().await {
-            self.take(&text).await?;
+        self.send(&HubNotification::Hello { person, session, until }).await?;
+        self.start_card_updates();
+        while let Some(text) = channel.incoming.recv().await {
+            self.handle_text(&text).await?;
         }
         Ok(())
     }
 
-    fn hello(&self) -> Hello {
-        let role = match &self.guest.who {
-            Who::Person { .. } => Role::Owner,
-            Who::Bearer { role, .. } => *role,
+    fn hello(&self) -> ServerHello {
+        let role = match &self.visitor.kind {
+            VisitorKind::Person { .. } => Role::Owner,
+            VisitorKind::ShareLink { role, .. } => *role,
         };
-        Hello {
+        ServerHello {
             version: self.hub.options.version.clone(),
             host: self.hub.options.name.clone(),
             role,
-            device: Some(self.guest.device.to_string()),
+            device: Some(self.visitor.device.to_string()),
             makes_rules: false,
             folder: String::new(),
             folders: Vec::new(),
             sandbox: String::new(),
-            push_key: self.hub.door.push_key(),
+            push_key: self.hub.people_api.push_key(),
             now: self.hub.now().0,
         }
     }
 
-    /// Whose things this guest sees: their own, or those of whoever shared one.
-    fn lay_table(&mut self) {
-        let owner = match &self.guest.who {
-            Who::Person { id, .. } => id,
-            Who::Bearer { owner, .. } => owner,
+    /// Starts sending cards and machines: the visitor's own, or those of the owner who shared a session.
+    fn start_card_updates(&mut self) {
+        let owner = match &self.visitor.kind {
+            VisitorKind::Person { id, .. } => id,
+            VisitorKind::ShareLink { owner, .. } => owner,
         };
-        let shelf = self.hub.shelves.of(&self.hub, owner);
-        self.shelf = Some(Arc::clone(&shelf));
-        let table = Table::new(Arc::clone(&self.guest), shelf, self.go.clone());
-        self.start(table.run());
+        let session_list = self.hub.session_lists.of(&self.hub, owner);
+        self.session_list = Some(Arc::clone(&session_list));
+        let card_updates = CardUpdates::new(Arc::clone(&self.visitor), session_list, self.outgoing.clone());
+        self.start(card_updates.run());
     }
 
     fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let over = self.over.clone();
+        let cancel = self.cancel.clone();
         drop(self.hub.tasks.spawn(async move {
             tokio::select! {
                 biased;
-                () = over.cancelled() => {}
+                () = cancel.cancelled() => {}
                 () = work => {}
             }
         }));
     }
 
-    async fn tell(&self, told: &impl Serialize) -> Result<(), Hung> {
-        send(&self.go, told).await
+    async fn send(&self, frame: &impl Serialize) -> Result<(), BrowserGone> {
+        send(&self.outgoing, frame).await
     }
 
-    async fn reply(&self, re: u64, answer: Result<Answered, Wrong>) -> Result<(), Hung> {
-        self.tell(&reply(re, answer)).await
+    async fn reply(&self, re: u64, answer: Result<ReplyBody, ReplyError>) -> Result<(), BrowserGone> {
+        self.send(&reply(re, answer)).await
     }
 }
 
-fn reply(re: u64, answer: Result<Answered, Wrong>) -> Reply {
+fn reply(re: u64, answer: Result<ReplyBody, ReplyError>) -> RequestReply {
     match answer {
-        Ok(answered) => Reply { re, ok: Some(answered), error: None },
-        Err(wrong) => Reply { re, ok: None, error: Some(wrong) },
+        Ok(answered) => RequestReply { re, ok: Some(answered), error: None },
+        Err(wrong) => RequestReply { re, ok: None, error: Some(wrong) },
     }
 }
 
-async fn send(go: &mpsc::Sender<Go>, told: &impl Serialize) -> Result<(), Hung> {
-    match serde_json::to_string(told) {
-        Ok(text) => send_text(go, text.into()).await,
+async fn send(outgoing: &mpsc::Sender<OutgoingFrame>, frame: &impl Serialize) -> Result<(), BrowserGone> {
+    match serde_json::to_string(frame) {
+        Ok(text) => send_text(outgoing, text.into()).await,
         Err(error) => {
             tracing::error!(%error, "a frame cannot be written");
-            Err(Hung)
+            Err(BrowserGone)
         }
     }
 }
 
-async fn send_text(go: &mpsc::Sender<Go>, text: Utf8Bytes) -> Result<(), Hung> {
-    go.send(Go::Text(text)).await.map_err(|_| Hung)
+async fn send_text(outgoing: &mpsc::Sender<OutgoingFrame>, text: Utf8Bytes) -> Result<(), BrowserGone> {
+    outgoing.send(OutgoingFrame::Text(text)).await.map_err(|_| BrowserGone)
 }

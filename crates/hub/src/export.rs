@@ -1,8 +1,8 @@
-//! What is mirrored, read back: the sessions that there are, and one of them in the form that `sessions import` takes.
+//! Lists mirrored sessions, and exports one of them in the format that `sessions import` reads.
 //!
-//! For a machine that is gone: its sessions are here. What was sealed is given as it was sealed, because a hub has no
-//! key; whoever imports it needs that of the machine. Only the database is read, a page at a time, so a hub may
-//! run beside it and a session of any length needs little memory.
+//! For a machine that is gone: the hub has its sessions. A sealed session is exported as it was sealed, because a hub has
+//! no key; importing it takes the machine's key. Only the database is read, a page at a time, so the hub may be running
+//! meanwhile and a session of any length needs little memory.
 
 use engine::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use store::sql::{Db, DbError, Row, Statement, log};
 use wire::archive;
 use wire::timestamp::rfc3339;
 
-/// Events, and bytes of them, that are read at once.
+/// The events of one page, by number and by bytes.
 const PAGE_EVENTS: usize = 512;
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -24,7 +24,7 @@ const TABLES: &str = "mirrors LEFT JOIN machines ON machines.id = mirrors.machin
 
 /// A mirrored session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Mirrored {
+pub struct MirroredSession {
     pub session: String,
     pub person: String,
     pub machine: Option<String>,
@@ -37,9 +37,9 @@ pub struct Mirrored {
     pub updated_at: i64,
     /// When its bridge was last heard of.
     pub heard_at: i64,
-    /// The session that it was before the state of its machine was put back.
+    /// The session that this is a branch of, made when its machine's state was restored.
     pub branch_of: Option<String>,
-    /// How far its log has come.
+    /// The position of the last event in its log.
     pub head: u64,
 }
 
@@ -56,20 +56,20 @@ pub enum ExportError {
 }
 
 /// The latest first.
-pub async fn sessions(db: &dyn Db, limit: u64) -> Result<Vec<Mirrored>, DbError> {
+pub async fn sessions(db: &dyn Db, limit: u64) -> Result<Vec<MirroredSession>, DbError> {
     let select = format!(
         "SELECT {COLUMNS} FROM {TABLES} ORDER BY mirrors.updated_at DESC, mirrors.session DESC LIMIT $1"
     );
     read(db, Statement::new(select, [limit.into()])).await
 }
 
-/// Those whose id begins so, or the one that has exactly this id.
-pub async fn find(db: &dyn Db, id: &str) -> Result<Vec<Mirrored>, DbError> {
+/// The sessions whose id begins with this text, or the one that has exactly this id.
+pub async fn find(db: &dyn Db, id: &str) -> Result<Vec<MirroredSession>, DbError> {
     let select = format!(
         "SELECT {COLUMNS} FROM {TABLES} WHERE mirrors.session >= $1 AND mirrors.session < $2
          ORDER BY mirrors.session LIMIT 32"
     );
-    // Texts compare byte by byte, and no id has this letter in it.
+    // Texts are compared by bytes, and no id contains this character.
     let values = [id.into(), format!("{id}{}", char::MAX).into()];
     let mut found = read(db, Statement::new(select, values)).await?;
     if let Some(exact) = found.iter().position(|mirrored| mirrored.session == id) {
@@ -78,12 +78,12 @@ pub async fn find(db: &dyn Db, id: &str) -> Result<Vec<Mirrored>, DbError> {
     Ok(found)
 }
 
-async fn read(db: &dyn Db, select: Statement) -> Result<Vec<Mirrored>, DbError> {
+async fn read(db: &dyn Db, select: Statement) -> Result<Vec<MirroredSession>, DbError> {
     let found = db.run(vec![select], Vec::new()).await?;
-    found.into_iter().next().unwrap_or_default().rows.iter().map(Mirrored::of).collect()
+    found.into_iter().next().unwrap_or_default().rows.iter().map(MirroredSession::of).collect()
 }
 
-impl Mirrored {
+impl MirroredSession {
     fn of(row: &Row) -> Result<Self, DbError> {
         #[derive(Deserialize)]
         struct Card {
@@ -107,7 +107,7 @@ impl Mirrored {
         })
     }
 
-    /// What stands in the file before its events.
+    /// The part of the file before its events.
     fn envelope(&self) -> String {
         let session = json!({
             "id": self.session,
@@ -118,7 +118,7 @@ impl Mirrored {
             "events": self.head,
         });
         let schema = Json::from(if self.sealed { archive::SEALED_SCHEMA } else { archive::SCHEMA });
-        // What is kept of a session was sealed under the id that the session has.
+        // A branch was sealed under the id of the session that it is of.
         let sealed = self.machine.as_ref().map(|machine| {
             json!({ "machine": machine, "session": self.branch_of.as_ref().unwrap_or(&self.session) })
         });
@@ -127,13 +127,13 @@ impl Mirrored {
     }
 }
 
-/// A session on its way into a file.
+/// An export in progress.
 pub struct Export<'a> {
     db: &'a dyn Db,
-    mirrored: &'a Mirrored,
+    mirrored: &'a MirroredSession,
     at: Timestamp,
     after: u64,
-    /// Events that were given.
+    /// Events that were written so far.
     pub events: u64,
     state: State,
 }
@@ -146,12 +146,12 @@ enum State {
 }
 
 impl<'a> Export<'a> {
-    /// What comes to the mirror later is left out.
-    pub fn new(db: &'a dyn Db, mirrored: &'a Mirrored, at: Timestamp) -> Self {
+    /// Events that the mirror gets later are left out.
+    pub fn new(db: &'a dyn Db, mirrored: &'a MirroredSession, at: Timestamp) -> Self {
         Self { db, mirrored, at, after: 0, events: 0, state: State::Begins }
     }
 
-    /// The next piece of the file; nothing after the last.
+    /// The next piece of the file; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<String>, ExportError> {
         match self.state {
             State::Begins => {
@@ -181,7 +181,7 @@ impl<'a> Export<'a> {
             (self.after, self.events) = (seq, self.events + 1);
         }
         if self.after < mirrored.head {
-            // Without an event up to the head, this is not the log that was looked at first.
+            // No event although the head is not reached: the log was replaced.
             return if text.is_empty() { Err(ExportError::Changed) } else { Ok(text) };
         }
         self.state = State::Ended;
@@ -190,14 +190,14 @@ impl<'a> Export<'a> {
     }
 }
 
-/// What is sealed belongs to its position, which stands beside it.
+/// An event as an element of the file. A sealed event belongs to its position, so that is written beside it.
 fn element(seq: u64, body: &str) -> Result<String, ExportError> {
     #[derive(Deserialize)]
-    struct Sealed<'a> {
+    struct SealedEvent<'a> {
         #[serde(borrow)]
         sealed: Option<&'a RawValue>,
     }
-    let read: Sealed<'_> = serde_json::from_str(body).map_err(|_| ExportError::Malformed(seq))?;
+    let read: SealedEvent<'_> = serde_json::from_str(body).map_err(|_| ExportError::Malformed(seq))?;
     Ok(match read.sealed {
         Some(sealed) => format!("{{\"seq\":{seq},\"sealed\":{}}}", sealed.get()),
         None => body.to_owned(),
@@ -228,14 +228,14 @@ mod tests {
             true => format!(r#"{{"sealed":"{}"}}"#, "x".repeat(3000)),
             false => format!(r#"{{"seq":{seq},"text":"{}"}}"#, "x".repeat(3000)),
         };
-        let entries = (1..=EVENTS).map(|seq| log::Entry { seq, kind: None, body: body(seq) }).collect();
+        let entries = (1..=EVENTS).map(|seq| log::LogEntry { seq, kind: None, body: body(seq) }).collect();
         let mut work = vec![insert, log::take(session)];
         work.extend(log::append(session, 1, 0, entries));
         db.run(work, Vec::new()).await.unwrap();
         db
     }
 
-    async fn whole(db: &dyn Db, mirrored: &Mirrored) -> Result<Vec<String>, ExportError> {
+    async fn whole(db: &dyn Db, mirrored: &MirroredSession) -> Result<Vec<String>, ExportError> {
         let mut export = Export::new(db, mirrored, Timestamp(0));
         let mut pieces = Vec::new();
         while let Some(piece) = export.next().await? {

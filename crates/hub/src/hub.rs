@@ -1,4 +1,4 @@
-//! One node of a hub: what all of its doors share, and what it does by itself.
+//! One node of a hub: the state that all of its routes share, and its background tasks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,55 +6,55 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::{Clock, SessionId, Timestamp};
-use store::sql::{Db, DbError, Found, Statement, Value, log, migrate};
+use store::sql::{Db, DbError, SqlValue, Statement, StatementResult, log, migrate};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::native::Wrong;
+use wire::native::ReplyError;
 
-use crate::audit::Note;
-use crate::calls::Calls;
-use crate::feed::Feeds;
-use crate::frames::Relays;
-use crate::guest::{Doorkeeper, PersonId};
+use crate::accounts::{Accounts, PersonId};
+use crate::audit::AuditEntry;
+use crate::feed::ViewFeeds;
+use crate::frame_relay::FrameRelays;
 use crate::ids::NodeId;
-use crate::machines::Machines;
-use crate::metrics::Metrics;
+use crate::long_polls::LongPolls;
+use crate::machine_calls::PendingCalls;
+use crate::machine_sockets::MachineSockets;
+use crate::metrics::HubMetrics;
 use crate::people::People;
-use crate::polls::Polls;
-use crate::reaper::Owed;
+use crate::people_api::PeopleApi;
+use crate::reaper::PendingDisconnects;
 use crate::schema;
-use crate::shelf::Shelves;
-use crate::socket::Paces;
+use crate::session_list::SessionLists;
+use crate::socket::RequestRates;
 use crate::topics::{self, Topics};
-use crate::welcome::Welcome;
 
-/// A node that has said nothing for this long is dead.
+/// A node that was silent for this long counts as dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
-/// How long the database may take to say what time it is.
+/// How long the database may take to answer with its time.
 const CLOCK_WAIT_MS: i64 = 1_000;
-/// What a node says of its watchers holds this long.
+/// How long a node's entry in `watchers` is valid.
 pub const WATCH_MS: i64 = 30_000;
-/// How long everything may take to end.
+/// How long connections may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(3);
-/// What those who ask in vain are told to wait: the same as over HTTP (`Refusal`).
+/// How long clients are told to wait before they try again: the same as over HTTP (`Refusal`).
 pub const RETRY_SECONDS: u64 = 1;
 
 #[derive(Debug, Clone)]
 pub struct HubOptions {
-    /// Where people and bridges find the hub, without a slash at its end; otherwise, where they were found to be.
+    /// Where people and bridges reach the hub, without a final slash. Without one, the address that a request was sent to.
     pub public_url: Option<String>,
-    /// What people call it.
+    /// The name that people see.
     pub name: String,
     pub version: String,
     /// A session whose bridge was silent for this long is stale.
     pub stale_after: Duration,
-    /// After this long it is not listed any more.
+    /// After this long it is no longer listed.
     pub prune_after: Duration,
-    /// After this long its mirror is forgotten; without one, never: what is mirrored may be the only copy there is.
+    /// After this long its mirror is deleted; without a value, never: the mirror may be the only copy there is.
     pub forget_after: Option<Duration>,
-    /// How long the record of who did what is kept.
+    /// How long audit entries are kept.
     pub audit_after: Duration,
-    /// Opens `/metrics`, besides every machine's token.
+    /// A token for `/metrics`; every machine's token is accepted there too.
     pub metrics_token: Option<String>,
 }
 
@@ -75,97 +75,97 @@ impl Default for HubOptions {
 
 pub struct HubParts {
     pub db: Arc<dyn Db>,
-    /// Who is let in.
-    pub door: Arc<dyn Doorkeeper>,
-    /// The same, where there are real people.
+    /// Authenticates browsers and machines.
+    pub accounts: Arc<dyn Accounts>,
+    /// The same accounts, where they are kept in the hub's database.
     pub people: Option<Arc<People>>,
     pub clock: Arc<dyn Clock>,
     pub node: NodeId,
-    /// The database is this process's own: whatever another node has left in it is dead.
-    pub alone: bool,
+    /// The database is this process's own: whatever another node left in it is of a dead node.
+    pub owns_database: bool,
     pub options: HubOptions,
 }
 
 pub struct Hub {
     pub(crate) db: Arc<dyn Db>,
-    pub(crate) door: Welcome,
+    pub(crate) people_api: PeopleApi,
     clock: Arc<dyn Clock>,
-    /// What is to be added to this node's clock to have the database's, which is one for all nodes.
+    /// Added to this node's clock to get the database's time, which all nodes share.
     clock_offset_ms: AtomicI64,
-    /// The database is this process's own, and has no other clock.
-    alone: bool,
+    /// The database is this process's own, so it has the same clock.
+    owns_database: bool,
     pub(crate) options: HubOptions,
     pub(crate) node: NodeId,
     pub(crate) topics: Topics,
-    pub(crate) feeds: Feeds,
-    pub(crate) shelves: Shelves,
-    pub(crate) machines: Machines,
-    pub(crate) calls: Calls,
-    pub(crate) relays: Relays,
-    pub(crate) polls: Polls,
-    pub(crate) paces: Paces,
-    pub(crate) metrics: Metrics,
-    pub(crate) owed: Owed,
-    /// Whether the database did what it was last asked for.
-    answers: AtomicBool,
+    pub(crate) feeds: ViewFeeds,
+    pub(crate) session_lists: SessionLists,
+    pub(crate) machine_sockets: MachineSockets,
+    pub(crate) pending_calls: PendingCalls,
+    pub(crate) frame_relays: FrameRelays,
+    pub(crate) long_polls: LongPolls,
+    pub(crate) request_rates: RequestRates,
+    pub(crate) metrics: HubMetrics,
+    pub(crate) pending_disconnects: PendingDisconnects,
+    /// Whether the database was available for the last query.
+    database_answers: AtomicBool,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
 
 impl Hub {
-    /// Brings the database to the layout that this node needs, and begins to live on it.
+    /// Migrates the database to the layout that this node needs, and starts the background tasks.
     pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
-        let HubParts { db, door, people, clock, node, alone, options } = parts;
+        let HubParts { db, accounts, people, clock, node, owns_database, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
         migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
-        // Links go with the mirrors that they lead to.
+        // Share links are deleted together with their mirrors, so their tables must exist.
         crate::people::lay_out(db.as_ref()).await?;
-        let heard = db.heard();
+        let wakeups = db.subscribe();
         let hub = Arc::new(Self {
-            answers: AtomicBool::new(true),
+            database_answers: AtomicBool::new(true),
             db,
-            door: Welcome::new(door, people),
+            people_api: PeopleApi::new(accounts, people),
             clock,
             clock_offset_ms: AtomicI64::new(0),
-            alone,
+            owns_database,
             options,
             node,
             topics: Topics::default(),
-            feeds: Feeds::default(),
-            shelves: Shelves::default(),
-            machines: Machines::default(),
-            calls: Calls::default(),
-            relays: Relays::default(),
-            polls: Polls::default(),
-            paces: Paces::default(),
-            metrics: Metrics::default(),
-            owed: Owed::default(),
+            feeds: ViewFeeds::default(),
+            session_lists: SessionLists::default(),
+            machine_sockets: MachineSockets::default(),
+            pending_calls: PendingCalls::default(),
+            frame_relays: FrameRelays::default(),
+            long_polls: LongPolls::default(),
+            request_rates: RequestRates::default(),
+            metrics: HubMetrics::default(),
+            pending_disconnects: PendingDisconnects::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        hub.look_at_clock().await?;
-        let mut first = if alone { nobody_is_here() } else { Vec::new() };
+        hub.sync_clock().await?;
+        let mut first = if owns_database { clear_dead_nodes() } else { Vec::new() };
         first.push(hub.beat());
         hub.run(first, Vec::new()).await?;
-        let listening = Arc::clone(&hub);
-        hub.start(async move { listening.topics.run(heard).await });
+        let topics_hub = Arc::clone(&hub);
+        hub.start(async move { topics_hub.topics.run(wakeups).await });
         let beating = Arc::clone(&hub);
-        hub.start(async move { beating.live().await });
-        let looking = Arc::clone(&hub);
-        hub.start(async move { Feeds::look(&looking).await });
+        hub.start(async move { beating.keep_alive().await });
+        let polling = Arc::clone(&hub);
+        hub.start(async move { ViewFeeds::poll(&polling).await });
         let reading = Arc::clone(&hub);
         hub.start(async move { reading.read_mail().await });
         Ok(hub)
     }
 
-    /// The time by which all nodes judge each other: what they write down for the others is compared by the others.
+    /// The database's time, which all nodes share: they compare times that other nodes wrote.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(self.clock.now().0.saturating_add(self.clock_offset_ms.load(Ordering::Relaxed)))
     }
 
-    /// Asks the database what time it is. An answer that took long says little, and changes nothing.
-    pub(crate) async fn look_at_clock(&self) -> Result<(), DbError> {
-        if self.alone {
+    /// Asks the database for its time. An answer that took too long is not precise, and is ignored.
+    pub(crate) async fn sync_clock(&self) -> Result<(), DbError> {
+        if self.owns_database {
             return Ok(());
         }
         let before = self.clock.now().0;
@@ -186,7 +186,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Runs until it is done or the hub stops.
+    /// Runs a task until it is done or the hub stops.
     pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         drop(self.tasks.spawn(async move {
@@ -208,12 +208,16 @@ impl Hub {
         self.tasks.spawn(work)
     }
 
-    /// Asks the database, and remembers whether it answers.
-    pub(crate) async fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> Result<Vec<Found>, DbError> {
+    /// Runs statements, and remembers whether the database was available.
+    pub(crate) async fn run(
+        &self,
+        work: Vec<Statement>,
+        topics: Vec<String>,
+    ) -> Result<Vec<StatementResult>, DbError> {
         let done = self.db.run(work, topics).await;
         match &done {
             Err(error @ DbError::Unavailable { .. }) => {
-                self.answers.store(false, Ordering::Relaxed);
+                self.database_answers.store(false, Ordering::Relaxed);
                 self.metrics.store_errors.inc();
                 tracing::debug!(%error, "the database is away");
             }
@@ -222,24 +226,24 @@ impl Hub {
                 tracing::warn!(%error, "the database did not take something");
             }
             Ok(_) | Err(DbError::Refused { .. }) => {
-                self.answers.store(true, Ordering::Relaxed);
+                self.database_answers.store(true, Ordering::Relaxed);
             }
         }
         done
     }
 
-    /// The rows of one question.
+    /// The rows of one query.
     pub(crate) async fn rows(&self, question: Statement) -> Result<Vec<store::sql::Row>, DbError> {
         let found = self.run(vec![question], Vec::new()).await?;
         Ok(found.into_iter().next().map(|found| found.rows).unwrap_or_default())
     }
 
-    /// Whether the database did what it was last asked for.
+    /// Whether the database was available for the last query.
     pub fn is_ready(&self) -> bool {
-        !self.stop.is_cancelled() && self.answers.load(Ordering::Relaxed)
+        !self.stop.is_cancelled() && self.database_answers.load(Ordering::Relaxed)
     }
 
-    /// Sessions that were not heard of since are not listed.
+    /// Sessions whose bridge was silent since then are not listed.
     pub(crate) fn listed_since(&self) -> i64 {
         self.ago(self.options.prune_after)
     }
@@ -248,8 +252,8 @@ impl Hub {
         self.now().0.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Nothing of a session is kept any more: it is deleted where it came from, or was not heard of for too long. Refused,
-    /// if this person has none of this id, or it was heard of since.
+    /// Deletes everything of a session: because its machine deleted it, or its bridge was silent for too long. Refused
+    /// if this person has no such session, or its bridge was heard of at or after `heard_before`.
     pub(crate) async fn forget(
         &self,
         session: &SessionId,
@@ -261,25 +265,26 @@ impl Hub {
             "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2 AND heard_at < $3",
             [session.as_str().into(), person.0.as_ref().into(), heard_before.into()],
         );
-        let note = Note::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
+        let entry =
+            AuditEntry::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
         let mut work = vec![own.must_change(1)];
         work.extend(schema::forget(session));
-        work.push(note.statement(self.now(), Some(self.node.as_str())));
+        work.push(entry.statement(self.now(), Some(self.node.as_str())));
         let news = vec![
             topics::person(&person.0),
             topics::session(session.as_str()),
-            // Who came by a link to it is seen off.
+            // Visitors with a link to it are signed out.
             crate::people::TOPIC.to_owned(),
         ];
         self.run(work, news).await.map(drop)
     }
 
-    /// Recorded when there is time; that it could not be is counted.
-    pub(crate) fn note(self: &Arc<Self>, note: Note) {
+    /// Writes an audit entry in the background. A failure is counted.
+    pub(crate) fn record(self: &Arc<Self>, entry: AuditEntry) {
         let (hub, at) = (Arc::clone(self), self.now());
         drop(self.tasks.spawn(async move {
-            let statement = note.statement(at, Some(hub.node.as_str()));
-            // Counted where the database is asked.
+            let statement = entry.statement(at, Some(hub.node.as_str()));
+            // Counted by `run`.
             drop(hub.run(vec![statement], Vec::new()).await);
         }));
     }
@@ -292,14 +297,14 @@ impl Hub {
         )
     }
 
-    /// Ends all connections in good order, and says that this node holds nothing any more.
+    /// Closes all connections, and records that this node holds nothing any more.
     pub async fn finish(&self) {
         self.stop.cancel();
         self.tasks.close();
         if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
             tracing::info!("some connections did not end in time");
         }
-        let node: Value = self.node.as_str().into();
+        let node: SqlValue = self.node.as_str().into();
         let now = self.now().0;
         let work = vec![
             Statement::new(
@@ -316,8 +321,8 @@ impl Hub {
     }
 }
 
-/// What nodes that ended without a word have left.
-fn nobody_is_here() -> Vec<Statement> {
+/// Clears what nodes left that ended without `finish`.
+fn clear_dead_nodes() -> Vec<Statement> {
     let work = [
         "UPDATE machines SET node = NULL WHERE node IS NOT NULL",
         "UPDATE mirrors SET node = NULL WHERE node IS NOT NULL",
@@ -328,8 +333,8 @@ fn nobody_is_here() -> Vec<Statement> {
     work.into_iter().map(|sql| Statement::new(sql, [])).collect()
 }
 
-/// What a person is told when the database does not do something.
-pub(crate) fn away(error: &DbError) -> Wrong {
+/// The error reply for a failed query.
+pub(crate) fn database_error(error: &DbError) -> ReplyError {
     match error {
         DbError::Unavailable { .. } => wrong(
             "busy",
@@ -342,6 +347,6 @@ pub(crate) fn away(error: &DbError) -> Wrong {
     }
 }
 
-pub(crate) fn wrong(code: &str, message: impl Into<String>) -> Wrong {
-    Wrong { code: code.to_owned(), message: message.into() }
+pub(crate) fn wrong(code: &str, message: impl Into<String>) -> ReplyError {
+    ReplyError { code: code.to_owned(), message: message.into() }
 }

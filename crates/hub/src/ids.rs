@@ -1,4 +1,4 @@
-//! The names of machines and nodes. A session's is the engine's own.
+//! The ids of machines and nodes. Session ids are the engine's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use access::random;
 
 const CHARS_MAX: usize = 64;
 
-/// A machine that people have sessions on. It chose its id itself, so it is looked at before it is used.
+/// The id of a machine. The machine chose it, so it is checked before it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MachineId(Arc<str>);
 
@@ -29,7 +29,7 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// A process that serves the hub. A new one each time, so that nobody mistakes it for the one before.
+/// The id of a hub process. Each process gets a new one, so that it is never taken for the one before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeId(Arc<str>);
 

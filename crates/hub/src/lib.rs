@@ -1,41 +1,41 @@
 //! The remote side of a bridge.
 //!
-//! A hub understands nothing of what it keeps. A machine replicates its sessions (`wire::tunnel`): the log, and
-//! what our own clients show of it. People read these mirrors, and what they ask goes to the machine as it is.
-//! So a hub can show and ask, and can widen nothing; and it makes no difference to it whether it can read.
+//! A hub does not interpret what it stores. A machine replicates its sessions (`wire::tunnel`): the log, and the views
+//! that our own clients show. People read these mirrors, and their requests are forwarded to the machine unchanged.
+//! So a hub can show sessions and forward requests, but cannot grant more rights; and it works the same on sealed contents.
 //!
-//! Everything that must outlive a process is in one database (`store::sql`), so any number of hubs on the same one
-//! are one hub: whoever holds a machine's socket, all of them see the same mirrors and find the way to it.
+//! Everything that must outlive a process is in one database (`store::sql`), so any number of processes on one database
+//! are one hub: whichever node has a machine's socket, all nodes see the same mirrors and can reach the machine.
 //!
 //! ```text
-//! bridge ── /ws/ID ─────────> mirror (taking, keeping) ──> database ──> feed (views), shelf (cards) ──> browsers
-//!        <─ /ws/machine/ID ── machines <── calls (or mail to the node that has the socket) <─────────── browsers
+//! bridge ── /ws/ID ─────────> mirror (intake, statements) ──> database ──> feed, session_list ──> browsers
+//!        <─ /ws/machine/ID ── machine_sockets <── machine_calls (or mail to the node that has the socket) <── browsers
 //! ```
 
+pub mod accounts;
 pub mod audit;
 mod bridge;
 mod browser;
-mod calls;
-mod door;
 pub mod export;
 mod feed;
-mod frames;
-pub mod guest;
+mod frame_relay;
 mod hub;
 mod ids;
-mod machines;
+mod long_polls;
+mod machine_calls;
+mod machine_sockets;
 mod metrics;
 mod mirror;
 pub mod people;
-mod polls;
+mod people_api;
 mod reaper;
+mod router;
 mod schema;
-mod shelf;
+mod session_list;
 mod socket;
 mod topics;
-mod welcome;
 
-pub use door::{Front, router};
 pub use hub::{Hub, HubOptions, HubParts};
 pub use ids::{MachineId, NodeId};
+pub use router::{RouterOptions, router};
 pub use schema::{forget, forget_person};

@@ -1,4 +1,4 @@
-//! The numbers of a hub's node, for whoever collects them.
+//! The metrics of a hub's node.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,11 +12,11 @@ use prometheus_client::registry::Registry;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
+pub struct CallOutcome {
     pub outcome: &'static str,
 }
 
-pub struct Metrics {
+pub struct HubMetrics {
     registry: Registry,
     pub bridges: Gauge,
     pub machines: Gauge,
@@ -26,15 +26,15 @@ pub struct Metrics {
     pub event_bytes: Counter,
     pub views: Counter,
     pub frames: Counter,
-    pub calls: Family<Outcome, Counter>,
+    pub calls: Family<CallOutcome, Counter>,
     pub call_seconds: Histogram,
-    /// From when a batch came to when it was kept.
+    /// From the arrival of a batch until it was stored.
     pub lag_seconds: Histogram,
     pub store_errors: Counter,
     pub hostile: Counter,
 }
 
-impl Default for Metrics {
+impl Default for HubMetrics {
     fn default() -> Self {
         let buckets = || Histogram::new([0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0]);
         let mut this = Self {
@@ -79,7 +79,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl HubMetrics {
     pub fn render(&self) -> String {
         let mut text = String::new();
         if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &self.registry) {
@@ -89,21 +89,21 @@ impl Metrics {
     }
 
     pub fn call(&self, outcome: &'static str) {
-        self.calls.get_or_create(&Outcome { outcome }).inc();
+        self.calls.get_or_create(&CallOutcome { outcome }).inc();
     }
 }
 
-/// Counted as long as it lives.
-pub struct Counted(Gauge);
+/// Counts in a gauge until it is dropped.
+pub struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     pub fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,90 +1,90 @@
-//! What a node does by itself for as long as it lives: it says so, and clears away what nobody needs any more.
+//! The upkeep of a node: it writes its heartbeat, and deletes what is too old.
 //!
-//! Every node does all of it. What one deletes the others find gone, and each deletes a little at a time, so that none
-//! keeps the database from its work.
+//! Every node does all of it. Each deletes a little at a time, so that none keeps the database busy; rows that another
+//! node has deleted already are no problem.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::SessionId;
-use store::sql::{DbError, Statement, Value};
+use store::sql::{DbError, SqlValue, Statement};
 
-use crate::guest::PersonId;
+use crate::accounts::PersonId;
 use crate::hub::{Hub, WATCH_MS};
 use crate::topics;
 
-/// A node says this often that it lives.
+/// How often a node writes its heartbeat.
 const BEAT_EVERY: Duration = Duration::from_secs(4);
-/// Letters that nobody took are thrown away.
+/// Mail that was not read for this long is deleted.
 const MAIL_MS: i64 = 120_000;
-/// Connections that ended while the database was away.
-const OWED_MAX: usize = 16_384;
-/// What is kept for days is looked through this often.
+/// Disconnects that wait for the database.
+const PENDING_DISCONNECTS_MAX: usize = 16_384;
+/// How often rows that are kept for days are checked.
 const REAP_EVERY_MS: i64 = 600_000;
-/// Lines of the record, and mirrors, that are deleted at once.
+/// Audit entries, and mirrors, that are deleted at once.
 const LINES_AT_ONCE: u64 = 10_000;
 const MIRRORS_AT_ONCE: u64 = 32;
 
-/// What must be said to the database sooner or later: that a connection has ended. Said once and lost, somebody would
-/// be here for ever.
+/// Disconnects that could not be written while the database was unavailable. Each must be written sooner or later, or a
+/// machine or session would be shown as connected for ever.
 #[derive(Default)]
-pub struct Owed(Mutex<VecDeque<Farewell>>);
+pub struct PendingDisconnects(Mutex<VecDeque<Disconnect>>);
 
-struct Farewell {
+struct Disconnect {
     work: Vec<Statement>,
     topic: String,
 }
 
-impl Owed {
-    fn put(&self, farewell: Farewell) {
-        let mut owed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if owed.len() >= OWED_MAX {
+impl PendingDisconnects {
+    fn put(&self, disconnect: Disconnect) {
+        let mut pending_disconnects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending_disconnects.len() >= PENDING_DISCONNECTS_MAX {
             tracing::warn!("more connections ended than can be remembered while the database is away");
-            owed.pop_front();
+            pending_disconnects.pop_front();
         }
-        owed.push_back(farewell);
+        pending_disconnects.push_back(disconnect);
     }
 
-    fn take(&self) -> Option<Farewell> {
+    fn take(&self) -> Option<Disconnect> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }
 
 impl Hub {
-    /// Says that a connection has ended, and if that cannot be said now, with the next beats. The work holds for one
-    /// epoch only, so it does no harm when somebody has come back meanwhile.
-    pub(crate) async fn take_leave(&self, work: Vec<Statement>, topic: String) {
+    /// Records that a connection has ended; if the database is unavailable, with a later heartbeat. The statements apply
+    /// to one epoch only, so they do no harm if the machine has reconnected meanwhile.
+    pub(crate) async fn report_disconnect(&self, work: Vec<Statement>, topic: String) {
         let done = self.run(work.clone(), vec![topic.clone()]).await;
         if let Err(DbError::Unavailable { .. }) = done {
-            self.owed.put(Farewell { work, topic });
+            self.pending_disconnects.put(Disconnect { work, topic });
         }
     }
 
-    async fn say_what_is_owed(&self) {
-        while let Some(Farewell { work, topic }) = self.owed.take() {
+    async fn flush_disconnects(&self) {
+        while let Some(Disconnect { work, topic }) = self.pending_disconnects.take() {
             let done = self.run(work.clone(), vec![topic.clone()]).await;
             if let Err(DbError::Unavailable { .. }) = done {
-                return self.owed.put(Farewell { work, topic });
+                return self.pending_disconnects.put(Disconnect { work, topic });
             }
         }
     }
 
-    /// Says that the node lives and what it watches, and clears away what dead ones left.
-    pub(crate) async fn live(&self) {
+    /// Writes heartbeats, renews the node's `watchers`, and deletes what dead nodes left.
+    pub(crate) async fn keep_alive(&self) {
         let mut reap_at = self.now().0;
         loop {
-            tokio::time::sleep(topics::about(BEAT_EVERY)).await;
-            self.polls.sweep();
-            // What it was found to be before holds until it is known again.
-            drop(self.look_at_clock().await);
+            tokio::time::sleep(topics::jittered(BEAT_EVERY)).await;
+            self.long_polls.sweep();
+            // Without an answer, the offset from before stays.
+            drop(self.sync_clock().await);
             let now = self.now().0;
             let watching = Statement::new(
                 "UPDATE watchers SET until = $2 WHERE node = $1",
                 [self.node.as_str().into(), (now + WATCH_MS).into()],
             );
             let old = |table: &str, column: &str, before: i64| {
-                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [Value::Int(before)])
+                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [SqlValue::Int(before)])
             };
             let work = vec![
                 self.beat(),
@@ -93,18 +93,18 @@ impl Hub {
                 old("mail", "at", now - MAIL_MS),
                 old("nodes", "seen_at", now - 24 * 3_600_000),
             ];
-            // Tried again at the next beat.
+            // Tried again with the next heartbeat.
             if self.run(work, Vec::new()).await.is_ok() {
-                self.say_what_is_owed().await;
+                self.flush_disconnects().await;
             }
-            // Where there is more to delete, the next beat goes on with it.
+            // If there is more to delete, the next heartbeat continues.
             if now >= reap_at && !matches!(self.reap().await, Ok(true)) {
                 reap_at = now + REAP_EVERY_MS;
             }
         }
     }
 
-    /// Deletes some of what is too old. Whether there may be more.
+    /// Deletes some of what is too old. Returns whether there may be more.
     async fn reap(&self) -> Result<bool, DbError> {
         let lines = Statement::new(
             "DELETE FROM hub_audit WHERE at < $1
@@ -123,7 +123,7 @@ impl Hub {
         for row in &rows {
             let Ok(session) = SessionId::parse(&row.text(0)?) else { continue };
             match self.forget(&session, &PersonId(row.text(1)?), None, before).await {
-                // Another node did it, or its bridge came back.
+                // Another node deleted it, or its bridge reconnected.
                 Ok(()) | Err(DbError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -1,22 +1,22 @@
-//! The tables of the relay: mirrors and their views, machines, nodes, mail between nodes, and the record of who did what.
+//! The tables of the relay: mirrors and their views, machines, nodes, mail between nodes, and the audit.
 //!
 //! Times are milliseconds since 1970. A mirror's log is in the tables of `store::sql::log`, under the session's id;
-//! frames that were relayed as they came are there under another ([`frames_log`]).
+//! relayed frames are there under another id ([`frames_log`]).
 
 use engine::SessionId;
-use store::sql::{Statement, Value, log};
+use store::sql::{SqlValue, Statement, log};
 
-use crate::guest::PersonId;
+use crate::accounts::PersonId;
 
 /// The name of this layout.
 pub const LAYOUT: &str = "relay";
 
 pub const STEPS: [&str; 2] = [TABLES, BRANCHES];
 
-/// What a mirror is a copy of, and what it was before its machine's state was put back.
+/// What a mirror is a copy of, and its branches.
 ///
-/// `mark` is of the event at `mark_seq`; `process` wrote last and was heard of at `process_at`. A session that was branched
-/// off names what is kept of it (`kept_as`, up to `kept_upto`), and what is kept names the session (`branch_of`).
+/// `mark` is of the event at `mark_seq`; `process` wrote last and was last heard of at `process_at`. A session that was
+/// branched names its newest branch (`kept_as`, up to `kept_upto`), and a branch names its session (`branch_of`).
 const BRANCHES: &str = "ALTER TABLE mirrors ADD COLUMN mark_seq BIGINT;
     ALTER TABLE mirrors ADD COLUMN mark TEXT;
     ALTER TABLE mirrors ADD COLUMN lineage TEXT;
@@ -111,8 +111,8 @@ pub fn frames_log(session: &SessionId) -> String {
     format!("frames/{session}")
 }
 
-/// A mirror goes for good, with everything that was kept of it and the links to it: whoever registers the id next may be
-/// somebody else.
+/// Deletes a mirror with everything that was stored of it and the links to it: the next person who registers the id may
+/// be another one.
 pub fn forget(session: &SessionId) -> Vec<Statement> {
     let mut work = log::delete(session.as_str());
     work.extend(log::delete(&frames_log(session)));
@@ -129,9 +129,9 @@ pub fn forget(session: &SessionId) -> Vec<Statement> {
     work
 }
 
-/// What was mirrored goes, and whoever mirrors it at the moment is fenced off.
-pub fn begin_anew(session: &SessionId) -> Vec<Statement> {
-    let id: Value = session.as_str().into();
+/// Deletes what was mirrored, and fences off the bridge that mirrors it at the moment.
+pub fn reset_mirror(session: &SessionId) -> Vec<Statement> {
+    let id: SqlValue = session.as_str().into();
     vec![
         Statement::new("UPDATE logs SET head = 0, epoch = epoch + 1 WHERE id = $1", [id.clone()]),
         Statement::new("DELETE FROM log_entries WHERE log = $1", [id.clone()]),
@@ -140,17 +140,17 @@ pub fn begin_anew(session: &SessionId) -> Vec<Statement> {
     ]
 }
 
-/// Everything that is mirrored of a person's sessions goes, and their machines.
+/// Deletes all mirrors and machines of a person.
 pub fn forget_person(person: &PersonId) -> Vec<Statement> {
     forget_where("person", person.0.as_ref().into())
 }
 
-/// A machine goes, and everything that is mirrored of it.
+/// Deletes a machine and all of its mirrors.
 pub fn forget_machine(machine: &str) -> Vec<Statement> {
     forget_where("machine", machine.into())
 }
 
-fn forget_where(column: &str, value: Value) -> Vec<Statement> {
+fn forget_where(column: &str, value: SqlValue) -> Vec<Statement> {
     let sessions = format!("SELECT session FROM mirrors WHERE {column} = $1");
     let frames = format!("SELECT 'frames/' || session FROM mirrors WHERE {column} = $1");
     let delete = |from: &str| Statement::new(format!("DELETE FROM {from}"), [value.clone()]);

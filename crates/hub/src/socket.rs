@@ -1,16 +1,19 @@
-//! A WebSocket as two queues: frames that came, and frames that are to go. Whoever serves it sees neither pings nor
-//! sockets, so the same work is done for those who cannot have a socket (`polls`).
+//! A WebSocket as two queues: incoming and outgoing frames. The code that serves a connection sees neither pings nor the
+//! socket, so it serves connections over long polls in the same way (`long_polls`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use access::websocket::{self, Hung, Leave, Leaving, NORMAL, Pace, PaceLimit, SocketRules, TakesText};
+use access::websocket::{
+    self, NORMAL, RateLimit, SocketItem, SocketOutput, SocketRules, TextReceiver, TextReceiverClosed,
+    TokenBucket,
+};
 use axum::extract::ws::{Utf8Bytes, WebSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::guest::PersonId;
+use crate::accounts::PersonId;
 
 const RULES: SocketRules = SocketRules {
     ping_every: Duration::from_secs(20),
@@ -18,79 +21,82 @@ const RULES: SocketRules = SocketRules {
     waiting_is_silence: false,
     not_text: Some("send text: one JSON object per frame"),
     unreadable: "a message was too long, or could not be read",
-    pace: Some(PaceLimit { per_second: 200.0, at_once: 1000.0 }),
+    pace: Some(RateLimit { per_second: 200.0, at_once: 1000.0 }),
     over: Some((NORMAL, "")),
 };
-/// Frames that came and wait. Few: each may be large.
-const CAME_MAX: usize = 2;
-/// Frames that wait to go.
-const GO_MAX: usize = 64;
+/// Incoming frames that wait. Few: each may be large.
+const INCOMING_MAX: usize = 2;
+/// Outgoing frames that wait.
+const OUTGOING_MAX: usize = 64;
 
-/// What is to go.
+/// A frame to be sent.
 #[derive(Debug, Clone)]
-pub enum Go {
+pub enum OutgoingFrame {
     Text(Utf8Bytes),
     Close(u16, String),
 }
 
-/// The end of a connection that does the work.
-pub struct Pipe {
-    pub came: mpsc::Receiver<Utf8Bytes>,
-    pub go: mpsc::Sender<Go>,
+/// The end of a connection for the code that serves it.
+pub struct FrameChannel {
+    pub incoming: mpsc::Receiver<Utf8Bytes>,
+    pub outgoing: mpsc::Sender<OutgoingFrame>,
 }
 
-/// The other end, which has the peer.
-pub struct Mouth {
-    pub came: mpsc::Sender<Utf8Bytes>,
-    pub go: mpsc::Receiver<Go>,
+/// The other end, for the code that has the socket or the polls.
+pub struct SocketEnd {
+    pub incoming: mpsc::Sender<Utf8Bytes>,
+    pub outgoing: mpsc::Receiver<OutgoingFrame>,
 }
 
-pub fn pipe() -> (Pipe, Mouth) {
-    let (came, came_here) = mpsc::channel(CAME_MAX);
-    let (go, go_here) = mpsc::channel(GO_MAX);
-    (Pipe { came: came_here, go }, Mouth { came, go: go_here })
+pub fn channel() -> (FrameChannel, SocketEnd) {
+    let (incoming, incoming_receiver) = mpsc::channel(INCOMING_MAX);
+    let (outgoing, outgoing_receiver) = mpsc::channel(OUTGOING_MAX);
+    (
+        FrameChannel { incoming: incoming_receiver, outgoing },
+        SocketEnd { incoming, outgoing: outgoing_receiver },
+    )
 }
 
-/// Moves frames until either side ends. What is still to go then goes.
-pub async fn pump(socket: WebSocket, mouth: Mouth) {
-    let Mouth { came, go } = mouth;
-    // Whoever does the work says itself when the hub stops.
-    websocket::pump(socket, &RULES, Came(came), go, std::future::pending()).await;
+/// Moves frames until either side ends. Outgoing frames that still wait are sent then.
+pub async fn pump(socket: WebSocket, socket_end: SocketEnd) {
+    let SocketEnd { incoming, outgoing } = socket_end;
+    // The code that serves the connection closes it when the hub stops.
+    websocket::pump(socket, &RULES, IncomingQueue(incoming), outgoing, std::future::pending()).await;
 }
 
-struct Came(mpsc::Sender<Utf8Bytes>);
+struct IncomingQueue(mpsc::Sender<Utf8Bytes>);
 
-impl TakesText for Came {
-    async fn take(&mut self, text: Utf8Bytes) -> Result<(), Hung> {
-        self.0.send(text).await.map_err(|_| Hung)
+impl TextReceiver for IncomingQueue {
+    async fn take(&mut self, text: Utf8Bytes) -> Result<(), TextReceiverClosed> {
+        self.0.send(text).await.map_err(|_| TextReceiverClosed)
     }
 }
 
-impl Leaving for Go {
-    fn leave(self) -> Leave<impl Iterator<Item = Utf8Bytes> + Send> {
+impl SocketItem for OutgoingFrame {
+    fn into_output(self) -> SocketOutput<impl Iterator<Item = Utf8Bytes> + Send> {
         match self {
-            Self::Text(text) => Leave::Texts(std::iter::once(text)),
-            Self::Close(code, reason) => Leave::Close(websocket::close(code, &reason)),
+            Self::Text(text) => SocketOutput::Texts(std::iter::once(text)),
+            Self::Close(code, reason) => SocketOutput::Close(websocket::close(code, &reason)),
         }
     }
 }
 
-/// Requests of one person's machines in one second, on the average, and how many at once: all sessions of a machine
-/// that was away come back together.
-const REQUESTS: PaceLimit = PaceLimit { per_second: 500.0, at_once: 10_000.0 };
-const PERSONS_MAX: usize = 4096;
+/// Requests of one person's machines per second on average, and in one burst: all sessions of a machine that was offline
+/// reconnect together.
+const REQUESTS: RateLimit = RateLimit { per_second: 500.0, at_once: 10_000.0 };
+const PEOPLE_MAX: usize = 4096;
 
-/// How often each person's machines ask.
+/// Limits the requests of each person's machines.
 #[derive(Default)]
-pub struct Paces(Mutex<HashMap<PersonId, Pace>>);
+pub struct RequestRates(Mutex<HashMap<PersonId, TokenBucket>>);
 
-impl Paces {
-    pub fn may(&self, person: &PersonId) -> bool {
+impl RequestRates {
+    pub fn allows(&self, person: &PersonId) -> bool {
         let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if paces.len() >= PERSONS_MAX {
+        if paces.len() >= PEOPLE_MAX {
             paces.retain(|_, pace| pace.is_in_use(now));
         }
-        paces.entry(person.clone()).or_insert_with(|| Pace::new(REQUESTS)).next(now) <= now
+        paces.entry(person.clone()).or_insert_with(|| TokenBucket::new(REQUESTS)).next(now) <= now
     }
 }

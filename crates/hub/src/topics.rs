@@ -1,7 +1,7 @@
-//! Who waits for which news. One task hears everything that the database tells, and wakes whoever listens.
+//! Notifications by topic. One task receives all notifications of the database, and wakes the listeners of each topic.
 //!
-//! A wake-up says only that there may be something: it may be missed, and it may be for nothing. So who listens
-//! reads past its own cursor, and looks from time to time untold.
+//! A wake-up only says that there may be a change: it may be missed, and it may be for nothing. So a listener reads past
+//! its own cursor, and polls from time to time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,34 +10,34 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
-/// Told when it is not known what was told.
+/// The topic that is sent when notifications were lost.
 const EVERYTHING: &str = "*";
-/// Those whom nobody listens to any more are forgotten when there are this many.
+/// Topics without listeners are removed when there are this many topics.
 const SWEEP_AT: usize = 1024;
 
-pub type Ear = watch::Receiver<u64>;
+pub type TopicReceiver = watch::Receiver<u64>;
 
 #[derive(Default)]
 pub struct Topics {
-    ears: Mutex<HashMap<Arc<str>, watch::Sender<u64>>>,
+    senders: Mutex<HashMap<Arc<str>, watch::Sender<u64>>>,
 }
 
-/// A session's mirror has more.
+/// The mirror of a session changed.
 pub fn session(id: &str) -> String {
     format!("s/{id}")
 }
 
-/// A session's frames have more.
+/// A session has more relayed frames.
 pub fn frames(id: &str) -> String {
     format!("f/{id}")
 }
 
-/// Somebody looks at a session, or nobody.
+/// A session is watched, or no longer.
 pub fn watched(id: &str) -> String {
     format!("w/{id}")
 }
 
-/// Cards or machines of a person changed.
+/// Sessions or machines of a person changed.
 pub fn person(id: &str) -> String {
     format!("c/{id}")
 }
@@ -47,44 +47,44 @@ pub fn node(id: &str) -> String {
     format!("n/{id}")
 }
 
-/// A machine has a new socket, somewhere.
+/// A machine has a new socket, on some node.
 pub fn machine(id: &str) -> String {
     format!("m/{id}")
 }
 
 impl Topics {
-    pub fn listen(&self, topic: &str) -> Ear {
-        let mut ears = self.ears();
-        if ears.len() >= SWEEP_AT {
-            ears.retain(|_, ear| ear.receiver_count() > 0);
+    pub fn listen(&self, topic: &str) -> TopicReceiver {
+        let mut senders = self.senders();
+        if senders.len() >= SWEEP_AT {
+            senders.retain(|_, sender| sender.receiver_count() > 0);
         }
-        if let Some(ear) = ears.get(topic) {
-            return ear.subscribe();
+        if let Some(sender) = senders.get(topic) {
+            return sender.subscribe();
         }
-        let (ear, heard) = watch::channel(0);
-        ears.insert(topic.into(), ear);
-        heard
+        let (sender, receiver) = watch::channel(0);
+        senders.insert(topic.into(), sender);
+        receiver
     }
 
     pub fn tell(&self, topic: &str) {
         match topic {
             EVERYTHING => self.tell_all(),
             topic => {
-                if let Some(ear) = self.ears().get(topic) {
-                    ear.send_modify(|count| *count += 1);
+                if let Some(sender) = self.senders().get(topic) {
+                    sender.send_modify(|count| *count += 1);
                 }
             }
         }
     }
 
     fn tell_all(&self) {
-        self.ears().values().for_each(|ear| ear.send_modify(|count| *count += 1));
+        self.senders().values().for_each(|sender| sender.send_modify(|count| *count += 1));
     }
 
-    /// Until the database tells nothing any more.
-    pub async fn run(&self, mut heard: broadcast::Receiver<Arc<str>>) {
+    /// Runs until the database sends no more notifications.
+    pub async fn run(&self, mut receiver: broadcast::Receiver<Arc<str>>) {
         loop {
-            match heard.recv().await {
+            match receiver.recv().await {
                 Ok(topic) => self.tell(&topic),
                 Err(RecvError::Lagged(_)) => self.tell_all(),
                 Err(RecvError::Closed) => return,
@@ -92,25 +92,25 @@ impl Topics {
         }
     }
 
-    fn ears(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<u64>>> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
+    fn senders(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<u64>>> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// About this long: who waits for the same does not come at the same moment.
-pub fn about(time: Duration) -> Duration {
+/// About this duration, at random, so that nodes do not all poll at the same moment.
+pub fn jittered(time: Duration) -> Duration {
     let random = access::random().map_or(128, |bytes| bytes[0]);
     time.mul_f64(0.75 + f64::from(random) / 512.0)
 }
 
-/// Waits until something is told, or for about this long.
-pub async fn heard_or(ear: &mut Ear, time: Duration) {
+/// Waits for a notification, or for about this long.
+pub async fn wait_or_timeout(wakeups: &mut TopicReceiver, time: Duration) {
     tokio::select! {
-        changed = ear.changed() => {
+        changed = wakeups.changed() => {
             if changed.is_err() {
-                tokio::time::sleep(about(time)).await;
+                tokio::time::sleep(jittered(time)).await;
             }
         }
-        () = tokio::time::sleep(about(time)) => {}
+        () = tokio::time::sleep(jittered(time)) => {}
     }
 }

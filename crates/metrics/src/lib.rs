@@ -1,19 +1,19 @@
-//! What the server counts of itself, in the process that does the work.
+//! The server's own metrics, counted in the process that does the work.
 //!
-//! Most numbers are read from the sessions' logs ([`Metrics`] is a [`engine::Follower`]), so they are the
-//! same whichever door somebody came through. Only what never reaches a log is counted at the doors:
+//! Most numbers come from the sessions' logs ([`Metrics`] is used by a [`engine::Follower`]), so they are the
+//! same whichever door a client used. Only what never reaches a log is counted at the doors:
 //! connections, messages, refusals, how far readers are behind.
 //!
 //! **Invariant:** every label has a closed set of values. Nothing that a client or an agent chose freely
 //! becomes a label, so nobody can make the server remember ever more series.
 
-mod log;
-mod message;
+mod follower;
+mod label_values;
 mod process;
 mod readers;
+mod requests;
 mod text;
-mod timed;
-mod words;
+mod timed_store;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -28,16 +28,16 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-pub use self::log::Counting;
-pub use self::message::{Deferred, MessageOutcome, Tally, shortened};
+pub use self::follower::MetricsFollower;
+use self::label_values::{BY_DOOR_UNKNOWN, KINDS};
+pub use self::label_values::{DoorLabel, RejectReason, SessionStateLabel, SpanFate};
 pub use self::readers::LagHandle;
-use self::readers::Readers;
-use self::words::{BY_DOOR_UNKNOWN, KINDS};
-pub use self::words::{Door, Reason, SessionState, Spans};
+use self::readers::LogReaders;
+pub use self::requests::{DeferredRequest, MessageOutcome, RequestTally, shortened};
 
-/// What [`Metrics::render`] writes: OpenMetrics, for scrapers that ask for it.
+/// The content type of [`Metrics::render`]: OpenMetrics, for scrapers that ask for it.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What [`Metrics::render_plain`] writes: the older text form, which everything understands.
+/// The content type of [`Metrics::render_plain`]: the older text format, which every scraper understands.
 pub const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// From a write that only reaches the page cache to a disk that is in trouble.
@@ -63,10 +63,10 @@ pub struct Metrics {
     append_seconds: Histogram,
     prompts_waiting: Gauge,
     connections: Family<DoorLabels, Gauge>,
-    readers: Readers,
+    readers: LogReaders,
     rejected: Family<ReasonLabels, Counter>,
     trace_spans: Family<FateLabels, Counter>,
-    process: process::Facts,
+    process: process::ProcessGauges,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -116,20 +116,20 @@ struct VersionLabels {
     version: &'static str,
 }
 
-/// A connection that is open: counted until this is dropped.
-pub struct Guard {
+/// An open connection, counted until this is dropped.
+pub struct ConnectionGuard {
     metrics: Arc<Metrics>,
-    door: Door,
+    door: DoorLabel,
 }
 
-impl Guard {
+impl ConnectionGuard {
     /// Answers of this surface count as answers through this door, also for a while after it has gone.
     pub fn surface(&self, id: SurfaceId) {
         self.metrics.readers.remember(id, self.door);
     }
 }
 
-impl Drop for Guard {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.metrics.connections.get_or_create(&DoorLabels { door: self.door.name() }).dec();
     }
@@ -138,46 +138,64 @@ impl Drop for Guard {
 impl Metrics {
     pub fn new(version: &'static str, started: Timestamp) -> Arc<Self> {
         let mut registry = Registry::default();
-        let mut acp = Shelf(registry.sub_registry_with_prefix("bernstein_acp"));
-        let messages = acp.keep("messages", "Messages of clients, by what came of them", Family::default());
-        let active_sessions = acp.keep("active_sessions", "Sessions in memory", Gauge::default());
-        let mut ours = Shelf(registry.sub_registry_with_prefix("ropewalk"));
+        let mut acp_registry = PrefixedRegistry(registry.sub_registry_with_prefix("bernstein_acp"));
+        let messages =
+            acp_registry.register("messages", "Messages of clients, by what came of them", Family::default());
+        let active_sessions =
+            acp_registry.register("active_sessions", "Sessions in memory", Gauge::default());
+        let mut own_registry = PrefixedRegistry(registry.sub_registry_with_prefix("ropewalk"));
         let version = Info::new(VersionLabels { version });
-        ours.0.register("build", "The version that runs", version);
-        let process = process::Facts::register(ours.0, started);
+        own_registry.0.register("build", "The version that runs", version);
+        let process = process::ProcessGauges::register(own_registry.0, started);
         let metrics = Self {
             messages,
             active_sessions,
-            sessions: ours.keep("sessions", "Sessions in memory, by what they do", Family::default()),
-            turns: ours.keep("turns", "Turns that ended, by why", Family::default()),
-            tokens: ours.keep("tokens", "Tokens that models reported, by kind", Family::default()),
-            cost: ours.keep("cost_usd", "US dollars that models reported", Counter::default()),
-            asks_pending: ours.keep("asks_pending", "Questions that wait for a person", Gauge::default()),
-            asks_answered: ours.keep(
+            sessions: own_registry.register(
+                "sessions",
+                "Sessions in memory, by what they do",
+                Family::default(),
+            ),
+            turns: own_registry.register("turns", "Turns that ended, by why", Family::default()),
+            tokens: own_registry.register(
+                "tokens",
+                "Tokens that models reported, by kind",
+                Family::default(),
+            ),
+            cost: own_registry.register("cost_usd", "US dollars that models reported", Counter::default()),
+            asks_pending: own_registry.register(
+                "asks_pending",
+                "Questions that wait for a person",
+                Gauge::default(),
+            ),
+            asks_answered: own_registry.register(
                 "asks_answered",
                 "Wishes of tools that were decided, by how and by whom",
                 Family::default(),
             ),
-            events_appended: ours.keep("events_appended", "Events written to the store", Counter::default()),
-            append_failures: ours.keep(
+            events_appended: own_registry.register(
+                "events_appended",
+                "Events written to the store",
+                Counter::default(),
+            ),
+            append_failures: own_registry.register(
                 "append_failures",
                 "Batches of events that the store did not take",
                 Counter::default(),
             ),
-            append_seconds: ours.keep(
+            append_seconds: own_registry.register(
                 "append_seconds",
                 "How long the store took for a batch of events",
                 Histogram::new(APPEND_BUCKETS),
             ),
-            prompts_waiting: ours.keep(
+            prompts_waiting: own_registry.register(
                 "prompts_waiting",
                 "Prompts that wait behind a running turn",
                 Gauge::default(),
             ),
-            connections: ours.keep("connections", "Open connections, by door", Family::default()),
-            readers: Readers::register(ours.0),
-            rejected: ours.keep("rejected", "Input that was refused, by why", Family::default()),
-            trace_spans: ours.keep(
+            connections: own_registry.register("connections", "Open connections, by door", Family::default()),
+            readers: LogReaders::register(own_registry.0),
+            rejected: own_registry.register("rejected", "Input that was refused, by why", Family::default()),
+            trace_spans: own_registry.register(
                 "trace_spans",
                 "Spans for the collector of traces, by fate",
                 Family::default(),
@@ -191,20 +209,20 @@ impl Metrics {
 
     /// A message of a client was dealt with. A method that no dialect has counts as `unknown`.
     pub fn message(&self, method: &str, outcome: MessageOutcome) {
-        let labels = MessageLabels { method: words::method(method), outcome: outcome.name() };
+        let labels = MessageLabels { method: label_values::method(method), outcome: outcome.name() };
         self.messages.get_or_create(&labels).inc();
     }
 
     /// Something was refused before it could become a call, or instead of becoming one.
-    pub fn rejected(&self, reason: Reason) {
+    pub fn rejected(&self, reason: RejectReason) {
         self.rejected.get_or_create(&ReasonLabels { reason: reason.name() }).inc();
     }
 
     /// A connection was opened; it counts until the answer is dropped.
     #[must_use = "the connection counts as closed as soon as this is dropped"]
-    pub fn connection(self: &Arc<Self>, door: Door) -> Guard {
+    pub fn connection(self: &Arc<Self>, door: DoorLabel) -> ConnectionGuard {
         self.connections.get_or_create(&DoorLabels { door: door.name() }).inc();
-        Guard { metrics: Arc::clone(self), door }
+        ConnectionGuard { metrics: Arc::clone(self), door }
     }
 
     /// A reader of a log, which says from time to time how far it is behind.
@@ -213,14 +231,14 @@ impl Metrics {
         self.readers.join()
     }
 
-    /// What became of spans on their way to the collector of traces.
-    pub fn spans(&self, fate: Spans, count: u64) {
+    /// Counts spans on their way to the trace collector.
+    pub fn spans(&self, fate: SpanFate, count: u64) {
         self.trace_spans.get_or_create(&FateLabels { fate: fate.name() }).inc_by(count);
     }
 
     /// The store, with every append measured.
     pub fn timed(self: &Arc<Self>, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(timed::Timed { store, metrics: Arc::clone(self) })
+        Arc::new(timed_store::TimedStore { store, metrics: Arc::clone(self) })
     }
 
     /// Everything, in the OpenMetrics form ([`OPEN_METRICS`]).
@@ -229,7 +247,7 @@ impl Metrics {
         self.process.measure();
         let mut out = String::new();
         if prometheus_client::encoding::text::encode(&mut out, &self.registry).is_err() {
-            // Writing to a string does not fail; an empty page tells a scraper that something is wrong.
+            // Writing to a string does not fail; an empty page shows a scraper that something is wrong.
             tracing::error!("the metrics cannot be written down; this is a bug");
             out.clear();
         }
@@ -250,7 +268,7 @@ impl Metrics {
         }
     }
 
-    fn session_is(&self, state: SessionState) -> Gauge {
+    fn session_is(&self, state: SessionStateLabel) -> Gauge {
         self.sessions.get_or_create_owned(&StateLabels { state: state.name() })
     }
 
@@ -274,19 +292,21 @@ impl Metrics {
             Resolver::Policy { .. } => "policy",
             Resolver::Rule { .. } => "rule",
             Resolver::Engine => "engine",
-            Resolver::Surface { id, .. } => self.readers.door_of(*id).map_or(BY_DOOR_UNKNOWN, Door::name),
+            Resolver::Surface { id, .. } => {
+                self.readers.door_of(*id).map_or(BY_DOOR_UNKNOWN, DoorLabel::name)
+            }
         };
         let labels = AnswerLabels { decision: resolution.as_str(), by };
         self.asks_answered.get_or_create(&labels).inc();
     }
 
-    /// What has not happened yet is 0 and not absent: only so does a rate see the first time.
+    /// Counters start at 0 instead of being absent: only then does a rate include the first occurrence.
     fn begin_at_zero(&self) {
         let outcomes = MessageOutcome::ALL.map(MessageOutcome::name);
         for outcome in outcomes {
-            drop(self.messages.get_or_create(&MessageLabels { method: words::UNKNOWN, outcome }));
+            drop(self.messages.get_or_create(&MessageLabels { method: label_values::UNKNOWN, outcome }));
         }
-        for state in SessionState::ALL {
+        for state in SessionStateLabel::ALL {
             drop(self.session_is(state));
         }
         for stop in Stop::ALL.iter().map(|stop| stop.as_str()) {
@@ -298,23 +318,23 @@ impl Metrics {
         for decision in Resolution::ALL.iter().map(|resolution| resolution.as_str()) {
             drop(self.asks_answered.get_or_create(&AnswerLabels { decision, by: BY_DOOR_UNKNOWN }));
         }
-        for door in Door::ALL.map(Door::name) {
+        for door in DoorLabel::ALL.map(DoorLabel::name) {
             drop(self.connections.get_or_create(&DoorLabels { door }));
         }
-        for reason in Reason::ALL.map(Reason::name) {
+        for reason in RejectReason::ALL.map(RejectReason::name) {
             drop(self.rejected.get_or_create(&ReasonLabels { reason }));
         }
-        for fate in Spans::ALL.map(Spans::name) {
+        for fate in SpanFate::ALL.map(SpanFate::name) {
             drop(self.trace_spans.get_or_create(&FateLabels { fate }));
         }
     }
 }
 
-/// Where metrics of one prefix are put.
-struct Shelf<'a>(&'a mut Registry);
+/// Registers the metrics of one prefix.
+struct PrefixedRegistry<'a>(&'a mut Registry);
 
-impl Shelf<'_> {
-    fn keep<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+impl PrefixedRegistry<'_> {
+    fn register<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.0.register(name, help, metric.clone());
         metric
     }

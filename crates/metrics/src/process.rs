@@ -1,4 +1,4 @@
-//! What the operating system knows of this process.
+//! Metrics about this process, from the operating system.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use prometheus_client::registry::Registry;
 const STATUS: &str = "/proc/self/status";
 const OPEN_FILES: &str = "/proc/self/fd";
 
-pub(super) struct Facts {
+pub(super) struct ProcessGauges {
     resident_memory: Gauge,
     threads: Gauge,
     open_files: Gauge,
 }
 
-impl Facts {
+impl ProcessGauges {
     pub(super) fn register(registry: &mut Registry, started: Timestamp) -> Self {
         let gauge = |registry: &mut Registry, name: &str, help: &str| {
             let gauge = Gauge::default();

@@ -1,4 +1,4 @@
-//! Who reads along, how far behind they are, and through which door each surface came.
+//! The readers of logs, how far they are behind, and through which door each surface connected.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Door;
+use super::DoorLabel;
 
-/// Surfaces whose door is remembered. The answer to a question is read from the log, which may be after
-/// its connection has gone; more than this many come and go in no such moment.
+/// Surfaces whose door is remembered. An answer is read from the log, perhaps after its connection has
+/// closed; far fewer surfaces than this come and go meanwhile.
 const SURFACES_MAX: usize = 4096;
 
 /// How far a reader of a log is behind. It counts as gone when this is dropped.
@@ -28,11 +28,11 @@ impl LagHandle {
     }
 }
 
-pub(super) struct Readers {
+pub(super) struct LogReaders {
     count: Gauge,
     lag: Family<LagLabels, Gauge>,
     lags: Mutex<Vec<Weak<AtomicU64>>>,
-    surfaces: Mutex<Surfaces>,
+    surfaces: Mutex<SurfaceDoors>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,13 +41,13 @@ struct LagLabels {
 }
 
 #[derive(Default)]
-struct Surfaces {
-    doors: HashMap<SurfaceId, Door>,
+struct SurfaceDoors {
+    doors: HashMap<SurfaceId, DoorLabel>,
     /// Oldest first.
     order: VecDeque<SurfaceId>,
 }
 
-impl Readers {
+impl LogReaders {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let (count, lag) = (Gauge::default(), Family::default());
         registry.register("readers", "Readers of logs for clients", count.clone());
@@ -85,7 +85,7 @@ impl Readers {
         self.lag.get_or_create(&LagLabels { of: "sum" }).set(gauge(sum));
     }
 
-    pub(super) fn remember(&self, surface: SurfaceId, door: Door) {
+    pub(super) fn remember(&self, surface: SurfaceId, door: DoorLabel) {
         let mut surfaces = self.surfaces.lock().unwrap_or_else(PoisonError::into_inner);
         if surfaces.doors.insert(surface, door).is_none() {
             surfaces.order.push_back(surface);
@@ -97,7 +97,7 @@ impl Readers {
         }
     }
 
-    pub(super) fn door_of(&self, surface: SurfaceId) -> Option<Door> {
+    pub(super) fn door_of(&self, surface: SurfaceId) -> Option<DoorLabel> {
         self.surfaces.lock().unwrap_or_else(PoisonError::into_inner).doors.get(&surface).copied()
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn readers_that_come_and_go_take_no_more_room_than_those_that_are_there() {
-        let readers = Readers::register(&mut Registry::default());
+        let readers = LogReaders::register(&mut Registry::default());
         let stays = readers.join();
         for _ in 0..10_000 {
             drop(readers.join());
@@ -125,14 +125,14 @@ mod tests {
 
     #[test]
     fn the_doors_of_surfaces_are_remembered_up_to_a_limit() {
-        let readers = Readers::register(&mut Registry::default());
+        let readers = LogReaders::register(&mut Registry::default());
         let last = u64::try_from(SURFACES_MAX).unwrap();
         for id in 0..=last {
-            readers.remember(SurfaceId(id), Door::Sse);
+            readers.remember(SurfaceId(id), DoorLabel::Sse);
         }
         assert_eq!(readers.door_of(SurfaceId(0)), None);
-        assert_eq!(readers.door_of(SurfaceId(1)), Some(Door::Sse));
-        assert_eq!(readers.door_of(SurfaceId(last)), Some(Door::Sse));
+        assert_eq!(readers.door_of(SurfaceId(1)), Some(DoorLabel::Sse));
+        assert_eq!(readers.door_of(SurfaceId(last)), Some(DoorLabel::Sse));
         assert_eq!(readers.surfaces.lock().unwrap().doors.len(), SURFACES_MAX);
     }
 }

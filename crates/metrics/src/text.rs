@@ -1,11 +1,11 @@
-//! The older text form of metrics, made from the newer one.
+//! The older text format of metrics, converted from the newer one.
 //!
-//! The two differ in the lines that describe a metric: the older form names a counter with its `_total`,
-//! knows no `info`, no units and no mark at the end.
+//! The two differ in the lines that describe a metric: the older format names a counter with its `_total`, and
+//! has no `info`, no units and no end mark.
 
 pub(super) fn plain(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
-    // A metric's help comes before its type, which decides under which name both stand.
+    // A metric's help comes before its type, which decides the name that both have.
     let mut help = None;
     for line in open_metrics.lines() {
         if let Some(text) = line.strip_prefix("# HELP ") {

@@ -1,4 +1,4 @@
-//! `ropewalk agents`: the agents that can work behind our sessions, and the modes of our own.
+//! `ropewalk agents`: the known agents, and the modes of the built-in one.
 
 mod check;
 mod list;
@@ -9,7 +9,7 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use crate::cli::{AgentsCommand, AgentsHintOptions};
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
 use crate::{config, external, terminal};
 
 pub fn run(command: &AgentsCommand) -> ExitCode {
@@ -20,19 +20,20 @@ pub fn run(command: &AgentsCommand) -> ExitCode {
         AgentsCommand::Replay(options) => (replay::run(options), options.json),
         AgentsCommand::Modes(options) => (modes::run(options).map(|()| ExitCode::SUCCESS), options.json),
     };
-    outcome.unwrap_or_else(|trouble| trouble.report(as_json))
+    outcome.unwrap_or_else(|error| error.report(as_json))
 }
 
-fn in_runtime(work: impl Future<Output = Result<ExitCode, Trouble>>) -> Result<ExitCode, Trouble> {
+fn in_runtime(work: impl Future<Output = Result<ExitCode, CliError>>) -> Result<ExitCode, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
+    let runtime =
+        runtime.map_err(|error| CliError::failed("could not start the async runtime").because(error))?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome
 }
 
-/// `agents install-hint`: what to do, a line for each step.
-fn hint(options: &AgentsHintOptions) -> Result<(), Trouble> {
+/// `agents install-hint`: prints the steps to install an agent, one per line.
+fn hint(options: &AgentsHintOptions) -> Result<(), CliError> {
     let entry = external::named(&config::user()?, &options.name)?;
     if options.json {
         let program = entry.program();

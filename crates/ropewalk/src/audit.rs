@@ -1,4 +1,4 @@
-//! `ropewalk audit`: who did what, and whether the record of it is whole.
+//! `ropewalk audit`: reads and verifies the audit log.
 
 mod export;
 mod show;
@@ -7,99 +7,105 @@ mod verify;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use access::devices::Happened;
+use access::devices::DeviceEvent;
 use engine::{Clock, RuleEffect, SystemClock, Timestamp};
 use guard::RuleChange;
 use serde_json::{Map, Value, json};
-use store::audit::{Audit, Entry, KeyError};
-use wire::Hello;
+use store::audit::{Audit, AuditEntry, AuditKeyError};
+use wire::ClientInfo;
 
 use crate::cli::{AuditArchiveOptions, AuditCommand};
+use crate::cli_error::CliError;
 use crate::session_store::SessionStore;
-use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
 pub use show::{StartedAudit, reader};
 
-/// The key is missing, or is none that could be trusted.
+/// Exit code if the key is missing or cannot be trusted.
 const NO_KEY: u8 = 3;
 
-/// How a command about the audit could not be carried out.
-enum Failed {
-    Key(KeyError),
-    Other(Trouble),
+/// Why a command about the audit failed.
+enum AuditCommandError {
+    Key(AuditKeyError),
+    Other(CliError),
 }
 
-impl From<Trouble> for Failed {
-    fn from(trouble: Trouble) -> Self {
-        Self::Other(trouble)
+impl From<CliError> for AuditCommandError {
+    fn from(error: CliError) -> Self {
+        Self::Other(error)
     }
 }
 
 pub fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
     let (as_json, outcome) = match command {
-        AuditCommand::Show(options) => (options.json, show::latest(&options).map_err(Failed::from)),
-        AuditCommand::Query(options) => (options.json, show::query(&options).map_err(Failed::from)),
+        AuditCommand::Show(options) => {
+            (options.json, show::latest(&options).map_err(AuditCommandError::from))
+        }
+        AuditCommand::Query(options) => {
+            (options.json, show::query(&options).map_err(AuditCommandError::from))
+        }
         AuditCommand::Verify(options) => (options.json, verify::verify(&options)),
         AuditCommand::Acknowledge(options) => (false, verify::acknowledge(&options)),
         AuditCommand::Seal(options) => (false, verify::seal(&options)),
-        AuditCommand::Export(options) => (false, export::run(&options).map_err(Failed::from)),
-        AuditCommand::Archive(options) => (options.json, archive(&options).map_err(Failed::from)),
+        AuditCommand::Export(options) => (false, export::run(&options).map_err(AuditCommandError::from)),
+        AuditCommand::Archive(options) => (options.json, archive(&options).map_err(AuditCommandError::from)),
     };
     Ok(outcome.unwrap_or_else(|failed| match failed {
-        Failed::Key(error) => {
-            // Its own code: a script must not take a missing key for a changed row.
-            Trouble::key(error).report(as_json);
+        AuditCommandError::Key(error) => {
+            // Its own exit code: a script must not confuse a missing key with a changed row.
+            CliError::from_key(error).report(as_json);
             ExitCode::from(NO_KEY)
         }
-        Failed::Other(trouble) => trouble.report(as_json),
+        AuditCommandError::Other(error) => error.report(as_json),
     }))
 }
 
-/// Says what is wrong with the record, for those whose log is not read.
+/// Prints warnings about the audit log, for commands without logging.
 pub fn warn(audit: &Audit) {
     let say = |text: &str| {
         terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
     };
-    if let Some(trouble) = audit.trouble() {
-        say(&format!("the audit cannot be written: {}", trouble.full));
+    if let Some(error) = audit.trouble() {
+        say(&format!("could not write the audit log: {}", error.full));
     }
     if audit.was_rewound() {
-        say("rows of the audit are missing: it was removed, cut or put back; see ropewalk audit verify");
+        say(
+            "rows are missing in the audit log: it was deleted, cut or restored from a copy; run ropewalk audit verify",
+        );
     }
 }
 
-/// The sessions of which the audit tells more than the store has, a line for each.
-pub fn behind() -> Result<Vec<String>, String> {
-    let text = |trouble: Trouble| trouble.text();
+/// One line for each session of which the audit log has more events than the store.
+pub fn store_behind_audit() -> Result<Vec<String>, String> {
+    let text = |error: CliError| error.text();
     let folder = paths::audit().map_err(text)?;
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
     let SessionStore::File(sessions) = SessionStore::chosen().map_err(text)? else {
-        // The marks of a database that was put back are looked at when a session is opened.
+        // A restored database is detected when a session is opened.
         return Ok(Vec::new());
     };
-    // First: what is audited meanwhile is in the store already.
+    // Read first: what is audited meanwhile is already in the store.
     let audited =
         store::audit::last_positions(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let stored = store::last_positions(&sessions)?;
     let behind = stored.into_iter().filter_map(|(id, last)| {
         let seen = audited.get(&id).copied().filter(|seen| *seen > last)?;
         Some(format!(
-            "session {id}: the audit tells of events up to {seen}, and the store has none after {last}: it was put \
-             back from a copy, or its end is damaged"
+            "session {id}: the audit log has events up to {seen}, but the store ends at {last}: it was restored from \
+             a copy, or its end is damaged"
         ))
     });
     Ok(behind.collect())
 }
 
-/// The row for a client that says who it is.
-pub fn initialized(at: Timestamp, hello: &Hello) -> Entry {
+/// The row for a client that introduces itself.
+pub fn initialized(at: Timestamp, hello: &ClientInfo) -> AuditEntry {
     let mut details = Map::new();
     details.insert("peer".into(), Value::from(hello.name.as_ref()));
     details.insert("version".into(), hello.version.map_or(Value::Null, |version| version.to_string().into()));
-    Entry {
+    AuditEntry {
         at,
         event_type: "acp.initialize",
         actor: "acp_bridge".into(),
@@ -109,37 +115,37 @@ pub fn initialized(at: Timestamp, hello: &Hello) -> Entry {
     }
 }
 
-/// A rule that somebody wrote or took out.
-pub fn rule_changed(at: Timestamp, change: &RuleChange) -> Entry {
+/// The row for a rule that was added or removed.
+pub fn rule_changed(at: Timestamp, change: &RuleChange) -> AuditEntry {
     let mut details = Map::new();
     let effect = change.effect.map(RuleEffect::as_str);
     details.insert("effect".into(), effect.into());
     details.insert("folder".into(), change.folder.as_ref().map(|folder| folder.to_string_lossy()).into());
     details.insert("file".into(), change.file.to_string_lossy().into());
-    Entry {
+    AuditEntry {
         at,
         event_type: if change.effect.is_some() { "rule.added" } else { "rule.removed" },
         actor: "local".into(),
         resource_type: "rule",
-        resource_id: crate::secrets::without(&change.rule).into_owned(),
+        resource_id: crate::secrets::redacted(&change.rule).into_owned(),
         details,
     }
 }
 
-/// A device that came in, was not let in, or was shut out.
-pub fn device(at: Timestamp, happened: &Happened) -> Entry {
+/// The row for a device that was paired, declined or revoked.
+pub fn device(at: Timestamp, happened: &DeviceEvent) -> AuditEntry {
     let mut details = Map::new();
     let (event_type, actor, device, name) = match happened {
-        Happened::Entered { device, name, role, principal, knocked } => {
+        DeviceEvent::Entered { device, name, role, principal, knocked } => {
             details.insert("role".into(), json!(role));
             details.insert("by".into(), if *knocked { "pairing" } else { "link" }.into());
             ("device.entered", Arc::clone(&principal.0), Some(device), name)
         }
-        Happened::Refused { name, by } => ("device.refused", Arc::clone(by), None, name),
-        Happened::Revoked { device, name, by } => ("device.revoked", Arc::clone(by), Some(device), name),
+        DeviceEvent::Refused { name, by } => ("device.refused", Arc::clone(by), None, name),
+        DeviceEvent::Revoked { device, name, by } => ("device.revoked", Arc::clone(by), Some(device), name),
     };
     details.insert("name".into(), Value::from(name.as_ref()));
-    Entry {
+    AuditEntry {
         at,
         event_type,
         actor: actor.as_ref().into(),
@@ -149,7 +155,7 @@ pub fn device(at: Timestamp, happened: &Happened) -> Entry {
     }
 }
 
-fn archive(options: &AuditArchiveOptions) -> Result<ExitCode, Trouble> {
+fn archive(options: &AuditArchiveOptions) -> Result<ExitCode, CliError> {
     let folder = paths::audit()?;
     let done = if folder.is_dir() {
         store::audit::archive(&folder, SystemClock.now(), options.retention).map_err(unreadable)?
@@ -166,6 +172,6 @@ fn archive(options: &AuditArchiveOptions) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn unreadable(error: std::io::Error) -> Trouble {
-    Trouble::failed("the audit cannot be read").because(error)
+fn unreadable(error: std::io::Error) -> CliError {
+    CliError::failed("could not read the audit log").because(error)
 }

@@ -1,4 +1,4 @@
-//! `ropewalk backup`: everything that outlives the process, in one file.
+//! `ropewalk backup`: all persistent state in one file.
 
 use std::fs;
 use std::io;
@@ -11,25 +11,25 @@ use store::{BackupFile, BackupReport};
 use wire::timestamp;
 
 use crate::cli::BackupOptions;
+use crate::cli_error::CliError;
 use crate::session_store::SessionStore;
-use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
-/// Files of the state folder. What is not among them can be made anew, or is of use to a running server only.
+/// Files of the state folder to back up. The others can be recreated, or are for a running server only.
 const STATE: [&str; 5] = ["devices.json", "sealed.json", "push.key", "http.token", "http.secret"];
-/// Lines of damage that are shown one by one.
+/// Maximum number of damage lines to show.
 const DAMAGE_MAX: usize = 8;
 
-/// Where the parts of a backup are on this machine, or in a folder of one's choice.
-pub struct Places {
+/// The paths of what a backup contains, on this machine or in a given folder.
+pub struct StatePaths {
     pub state: PathBuf,
     pub audit_key: PathBuf,
     settings: PathBuf,
     rules: PathBuf,
 }
 
-impl Places {
-    pub fn usual() -> Result<Self, Trouble> {
+impl StatePaths {
+    pub fn usual() -> Result<Self, CliError> {
         Ok(Self {
             state: paths::state()?,
             audit_key: paths::audit_key()?,
@@ -38,7 +38,7 @@ impl Places {
         })
     }
 
-    /// As ROPEWALK_HOME has them.
+    /// The paths if `folder` is ROPEWALK_HOME.
     pub fn within(folder: &Path) -> io::Result<Self> {
         let state = std::path::absolute(folder)?;
         Ok(Self {
@@ -53,7 +53,7 @@ impl Places {
         self.state.join("sessions.db")
     }
 
-    /// Where the file with this name in a backup belongs.
+    /// The path for a file with this name in a backup.
     pub fn of(&self, name: &str) -> Option<PathBuf> {
         match name {
             "audit.key" => Some(self.audit_key.clone()),
@@ -65,7 +65,7 @@ impl Places {
         }
     }
 
-    /// Whether this is the path of something that ropewalk itself keeps.
+    /// Whether this is the path of a file of the state itself.
     fn has(&self, path: &Path) -> bool {
         let real = |path: &Path| {
             let folder =
@@ -82,9 +82,9 @@ impl Places {
             || folders.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder)))
     }
 
-    /// The files that there are. One that has a name and cannot be read is an error: a backup without it would be
-    /// restored as if there had been none.
-    pub fn files(&self) -> Result<Vec<BackupFile>, Trouble> {
+    /// The existing files. One that cannot be read is an error: a backup without it would be restored as if it had never
+    /// existed.
+    pub fn files(&self) -> Result<Vec<BackupFile>, CliError> {
         let mut names: Vec<String> = ["audit.key", "config.toml", "permissions.toml", "trusted_servers.toml"]
             .map(str::to_owned)
             .into();
@@ -100,8 +100,8 @@ impl Places {
         Ok(files)
     }
 
-    /// The names of the files in a folder of the state, and in those below it.
-    fn below(&self, name: &str) -> Result<Vec<String>, Trouble> {
+    /// The names of all files below a folder of the state.
+    fn below(&self, name: &str) -> Result<Vec<String>, CliError> {
         let folder = self.state.join(name);
         let failed = |error: io::Error| unreadable(&folder, error);
         if !store::is_there(&folder).map_err(failed)? {
@@ -121,27 +121,27 @@ impl Places {
     }
 }
 
-fn unreadable(path: &Path, error: io::Error) -> Trouble {
-    Trouble::failed(format!("{} cannot be read", path.display()))
+fn unreadable(path: &Path, error: io::Error) -> CliError {
+    CliError::failed(format!("could not read {}", path.display()))
         .because(error)
-        .fix("repair it, or remove it if it is of no use; ropewalk doctor says what else is wrong")
+        .fix("repair it, or delete it if you do not need it; run `ropewalk doctor` to check everything")
 }
 
 pub fn run(options: &BackupOptions) -> ExitCode {
-    back_up(options).unwrap_or_else(|trouble| trouble.report(options.json))
+    back_up(options).unwrap_or_else(|error| error.report(options.json))
 }
 
-fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
-    let places = Places::usual()?;
+fn back_up(options: &BackupOptions) -> Result<ExitCode, CliError> {
+    let places = StatePaths::usual()?;
     let elsewhere = match SessionStore::chosen()? {
         SessionStore::File(_) => None,
         SessionStore::Postgres(address) => Some(address.shown),
     };
-    let failed = |reason: String| Trouble::failed("the backup was not made").because(reason);
+    let failed = |reason: String| CliError::failed("could not create the backup").because(reason);
     let files = places.files()?;
     if places.has(&options.file) {
-        return Err(failed(format!("{} is a file of the state itself", options.file.display()))
-            .fix("name a file outside the state folder"));
+        return Err(failed(format!("{} is part of the state that is backed up", options.file.display()))
+            .fix("choose a file outside the state folder"));
     }
     let made_at = timestamp::rfc3339(SystemClock.now());
     let report =
@@ -153,9 +153,10 @@ fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
         tell_damage(&report);
         if let Some(place) = &elsewhere {
             let paint = terminal::stderr_paint();
-            let text = "the sessions there are not in this backup, which has everything else; back the database up too";
+            let text =
+                "they are not in this backup, which contains everything else; back up the database too";
             terminal::say(&format!(
-                "{} sessions are kept on {place}: {text} (pg_dump)",
+                "{} sessions are stored in {place}: {text} (pg_dump)",
                 paint.warn("warning:")
             ));
         }
@@ -180,9 +181,12 @@ pub fn tell_damage(report: &BackupReport) {
         terminal::say(&format!("{} {}", paint.warn("warning:"), terminal::one_line(text)));
     };
     for line in report.damage.iter().take(DAMAGE_MAX) {
-        warn(&format!("damaged in the store, and so in the backup: {line}"));
+        warn(&format!("damaged in the store and in the backup: {line}"));
     }
     if report.damage.len() > DAMAGE_MAX {
-        warn(&format!("{} more; see `ropewalk doctor --store --deep`", report.damage.len() - DAMAGE_MAX));
+        warn(&format!(
+            "{} more; run `ropewalk doctor --store --deep` to list all",
+            report.damage.len() - DAMAGE_MAX
+        ));
     }
 }

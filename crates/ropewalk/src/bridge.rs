@@ -1,7 +1,7 @@
-//! `ropewalk bridge`, and the bridge of the commands that serve: which address, which token, which session.
+//! `ropewalk bridge`, and the bridge of the commands that serve: chooses the URL, the token and the session.
 
 mod machine;
-mod said;
+mod status_lines;
 
 use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
@@ -11,65 +11,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::bridge::{
-    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
+    BadAddress, Bridge, BridgeError as Broken, BridgeParts, BridgeTimings, REPLAY_WINDOW, ReceiverAddress,
+    RemoteAnswers, StatusPrinter, Token,
 };
-use ::terminal::{Start, Wish};
+use ::terminal::{StartOptions, WhichSession};
 use access::devices::Devices;
 use agent::{BridgeView, ReadBridge};
-use app::{Desk, DeskParts, Extras};
+use app::{AppServer, AppServerExtras, AppServerParts};
 use engine::{ListQuery, Principal, Registry, SessionId};
 use metrics::Metrics;
-use service::{Bridges, Rules};
+use service::{Bridges, ServiceRules};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
 
-use self::machine::Claimed;
-use self::said::Said;
+use self::machine::MachineClaim;
+use self::status_lines::StatusLines;
 use crate::chat::ClientContext;
-use crate::chat::here::Here;
-use crate::cli::{AlsoBridge, BridgeOptions};
+use crate::chat::in_process::InProcessServer;
+use crate::cli::{BridgeOptions, ServeBridgeOptions};
+use crate::cli_error::CliError;
 use crate::config::{self, Config};
 use crate::sessions::find;
-use crate::trouble::Trouble;
 use crate::{chat, eventlog, paths, run, sealed, secrets, server, terminal};
 
-/// Where the token may be, besides on the command line.
+/// Variables that may hold the token.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
-/// The door, as it stands in listings.
+/// The source of these sessions, as listings show it.
 const SOURCE: &str = "bridge";
-/// How long the terminal waits for the first connection before it draws.
+/// How long the terminal waits for the first connection before it draws the screen.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
-/// How long lines may take to end.
+/// How long connections may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// A bridge that can be started: everything that could be wrong with its options was looked at.
-pub struct Wanted {
-    address: Address,
+/// A bridge that is ready to start: its options are checked.
+pub struct BridgeConfig {
+    address: ReceiverAddress,
     token: Token,
-    answers: Answers,
+    answers: RemoteAnswers,
     replay_window: u64,
     e2e: bool,
-    /// Said already, and to be shown where a screen covers that.
+    /// A warning that was printed, to be repeated on a full screen.
     warning: Option<String>,
 }
 
-/// What somebody said about it on the command line.
-struct Line<'a> {
+/// The bridge options of the command line.
+struct BridgeArguments<'a> {
     url: Option<&'a str>,
     token: Option<&'a str>,
-    answers: Option<Answers>,
+    answers: Option<RemoteAnswers>,
     replay_window: Option<u64>,
     e2e: bool,
     insecure: bool,
 }
 
-impl Wanted {
-    /// Nothing, if a command that serves is not asked for one.
-    pub fn also(options: &AlsoBridge, config: &Config) -> Result<Option<Self>, Trouble> {
+impl BridgeConfig {
+    /// The bridge of a command that serves; `None` without `--bridge`.
+    pub fn for_server(options: &ServeBridgeOptions, config: &Config) -> Result<Option<Self>, CliError> {
         let Some(url) = &options.bridge else { return Ok(None) };
-        let said = Line {
+        let said = BridgeArguments {
             url: Some(url.as_str()).filter(|url| !url.is_empty()),
             token: options.bridge_token.as_deref(),
             answers: options.answers.map(|word| word.answers()),
@@ -80,19 +81,20 @@ impl Wanted {
         Self::of(&said, config).map(Some)
     }
 
-    fn of(said: &Line<'_>, config: &Config) -> Result<Self, Trouble> {
+    fn of(said: &BridgeArguments<'_>, config: &Config) -> Result<Self, CliError> {
         if config.bridge.has_token {
             warn(
-                "the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN",
+                "ignoring the token in the settings file, because such files get copied and shared; set ROPEWALK_BRIDGE_TOKEN instead",
             );
         }
-        // A project's file never says it: the token goes there.
+        // Never read from a project's file: the token is sent there.
         let other = config.codex.remote_url.as_ref().map(|setting| setting.value.as_str());
         let url = said.url.or(config.bridge.remote_url.as_deref()).or(other).ok_or_else(|| {
-            Trouble::usage("no hub URL given")
-                .fix("name the address with --remote-url, or as remote_url in [bridge] of the settings")
+            CliError::usage("no hub URL given")
+                .fix("pass --remote-url, or set remote_url in [bridge] of your settings")
         })?;
-        let address = Address::parse(url, said.insecure).map_err(|error| bad_address(url, error))?;
+        let address =
+            ReceiverAddress::parse(url, said.insecure).map_err(|error| address_error(url, error))?;
         let token = match said.token {
             Some(token) => Some(token.to_owned()),
             None => {
@@ -102,18 +104,18 @@ impl Wanted {
         let token = token.ok_or_else(|| {
             let because = match config.codex.token_file.as_deref() {
                 Some(path) => {
-                    format!("the token in {} is not used: files are copied and shared", path.display())
+                    format!("the token in {} is ignored, because such files get copied and shared", path.display())
                 }
-                None => "without one, everybody could pass for this machine".to_owned(),
+                None => "without one, anyone could pose as this machine".to_owned(),
             };
-            Trouble::usage("a bridge needs a token")
+            CliError::usage("a bridge needs a token")
                 .because(because)
-                .fix("set ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN) to one that the hub made, or to what `openssl rand -hex 32` prints, on both sides")
+                .fix("set ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN) to a token from the hub, or set the output of `openssl rand -hex 32` on both sides")
         })?;
-        secrets::also(token.trim());
+        secrets::add(token.trim());
         let token = Token::new(&token).ok_or_else(|| {
-            Trouble::usage("the bridge's token cannot be sent")
-                .because("it is empty, too long, or has characters that no header can carry")
+            CliError::usage("the bridge token is invalid")
+                .because("it is empty, too long, or contains characters that an HTTP header cannot carry")
                 .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
         })?;
         let warning = insecure_warning(&address, said.insecure);
@@ -127,34 +129,34 @@ impl Wanted {
     }
 }
 
-fn insecure_warning(address: &Address, insecure: bool) -> Option<String> {
+fn insecure_warning(address: &ReceiverAddress, insecure: bool) -> Option<String> {
     let what = match (address.is_plain(), insecure) {
-        (true, _) => format!("everybody on the way to {address} can read the token and the session"),
+        (true, _) => format!("anyone between this machine and {address} can read the token and the session"),
         (false, true) => {
-            format!("any certificate is accepted for {address}, also one of somebody in between")
+            format!("any certificate is accepted for {address}, even that of an attacker in between")
         }
         (false, false) => return None,
     };
     Some(format!("INSECURE: {what}; this is for development only"))
 }
 
-fn bad_address(url: &str, error: BadAddress) -> Trouble {
-    // What stands in it may be a secret.
-    let shown = if error == BadAddress::HasSecret { "that address" } else { url };
+fn address_error(url: &str, error: BadAddress) -> CliError {
+    // The URL may contain a secret.
+    let shown = if error == BadAddress::HasSecret { "the given URL" } else { url };
     let fix = match error {
-        BadAddress::Plain => "use https://; for development only, add --insecure",
+        BadAddress::Plain => "use https://, or pass --insecure for development only",
         BadAddress::NoAddress | BadAddress::HasSecret | BadAddress::HasQuery => {
-            "write it as in https://hub.example.com"
+            "use a URL such as https://hub.example.com"
         }
     };
-    Trouble::usage(format!("{shown} cannot be bridged to")).because(error).fix(fix)
+    CliError::usage(format!("cannot use {shown} as a hub URL")).because(error).fix(fix)
 }
 
 fn warn(text: &str) {
     terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
 }
 
-/// How sessions are bridged, for the agent's command that says it.
+/// The bridge status of sessions, for the agent's command that shows it.
 pub fn reader(bridges: Bridges) -> ReadBridge {
     Arc::new(move |session| {
         let status = bridges.status(session);
@@ -167,47 +169,49 @@ pub fn reader(bridges: Bridges) -> ReadBridge {
     })
 }
 
-/// What a bridge needs of the server whose sessions it carries.
-pub struct House<'a> {
+/// The server whose sessions a bridge carries.
+pub struct BridgedServer<'a> {
     pub registry: &'a Arc<Registry>,
-    pub rules: &'a Rules,
+    pub rules: &'a ServiceRules,
     pub identity: &'a Identity,
     pub metrics: Option<&'a Arc<Metrics>>,
 }
 
-/// A bridge that runs, and what it stands on.
-pub struct Bridging {
+/// A running bridge and its tasks.
+pub struct RunningBridge {
     bridge: Bridge,
     tasks: TaskTracker,
     stop: CancellationToken,
-    _machine: Claimed,
+    _machine: MachineClaim,
 }
 
-impl Bridging {
+impl RunningBridge {
     pub fn start(
-        wanted: Wanted,
-        house: &House<'_>,
+        wanted: BridgeConfig,
+        bridged: &BridgedServer<'_>,
         only: Option<SessionId>,
-        teller: Teller,
-    ) -> Result<Self, Trouble> {
+        teller: StatusPrinter,
+    ) -> Result<Self, CliError> {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let rules = Rules { source: SOURCE.into(), ..house.rules.confined() };
+        let rules = ServiceRules { source: SOURCE.into(), ..bridged.rules.confined() };
         let host = server::host_name();
-        let machine = Claimed::take(&host)?;
-        let desk = Desk::new(DeskParts {
-            registry: Arc::clone(house.registry),
+        let machine = MachineClaim::take(&host)?;
+        let app = AppServer::new(AppServerParts {
+            registry: Arc::clone(bridged.registry),
             rules: rules.clone(),
-            identity: house.identity.clone(),
-            hall: Arc::new(Devices::default()),
-            // The rules of this machine are shown to nobody elsewhere.
-            extras: Extras { host, shelf: None },
+            identity: bridged.identity.clone(),
+            devices: Arc::new(Devices::default()),
+            // The rules of this machine are not shown elsewhere.
+            extras: AppServerExtras { host, rule_store: None },
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
         let vault = match wanted.e2e {
             true => {
                 if sealed::devices()?.is_empty() {
-                    teller("[ferret] bridge: sealed, and no device can read it yet: ropewalk pair");
+                    teller(
+                        "[ferret] bridge: encrypted end to end, but no device is paired yet; run ropewalk pair",
+                    );
                 }
                 Some(Arc::new(sealed::vault(&machine.described().id, &wanted.address.to_string())?))
             }
@@ -216,41 +220,41 @@ impl Bridging {
         let bridge = Bridge::start(BridgeParts {
             address: wanted.address,
             token: wanted.token,
-            desk,
-            identity: house.identity.clone(),
+            app,
+            identity: bridged.identity.clone(),
             rules,
-            metrics: house.metrics.cloned(),
+            metrics: bridged.metrics.cloned(),
             machine: Some(machine.described()),
             vault,
             only,
             answers: wanted.answers,
             replay_window: wanted.replay_window,
-            pace: Pace::default(),
-            teller,
+            timings: BridgeTimings::default(),
+            print_status: teller,
         });
-        Ok(Self { bridge: bridge.map_err(|broken| trouble(&broken))?, tasks, stop, _machine: machine })
+        Ok(Self { bridge: bridge.map_err(|broken| cli_error(&broken))?, tasks, stop, _machine: machine })
     }
 
-    /// Waits for what ends the bridge, if something does.
-    pub async fn failed(&mut self) -> Trouble {
-        trouble(&self.bridge.failed().await)
+    /// Waits until the bridge fails, if it does.
+    pub async fn failed(&mut self) -> CliError {
+        cli_error(&self.bridge.failed().await)
     }
 
-    /// Takes leave of the receiver. The sessions are ended by now, so that all of them is told.
+    /// Says goodbye to the receiver. The sessions have ended by now, so everything of them has been sent.
     pub async fn finish(self) {
         self.bridge.finish().await;
         self.stop.cancel();
         self.tasks.close();
         if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("a line of the bridge did not end");
+            tracing::warn!("a connection of the bridge did not end in time");
         }
     }
 }
 
-fn trouble(broken: &Broken) -> Trouble {
+fn cli_error(broken: &Broken) -> CliError {
     let told = match broken {
-        Broken::Unauthorized | Broken::Forbidden => Trouble::usage(broken.to_string()),
-        _ => Trouble::failed(broken.to_string()),
+        Broken::Unauthorized | Broken::Forbidden => CliError::usage(broken.to_string()),
+        _ => CliError::failed(broken.to_string()),
     };
     told.fix(broken.fix())
 }
@@ -259,13 +263,13 @@ fn trouble(broken: &Broken) -> Trouble {
 pub fn run(options: &BridgeOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(bridge(options));
-    // The thread that reads the terminal may be stuck in a read; nothing needs it.
+    // The thread that reads the terminal may block forever; nothing needs it.
     runtime.shutdown_background();
-    Ok(outcome.unwrap_or_else(|trouble| trouble.report(false)))
+    Ok(outcome.unwrap_or_else(|error| error.report(false)))
 }
 
-async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
-    let said = Line {
+async fn bridge(options: &BridgeOptions) -> Result<ExitCode, CliError> {
+    let said = BridgeArguments {
         url: options.remote_url.as_deref(),
         token: options.auth_token.as_deref(),
         answers: options.answers.map(|word| word.answers()),
@@ -273,39 +277,39 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
         e2e: options.e2e,
         insecure: options.insecure,
     };
-    let wanted = Wanted::of(&said, &config::user()?)?;
+    let wanted = BridgeConfig::of(&said, &config::user()?)?;
     let folder = run::folder(options.session.cwd.as_deref())?;
-    let here = Here::start(&options.chat(String::new()), &folder, &Start::Any).await?;
-    let outcome = match session(options, here.registry(), &folder).await {
-        Ok(session) => drive(options, wanted, &here, &folder, session).await,
-        Err(trouble) => Err(trouble),
+    let in_process =
+        InProcessServer::start(&options.chat(String::new()), &folder, &WhichSession::Any).await?;
+    let outcome = match session(options, in_process.registry(), &folder).await {
+        Ok(session) => drive(options, wanted, &in_process, &folder, session).await,
+        Err(error) => Err(error),
     };
-    here.finish().await;
+    in_process.finish().await;
     outcome
 }
 
-/// The session that is bridged: a new one, or one that is gone on with.
+/// The session to bridge: a new one, or one to continue.
 async fn session(
     options: &BridgeOptions,
     registry: &Arc<Registry>,
     folder: &Path,
-) -> Result<SessionId, Trouble> {
+) -> Result<SessionId, CliError> {
     let owner = Principal::local();
     let known = match (&options.session.resume, options.session.newest) {
         (Some(_), _) | (_, true) if options.guard.ephemeral => {
-            return Err(Trouble::usage("--ephemeral keeps no session to go on with")
-                .fix("leave --ephemeral out, or --resume and --continue"));
+            return Err(CliError::usage("--ephemeral stores no session to continue")
+                .fix("remove --ephemeral, or remove --resume and --continue"));
         }
         (Some(text), _) => {
-            eventlog::take_in_named(text, folder).await?;
+            eventlog::import_named(text, folder).await?;
             Some(find::one(registry, text).await?.id)
         }
         (None, true) => {
             let query =
                 ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
-            let newest = registry.list_used(query).await.map_err(Trouble::open)?.pop();
-            let none =
-                || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
+            let newest = registry.list_used(query).await.map_err(CliError::from_open)?.pop();
+            let none = || CliError::not_found("no session in this folder yet").fix("remove --continue");
             Some(newest.ok_or_else(none)?.row.id)
         }
         (None, false) => None,
@@ -313,28 +317,34 @@ async fn session(
     let handle = match known {
         Some(id) => registry.open(&owner, &id).await,
         None => {
-            let wish = engine::Wish::new(owner, folder.to_owned(), SOURCE);
+            let wish = engine::NewSessionRequest::new(owner, folder.to_owned(), SOURCE);
             registry.create_with_id(wish, options.dialect.make_id()).await
         }
     };
-    Ok(handle.map_err(Trouble::open)?.id().clone())
+    Ok(handle.map_err(CliError::from_open)?.id().clone())
 }
 
 async fn drive(
     options: &BridgeOptions,
-    wanted: Wanted,
-    here: &Here,
+    wanted: BridgeConfig,
+    in_process: &InProcessServer,
     folder: &Path,
     session: SessionId,
-) -> Result<ExitCode, Trouble> {
+) -> Result<ExitCode, CliError> {
     let watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if let Some(why) = unread_input() {
-        terminal::say(&format!("[ferret] bridge: {why}, so input is not read here; Ctrl-C ends the bridge"));
+        terminal::say(&format!(
+            "[ferret] bridge: {why}, so input is ignored; press Ctrl-C to end the bridge"
+        ));
     }
-    let said = Arc::new(Said::new(session.clone(), here.rules().bridges.clone()));
-    let house =
-        House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
-    // Before anybody is told that the bridge stands: whoever ends it then is to find it listening.
+    let said = Arc::new(StatusLines::new(session.clone(), in_process.rules().bridges.clone()));
+    let bridged = BridgedServer {
+        registry: in_process.registry(),
+        rules: in_process.rules(),
+        identity: in_process.identity(),
+        metrics: None,
+    };
+    // Installed before the bridge reports that it is connected: a signal after that must be handled.
     let signals = Signals::new()?;
     let context = ClientContext {
         warnings: wanted.warning.iter().cloned().collect(),
@@ -342,45 +352,45 @@ async fn drive(
         status: Some(said.status()),
         ..ClientContext::default()
     };
-    let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
+    let mut bridging = RunningBridge::start(wanted, &bridged, Some(session.clone()), said.teller())?;
     let beside = async {
         if watched {
-            client(options, here, (folder, session), signals, &said, context).await
+            client(options, in_process, (folder, session), signals, &said, context).await
         } else {
             signals.any().await
         }
     };
     let outcome = tokio::select! {
-        trouble = bridging.failed() => Err(trouble),
+        error = bridging.failed() => Err(error),
         outcome = beside => outcome,
     };
     said.drawing(false);
-    here.registry().shutdown().await;
+    in_process.registry().shutdown().await;
     bridging.finish().await;
     outcome
 }
 
-/// Why what somebody types or pipes into the bridge is not read. Nothing, if it is read or nothing can come.
+/// Why input to the bridge is ignored; `None` if it is read or there can be none.
 fn unread_input() -> Option<&'static str> {
     let input = std::io::stdin();
     if input.is_terminal() {
         return (!std::io::stdout().is_terminal()).then_some("standard output is not a terminal");
     }
-    // Services get /dev/null, which is no file, pipe or socket.
+    // Services get /dev/null, which is not a file, pipe or socket.
     let kind = terminal::input_kind()?;
     (kind.is_fifo() || kind.is_socket() || kind.is_file()).then_some("standard input is not a terminal")
 }
 
-/// What ends the bridge from outside.
+/// The signals that end the bridge.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self, Trouble> {
+    fn new() -> Result<Self, CliError> {
         let install = |kind| {
-            signal(kind).map_err(|error| Trouble::failed("could not install signal handlers").because(error))
+            signal(kind).map_err(|error| CliError::failed("could not install signal handlers").because(error))
         };
         Ok(Self {
             terminate: install(SignalKind::terminate())?,
@@ -388,7 +398,7 @@ impl Signals {
         })
     }
 
-    async fn any(mut self) -> Result<ExitCode, Trouble> {
+    async fn any(mut self) -> Result<ExitCode, CliError> {
         self.next().await;
         Ok(ExitCode::SUCCESS)
     }
@@ -401,16 +411,16 @@ impl Signals {
     }
 }
 
-/// The client of `chat`, at the terminal that the bridge was started from.
+/// Runs the terminal client of `chat` next to the bridge.
 async fn client(
     options: &BridgeOptions,
-    here: &Here,
+    in_process: &InProcessServer,
     (folder, session): (&Path, SessionId),
     mut signals: Signals,
-    said: &Said,
+    said: &StatusLines,
     context: ClientContext,
-) -> Result<ExitCode, Trouble> {
-    // Before the screen is drawn, there is a line to read.
+) -> Result<ExitCode, CliError> {
+    // Leave time to read the status line before the screen is drawn.
     tokio::select! {
         () = signals.next() => return Ok(ExitCode::SUCCESS),
         _ = tokio::time::timeout(FIRST_WAIT, said.decided()) => {}
@@ -418,13 +428,13 @@ async fn client(
     let plain = options.plain;
     said.drawing(!plain);
     let options = options.chat(session.to_string());
-    let wish = Wish {
+    let wish = StartOptions {
         folder: folder.display().to_string(),
         settings: chat::settings(&options),
         prompt: None,
-        start: Start::Named(session.to_string()),
+        session: WhichSession::Named(session.to_string()),
     };
-    // Line by line, an interrupt stops the turn first; on a full screen it comes as a key, and as a signal only from outside.
+    // In plain mode, an interrupt first stops the turn. On a full screen, Ctrl-C is a key, so a signal comes from outside.
     let ended = async {
         if !plain {
             return signals.next().await;
@@ -433,7 +443,7 @@ async fn client(
     };
     tokio::select! {
         () = ended => Ok(ExitCode::SUCCESS),
-        // However the client was left, and whatever became of its last turn: the bridge was ended, not broken.
-        outcome = chat::show(&options, wish, here, context) => outcome.map(|_| ExitCode::SUCCESS),
+        // However the client ended, and whatever its last turn did: the bridge itself did not fail.
+        outcome = chat::show(&options, wish, in_process, context) => outcome.map(|_| ExitCode::SUCCESS),
     }
 }

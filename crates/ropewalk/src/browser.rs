@@ -1,7 +1,7 @@
-//! Opens the person's browser, where there is a screen to open it on.
+//! Opens the person's browser, if there is a display.
 //!
-//! Every user of a machine can see the arguments of a program, and the link signs in. So the browser is
-//! given a file that only the person can read, and the file leads it to the link.
+//! The link signs in, and every user of a machine can see the arguments of a program. So the browser gets a private file,
+//! which redirects it to the link.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use access::{random, url_safe};
-use sandbox::{Command, Limits, Program, Service};
+use sandbox::{ChildCommand, CommandLimits, Program, ServiceProcess};
 
+use crate::cli_error::CliError;
 use crate::paths;
-use crate::trouble::Trouble;
 
 /// How long the program that opens the browser may take.
 const OPENING_MAX: Duration = Duration::from_secs(10);
-/// It begins a session of its own, so that the browser stays when we end, and gets none of our pipes.
+/// Starts a new session, so that the browser outlives us, and detaches it from our pipes.
 const DETACHED: &str = "exec setsid -f xdg-open \"$1\" </dev/null >/dev/null 2>&1";
 
-/// Whether there is a screen.
+/// Whether there is a display.
 pub fn has_screen() -> bool {
     cfg!(target_os = "macos")
         || ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| paths::variable(name).is_some())
 }
 
-/// Opens the link. The person has it on the terminal too, so a failure is only logged.
+/// Opens the link. It is also printed on the terminal, so a failure is only logged.
 pub async fn open(link: &str) {
     match lead(link) {
         Ok(file) => {
@@ -34,7 +34,7 @@ pub async fn open(link: &str) {
                 tracing::info!("opening the browser took too long");
             }
         }
-        Err(trouble) => tracing::info!(reason = trouble.in_short(), "the browser is not opened"),
+        Err(error) => tracing::info!(reason = error.summary(), "could not open the browser"),
     }
 }
 
@@ -44,32 +44,32 @@ async fn start(file: &Path) {
     } else {
         ("/bin/sh", vec!["-c".into(), DETACHED.into(), "sh".into(), file.into()])
     };
-    let command = Command {
+    let command = ChildCommand {
         program: Program::Exec { program: program.into(), arguments },
         cwd: PathBuf::from("/"),
         environment: paths::for_browser(),
-        limits: Limits::default(),
+        limits: CommandLimits::default(),
         fence: None,
     };
-    match Service::start(&command).await {
+    match ServiceProcess::start(&command).await {
         Ok((mut service, _pipes)) => {
             let status = service.ended().await;
             tracing::info!(?status, "the browser was opened");
         }
-        Err(error) => tracing::info!(%error, "the browser cannot be opened"),
+        Err(error) => tracing::info!(%error, "could not open the browser"),
     }
 }
 
-/// The file that leads to the link. Nobody says when the browser has read it, so it stays until the next
-/// one is made; its link is worth nothing by then.
-fn lead(link: &str) -> Result<PathBuf, Trouble> {
+/// Writes the file that redirects to the link. We cannot know when the browser has read it, so it stays until the next
+/// one is written; its link has expired by then.
+fn lead(link: &str) -> Result<PathBuf, CliError> {
     let folder = paths::state()?.join("run");
     let write = || -> io::Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let path = folder.join("open.html");
         let unfinished = folder.join(format!(".open-{}", url_safe(&random()?[..9])));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        // The link has nothing in it that means something to HTML.
+        // The link contains no HTML special characters.
         let page = format!(
             "<!doctype html>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"0;url={link}\">\n\
              <title>Ropewalk</title>\n<a href=\"{link}\">Open Ropewalk</a>\n"
@@ -78,5 +78,5 @@ fn lead(link: &str) -> Result<PathBuf, Trouble> {
         fs::rename(&unfinished, &path)?;
         Ok(path)
     };
-    write().map_err(|error| Trouble::failed("the browser cannot be led").because(error))
+    write().map_err(|error| CliError::failed("could not open the browser").because(error))
 }

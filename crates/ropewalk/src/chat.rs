@@ -1,10 +1,9 @@
-//! `ropewalk chat` and `ropewalk attach`: the terminal client, and the server that it talks to.
+//! `ropewalk chat` and `ropewalk attach`: the terminal client, and the server that it connects to.
 //!
-//! Where a server of this person works in the folder, the client is one more of its clients, so that a
-//! phone, a browser and the terminal share the session. Otherwise the engine runs in this process and
-//! the client talks to it in the same words.
+//! If a server of this person runs for the folder, the terminal connects to it, so that a phone, a browser and the terminal
+//! share the session. Otherwise the engine runs in this process, and the client uses the same protocol.
 
-pub mod here;
+pub mod in_process;
 mod socket;
 
 use std::collections::BTreeMap;
@@ -12,63 +11,68 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::terminal::{Dial, Ended, Failure, LineEnd, LineManner, Look, Manner, Start, Wish, full_screen, lines};
+use ::terminal::{
+    Dial, FullScreenOptions, LineModeExit, LineModeOptions, OpenFailure, ScreenExit, StartOptions, Theme,
+    WhichSession, full_screen, line_mode,
+};
 use access::random;
 use engine::{APPROVAL, MODE, MODEL, SessionId, full_name};
 use tokio::sync::watch;
 
-use self::here::Here;
-use self::socket::Socket;
+use self::in_process::InProcessServer;
+use self::socket::ServerSocket;
 use crate::cli::{ChatOptions, GuardOptions, OsSandbox, StoreOptions};
-use crate::running::{self, Found};
-use crate::trouble::Trouble;
-use crate::{eventlog, hidden, run, terminal};
+use crate::cli_error::CliError;
+use crate::running_servers::{self, RunningServer};
+use crate::{eventlog, hidden_paths, run, terminal};
 
-/// `chat`: a new session, or one that is gone on with.
+/// `chat`: a new session, or one to continue.
 pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
     let start = match (&options.session.resume, options.session.newest) {
-        (Some(id), _) => Start::Named(id.clone()),
-        (None, true) => Start::Newest,
-        (None, false) => Start::New,
+        (Some(id), _) => WhichSession::Named(id.clone()),
+        (None, true) => WhichSession::Newest,
+        (None, false) => WhichSession::New,
     };
     begin(options, start)
 }
 
-/// `attach`: a session that is there.
+/// `attach`: an existing session.
 pub fn attach(options: &ChatOptions) -> anyhow::Result<ExitCode> {
-    let start = options.session.resume.clone().map_or(Start::Any, Start::Named);
+    let start = options.session.resume.clone().map_or(WhichSession::Any, WhichSession::Named);
     begin(options, start)
 }
 
-fn begin(options: &ChatOptions, start: Start) -> anyhow::Result<ExitCode> {
+fn begin(options: &ChatOptions, start: WhichSession) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(talk(options, start));
-    // The threads that read the terminal or standard input may be stuck in a read; nothing needs them.
+    // The threads that read the terminal or standard input may block forever; nothing needs them.
     runtime.shutdown_background();
-    Ok(outcome.unwrap_or_else(|trouble| trouble.report(false)))
+    Ok(outcome.unwrap_or_else(|error| error.report(false)))
 }
 
-async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> {
-    if let Start::Named(id) = &start {
+async fn talk(options: &ChatOptions, start: WhichSession) -> Result<ExitCode, CliError> {
+    if let WhichSession::Named(id) = &start {
         SessionId::parse(id).map_err(|error| {
-            Trouble::usage(format!("{id:?} cannot be a session")).because(error).fix("ropewalk sessions list")
+            CliError::usage(format!("{id:?} is not a session id"))
+                .because(error)
+                .fix("ropewalk sessions list")
         })?;
     }
     let folder = run::folder(options.session.cwd.as_deref())?;
-    if let Start::Named(id) = &start
+    if let WhichSession::Named(id) = &start
         && !options.guard.ephemeral
     {
-        eventlog::take_in_named(id, &folder).await?;
+        eventlog::import_named(id, &folder).await?;
     }
-    let wish = Wish {
+    let wish = StartOptions {
         folder: folder.display().to_string(),
         settings: settings(options),
         prompt: options.prompt.clone().filter(|prompt| !prompt.trim().is_empty()),
-        start,
+        session: start,
     };
-    match server(options, &wish.start, &folder)? {
+    match server(options, &wish.session, &folder)? {
         Some(found) => {
-            let socket = Socket::new(found.port);
+            let socket = ServerSocket::new(found.port);
             let context =
                 ClientContext { address: Some(found.address().to_owned()), ..ClientContext::default() };
             let outcome = show(options, wish, &socket, context).await;
@@ -76,15 +80,15 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
             outcome
         }
         None => {
-            let here = Here::start(options, &folder, &wish.start).await?;
-            let outcome = show(options, wish, &here, ClientContext::default()).await;
-            here.finish().await;
+            let in_process = InProcessServer::start(options, &folder, &wish.session).await?;
+            let outcome = show(options, wish, &in_process, ClientContext::default()).await;
+            in_process.finish().await;
             outcome
         }
     }
 }
 
-/// What is wanted of the session's settings, in the words of the engine.
+/// The session settings of the command line, in the engine's names.
 pub fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
     let approval =
         options.guard.approval.as_deref().map(|named| full_name(APPROVAL, named.into()).to_string());
@@ -92,8 +96,12 @@ pub fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
     wanted.into_iter().filter_map(|(id, value)| Some((id.to_owned(), value?))).collect()
 }
 
-/// The server to use, if one runs that will do.
-fn server(options: &ChatOptions, start: &Start, folder: &Path) -> Result<Option<Found>, Trouble> {
+/// The running server to use, if there is a suitable one.
+fn server(
+    options: &ChatOptions,
+    start: &WhichSession,
+    folder: &Path,
+) -> Result<Option<RunningServer>, CliError> {
     if options.alone
         || options.agent.agent.is_some()
         || has_own_guards(&options.guard)
@@ -101,15 +109,15 @@ fn server(options: &ChatOptions, start: &Start, folder: &Path) -> Result<Option<
     {
         return Ok(None);
     }
-    // What is there already can be shown by any; a new session works where the server may work.
-    let any = matches!(start, Start::Named(_) | Start::Any);
-    let will_do = |server: &Found| any || server.folder().is_some_and(|its| folder.starts_with(its));
-    let mut servers = running::all()?;
+    // Any server can show an existing session; a new one works only in the folder of its server.
+    let any = matches!(start, WhichSession::Named(_) | WhichSession::Any);
+    let will_do = |server: &RunningServer| any || server.folder().is_some_and(|its| folder.starts_with(its));
+    let mut servers = running_servers::all()?;
     servers.retain(will_do);
     Ok(servers.into_iter().next())
 }
 
-/// What holds for a whole process cannot be asked of one that runs.
+/// Options that apply to a whole process cannot be requested of a running server.
 fn has_own_guards(guard: &GuardOptions) -> bool {
     guard.sandbox.is_some()
         || !guard.add_dir.is_empty()
@@ -128,32 +136,33 @@ fn has_own_budget(options: &ChatOptions) -> bool {
     options.budget.max_cost.is_some() || options.budget.max_turns.is_some()
 }
 
-/// What the client stands in.
+/// The context that the terminal client runs in.
 #[derive(Default)]
 pub struct ClientContext {
-    /// Where a browser finds the server, if that is another process.
+    /// The URL of the server, if it is another process.
     pub address: Option<String>,
-    /// What a full screen shows for as long as it is there. Without one, it was said before.
+    /// Warnings that a full screen keeps showing. In plain mode, they were printed before.
     pub warnings: Vec<String>,
-    /// See [`Manner::interrupt_ends`].
+    /// See [`FullScreenOptions::interrupt_ends`].
     pub interrupt_ends: bool,
-    /// What a full screen shows of the state of the program, as it changes.
+    /// Status lines for a full screen, as they change.
     pub status: Option<watch::Receiver<Vec<String>>>,
 }
 
 pub async fn show(
     options: &ChatOptions,
-    wish: Wish,
+    wish: StartOptions,
     dial: &dyn Dial,
     context: ClientContext,
-) -> Result<ExitCode, Trouble> {
+) -> Result<ExitCode, CliError> {
     let (reads, writes) = (io::stdin().is_terminal(), io::stdout().is_terminal());
     let colour = terminal::wants_colour();
-    let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
+    let seed = random()
+        .map_err(|error| CliError::failed("the operating system's random generator failed").because(error))?;
     let seed = seed.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
     if options.plain || !reads || !writes {
         let paint = io::stderr().is_terminal();
-        let manner = LineManner {
+        let manner = LineModeOptions {
             attended: reads,
             screen: writes,
             one_screen: writes && paint,
@@ -164,44 +173,49 @@ pub async fn show(
     }
     let ClientContext { address, warnings, interrupt_ends, status } = context;
     let shared = address.is_some();
-    let home = hidden::homes()
+    let home = hidden_paths::homes()
         .ok()
         .and_then(|homes| homes.into_iter().next())
         .map(|home| home.display().to_string());
-    let manner = Manner { look: Look { colour }, shared, home, address, seed, warnings, interrupt_ends };
+    let manner =
+        FullScreenOptions { theme: Theme { colour }, shared, home, address, seed, warnings, interrupt_ends };
     let unusable = |error: io::Error| {
-        Trouble::failed("the terminal cannot be used").because(error).fix("the same with --plain")
+        CliError::failed("could not use the terminal").because(error).fix("try again with --plain")
     };
     match full_screen(wish, manner, dial, status).await.map_err(unusable)? {
-        Ended::Left { words } => {
+        ScreenExit::Left { words } => {
             if let Some(words) = words {
                 let agent = options.agent.agent.as_ref().map(|agent| format!(" --agent {agent}"));
                 terminal::say(&(words + &agent.unwrap_or_default()));
             }
             Ok(ExitCode::SUCCESS)
         }
-        Ended::Failed(failure) => Err(trouble(failure)),
+        ScreenExit::Failed(failure) => Err(cli_error(failure)),
     }
 }
 
-async fn line_by_line(wish: Wish, manner: LineManner, dial: &dyn Dial) -> Result<ExitCode, Trouble> {
-    let unusable = |error: io::Error| Trouble::failed("could not install signal handlers").because(error);
-    match lines(wish, manner, dial).await.map_err(unusable)? {
-        LineEnd::Code(code) => Ok(ExitCode::from(code)),
-        LineEnd::Failed(failure) => Err(trouble(failure)),
-        LineEnd::Gone(why) => Err(Trouble::failed("could not open the session").because(why)),
+async fn line_by_line(
+    wish: StartOptions,
+    manner: LineModeOptions,
+    dial: &dyn Dial,
+) -> Result<ExitCode, CliError> {
+    let unusable = |error: io::Error| CliError::failed("could not install signal handlers").because(error);
+    match line_mode(wish, manner, dial).await.map_err(unusable)? {
+        LineModeExit::Code(code) => Ok(ExitCode::from(code)),
+        LineModeExit::Failed(failure) => Err(cli_error(failure)),
+        LineModeExit::Gone(why) => Err(CliError::failed("could not open the session").because(why)),
     }
 }
 
-fn trouble(failure: Failure) -> Trouble {
+fn cli_error(failure: OpenFailure) -> CliError {
     match failure {
-        Failure::NotFound { what, fix } => Trouble::not_found(what).fix(fix),
-        Failure::Unclear { what, candidates } => {
+        OpenFailure::NotFound { what, fix } => CliError::not_found(what).fix(fix),
+        OpenFailure::Unclear { what, candidates } => {
             let named = |(id, title): (String, String)| Some((SessionId::parse(&id).ok()?, title));
-            Trouble::usage(what)
+            CliError::usage(what)
                 .candidates(candidates.into_iter().filter_map(named).collect())
-                .fix("more characters of the id")
+                .fix("use more characters of the id")
         }
-        Failure::Refused(message) => Trouble::failed(message),
+        OpenFailure::Refused(message) => CliError::failed(message),
     }
 }

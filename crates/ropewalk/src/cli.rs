@@ -1,4 +1,4 @@
-//! The command line. Older spellings of the same thing are accepted and not shown.
+//! The command line: commands, options and their help texts. Old spellings still work but are hidden.
 
 mod agents;
 mod audit;
@@ -9,7 +9,7 @@ mod http;
 mod hub;
 mod mcp;
 mod models;
-mod older;
+mod other_programs;
 mod permissions;
 mod run;
 mod share;
@@ -25,12 +25,12 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use sandbox::Mode;
-use wire::{Dialect, Spoken};
+use wire::{Dialect, DialectSelection};
 
-use older::TypedCommand;
+use other_programs::TypedCommand;
 
 use crate::external::{TYPOS_MAX, typos};
-use crate::sessions::Since;
+use crate::sessions::PastTime;
 
 pub use agents::{
     AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions,
@@ -40,7 +40,7 @@ pub use audit::{
     AuditAcknowledgeOptions, AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat,
     AuditQueryOptions, AuditSealOptions, AuditShowOptions, AuditVerifyOptions,
 };
-pub use bridge::{AlsoBridge, BridgeOptions};
+pub use bridge::{BridgeOptions, ServeBridgeOptions};
 pub use chat::{AttachOptions, ChatOptions, SessionChoice};
 pub use config::{ConfigCommand, ConfigShowOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
@@ -54,48 +54,44 @@ pub use mcp::{
 };
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 pub use permissions::{
-    PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
-    PermissionsWhyOptions, RulePlace, RuleWord,
+    EffectArg, PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
+    PermissionsWhyOptions, RuleLocationArgs,
 };
 pub use run::{RunFormat, RunOptions};
 pub use share::ShareOptions;
-pub use store::{
-    BackupOptions, DoctorOptions, GlobalStoreOptions, RestoreOptions, SalvageOptions, StoreOptions,
-};
-pub use up::{
-    DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
-    UpOptions,
-};
+pub use store::{BackupOptions, DoctorOptions, GlobalStoreOptions, RestoreOptions};
+pub use store::{SalvageOptions, StoreOptions};
+pub use up::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
+pub use up::{LinkOptions, PairOptions, ServerChoice, UpOptions};
 
 const HISTORY_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-Without a command, ropewalk on a terminal is `ropewalk up`; started by a program, it serves the Agent
-Client Protocol on standard input and output.
+Without a command, `ropewalk` runs `ropewalk up` on a terminal. Started by another program, it serves
+the Agent Client Protocol on standard input and output.
 
 Environment:
-  ROPEWALK_HOME   The folder of everything that is kept; without it, $XDG_STATE_HOME/ropewalk
-  XDG_STATE_HOME  Without it, ~/.local/state
-  ROPEWALK_PERMISSIONS  The file of your rules; without it, permissions.toml in $ROPEWALK_HOME,
-                  else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
-  ROPEWALK_STORE_URL  The PostgreSQL that keeps sessions, as postgres://USER:PASSWORD@HOST/NAME;
-                  without it, sessions.db in that folder
-  ROPEWALK_BRIDGE_TOKEN  The token of `bridge` and --bridge; FERRET_BRIDGE_TOKEN is looked for too
-  ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
-  ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
-  ROPEWALK_MODEL  The model of new sessions; `ropewalk models list` says which there are and which
-                  variables with keys are looked for
-  ROPEWALK_OFFLINE  Set to anything, nothing but the offline model is offered
-  OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
-  OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
-  OTTER_SHARE_URL  Where `sessions share` sends to; OTTER_SHARE_TOKEN is the token for it
-  NO_COLOR        Set to anything, there are no colours";
+  ROPEWALK_HOME            Folder for all state (default: ropewalk in $XDG_STATE_HOME or ~/.local/state)
+  ROPEWALK_PERMISSIONS     File with your permission rules (default: permissions.toml in
+                           $ROPEWALK_HOME, $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk)
+  ROPEWALK_STORE_URL       PostgreSQL database for sessions, as postgres://USER:PASSWORD@HOST/NAME
+                           (default: sessions.db in the state folder)
+  ROPEWALK_BRIDGE_TOKEN    Token for `bridge` and --bridge
+  ROPEWALK_SERVER_TOKEN    Token for `serve --http` (default: generated and kept in http.token)
+  ROPEWALK_AUDIT_KEY_PATH  File with the audit key (default: audit.key in the state folder)
+  ROPEWALK_MODEL           Model for new sessions; see `ropewalk models list`
+  ROPEWALK_OFFLINE         Set to any value to offer only the offline model
+  ROPEWALK_SHARE_URL       Where `sessions share` uploads to; ROPEWALK_SHARE_TOKEN is its token
+  OTEL_EXPORTER_OTLP_ENDPOINT  OpenTelemetry collector for traces; --otlp takes precedence
+  NO_COLOR                 Set to any value to turn colours off
+
+Variables of other programs that Ropewalk also reads: docs/guide/coming-from.md";
 
 #[derive(Debug, Parser)]
 #[command(
     name = "ropewalk",
     version,
-    about = "Many hands, one line: coding sessions that survive, served to any editor",
+    about = "Agent server for coding sessions that survive restarts, served to any editor, browser or phone",
     after_help = AFTER_HELP
 )]
 pub struct Cli {
@@ -105,81 +101,81 @@ pub struct Cli {
     #[command(flatten)]
     serve: ServeOptions,
 
-    /// Say more on standard error; twice for everything
+    /// Log more to standard error; use twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// A settings file in place of your own and of those in .codex folders
+    /// Settings file to use instead of your own and those in .codex folders
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 
-    /// Settings from [profiles.NAME] of the settings file go before the rest of it
+    /// Apply [profiles.NAME] of the settings file over the rest of it
     #[arg(long, value_name = "NAME", global = true)]
     pub profile: Option<String>,
 
-    /// Nothing but the program's name was typed.
+    /// True if only the program name was typed.
     #[arg(skip)]
     bare: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum Command {
-    /// Start here: serve the web app on this machine, and open it
+pub enum CliCommand {
+    /// Start here: serve the web app on this machine and open it
     Up(Box<UpOptions>),
     /// Talk to the agent in this terminal
     Chat(Box<ChatOptions>),
-    /// Take part in a session, in this terminal
+    /// Join a session in this terminal
     Attach(AttachOptions),
-    /// Let people drive a session of this machine from an address elsewhere
+    /// Connect a session on this machine to a hub, so people can steer it from elsewhere
     Bridge(Box<BridgeOptions>),
-    /// Print a link that signs a browser in to the server that runs
+    /// Print a link that signs a browser in to the running server
     Link(LinkOptions),
-    /// Let a phone or another computer in, by a QR code
+    /// Pair a phone or another computer with a QR code
     Pair(PairOptions),
-    /// Show and shut out the devices that may come in
+    /// List and revoke paired devices
     #[command(subcommand, alias = "device")]
     Devices(DevicesCommand),
-    /// Serve editors on standard input and output, or over HTTP
+    /// Serve editors over standard input and output, or HTTP
     Serve(Box<ServeArguments>),
-    /// Be the remote side of bridges: sessions of many machines, for people with browsers
+    /// Run a hub: one place to see and steer the sessions of many machines
     Hub(Box<HubArguments>),
-    /// Give the agent one prompt and wait for its answer
+    /// Send the agent one prompt and wait for its answer
     Run(Box<RunOptions>),
-    /// List, read, copy and remove sessions
+    /// List, read, copy and delete sessions
     #[command(alias = "session")]
     Sessions(SessionsArguments),
-    /// Show which models were found, and what is missing for others
+    /// Show which models are available, and what others need
     #[command(subcommand, alias = "model")]
     Models(ModelsCommand),
-    /// Say what this machine can enforce, what is wrong, and whether what is stored is damaged
+    /// Check the sandbox, the settings and the stored data on this machine
     Doctor(DoctorOptions),
-    /// Write all sessions, the audit, rules, settings and devices to one file, also while servers run
+    /// Back up sessions, audit, rules, settings and devices to one file, even while servers run
     Backup(BackupOptions),
-    /// Bring back what a backup has
+    /// Restore a backup
     Restore(RestoreOptions),
-    /// Show, change and explain the rules for what the agent may do
+    /// Show, change and explain permission rules
     #[command(subcommand, alias = "permission")]
     Permissions(PermissionsCommand),
-    /// Show, change and try the MCP servers that bring tools to every session
+    /// Manage the MCP servers that provide tools to every session
     #[command(subcommand)]
     Mcp(McpCommand),
-    /// Try the sandbox
+    /// Run a command in the sandbox
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// Read and verify the record of who did what
+    /// Read and verify the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Show the agents that can work behind Ropewalk, try them, and show the modes of its own
+    /// List and check agents, and show the modes of the built-in one
     #[command(subcommand, alias = "agent")]
     Agents(AgentsCommand),
-    /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
+    /// Print the configuration for Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
-    /// Show the settings that hold here, and where each comes from
+    /// Show the effective settings and where each comes from
     #[command(subcommand)]
     Config(ConfigCommand),
 }
 
-/// `serve`, or a question about a server that runs.
+/// `serve`, or one of its subcommands about running servers.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ServeArguments {
@@ -192,40 +188,40 @@ pub struct ServeArguments {
 
 #[derive(Debug, Clone, Args)]
 pub struct ServeOptions {
-    /// Sessions kept in memory at once, 16 without it; the one idle longest makes room
+    /// Maximum number of sessions in memory (default: 16); the one idle longest makes room
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_sessions: Option<u32>,
 
-    /// Seconds after which an idle session leaves memory, 1800 without it; it stays on disk. 0: never
+    /// Seconds until an idle session leaves memory (default: 1800, 0: never). It stays on disk
     #[arg(long, value_name = "SECONDS")]
     pub idle_timeout: Option<u64>,
 
-    /// Seconds a permission request waits before it is refused; without it, as long as it takes
+    /// Seconds until an unanswered permission request is refused (default: no limit)
     #[arg(long, value_name = "SECONDS")]
     pub ask_timeout: Option<u64>,
 
-    /// Sessions on one page of a listing; 0 lists all
+    /// Sessions per page of a listing; 0 lists all
     #[arg(long, value_name = "N", default_value_t = HISTORY_MAX)]
     pub max_history: usize,
 
-    /// A further folder that sessions may work in; repeat for more. Without it, any the editor names;
-    /// over HTTP, only the server's own
+    /// Allow sessions to work in this folder too; repeatable. Default: any folder the editor names; over
+    /// HTTP, only the server's own
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
-    /// The folder of sessions whose client names none; without it, this one
+    /// Folder for sessions whose client names none (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// What clients speak: auto (their first words decide), acp, ferret, otter, bernstein
+    /// Dialect of the clients: auto (detect it from their first message), acp, ferret, otter, bernstein
     #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectChoice::Auto)]
     pub dialect: DialectChoice,
 
-    /// The dialect of the command that was typed, if it is that of another program.
+    /// The dialect to prefer, if the command of another program was typed.
     #[arg(skip)]
     pub preferred: Option<Dialect>,
 
-    /// The model of new sessions
+    /// Model for new sessions
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
 
@@ -235,11 +231,11 @@ pub struct ServeOptions {
     #[command(flatten)]
     pub agent: AgentOptions,
 
-    /// How the agent introduces itself to the editor; without it, ropewalk
+    /// Name that the agent gives the editor (default: ropewalk)
     #[arg(long, value_name = "NAME")]
     pub agent_name: Option<String>,
 
-    /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
+    /// Send a trace of every turn to this OpenTelemetry collector, e.g. http://127.0.0.1:4318
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
 
@@ -250,17 +246,17 @@ pub struct ServeOptions {
     pub http: HttpOptions,
 
     #[command(flatten)]
-    pub bridge: AlsoBridge,
+    pub bridge: ServeBridgeOptions,
 
-    /// Serve an editor on standard input and output; the default without --http. With it, a server of yours
-    /// that runs there already is joined
+    /// Serve an editor on standard input and output (the default without --http). With --http, join your
+    /// server if it already runs at that address
     #[arg(long)]
     pub stdio: bool,
 
     #[arg(long, hide = true)]
     pub acp: bool,
 
-    /// The agent that works, as a command that speaks the Agent Client Protocol, after --
+    /// Command of an agent that speaks the Agent Client Protocol, after --
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "agent")]
     pub command: Vec<OsString>,
 }
@@ -268,42 +264,42 @@ pub struct ServeOptions {
 /// What the agent may do, the same for every door.
 #[derive(Debug, Clone, Default, Args)]
 pub struct GuardOptions {
-    /// How far its tools and commands reach: read-only, workspace-write (the default),
+    /// Sandbox mode for the agent's tools and commands: read-only, workspace-write (default),
     /// workspace-write-network, off
     #[arg(long, value_name = "MODE")]
     pub sandbox: Option<Mode>,
 
-    /// What it may do without asking: read-only, strict, suggest, auto (the default), full.
-    /// With `run` it holds for that run alone
+    /// What the agent may do without asking: read-only, strict, suggest, auto (default), full.
+    /// With `run`, it applies to that run only
     #[arg(long, value_name = "PRESET")]
     pub approval: Option<String>,
 
-    /// The loosest preset that anybody may choose for a session here; without it, full
+    /// Loosest approval preset that anyone may choose for a session here (default: full)
     #[arg(long, value_name = "PRESET")]
     pub approval_max: Option<String>,
 
-    /// A further folder that it may write; repeat for more
+    /// Let the agent write to this folder too; repeatable
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
 
-    /// Only these tools, in a list with commas: Read,Edit,Bash or our own names
+    /// Offer only these tools, separated by commas, such as Read,Edit,Bash
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub allowed_tools: Option<Vec<String>>,
 
-    /// Leave the project's instruction files (AGENTS.md and the like) alone
+    /// Ignore the project's instruction files (AGENTS.md and the like)
     #[arg(long)]
     pub no_rules: bool,
 
-    /// on: do not start where the operating system cannot enforce the sandbox; auto: refuse the
-    /// commands instead
+    /// What to do if the operating system cannot enforce the sandbox. on: do not start; auto: start, but
+    /// refuse commands
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = OsSandbox::Auto)]
     pub os_sandbox: OsSandbox,
 
-    /// Keep everything in memory: nothing is saved or audited, and sessions are gone when this program ends
+    /// Keep everything in memory: nothing is saved or audited, and sessions are gone when this process exits
     #[arg(long, alias = "no-save")]
     pub ephemeral: bool,
 
-    /// Write every session to this folder too, in the form of chimera's event log
+    /// Also write every session to this folder, in chimera's event log format
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub eventlog: Option<PathBuf>,
 
@@ -338,44 +334,46 @@ pub enum DialectChoice {
 }
 
 impl ServeOptions {
-    pub fn spoken(&self) -> Spoken {
+    pub fn spoken(&self) -> DialectSelection {
         match self.dialect {
-            DialectChoice::Auto => self.preferred.map_or(Spoken::Detected, Spoken::Preferred),
-            DialectChoice::Acp => Spoken::Only(Dialect::Acp),
-            DialectChoice::Ferret => Spoken::Only(Dialect::Ferret),
-            DialectChoice::Otter => Spoken::Only(Dialect::Otter),
-            DialectChoice::Bernstein => Spoken::Only(Dialect::Bernstein),
+            DialectChoice::Auto => {
+                self.preferred.map_or(DialectSelection::Detected, DialectSelection::Preferred)
+            }
+            DialectChoice::Acp => DialectSelection::Only(Dialect::Acp),
+            DialectChoice::Ferret => DialectSelection::Only(Dialect::Ferret),
+            DialectChoice::Otter => DialectSelection::Only(Dialect::Otter),
+            DialectChoice::Bernstein => DialectSelection::Only(Dialect::Bernstein),
         }
     }
 }
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum SandboxCommand {
-    /// Run a command in the sandbox as the agent would, in this folder
+    /// Run a command in the sandbox, as the agent would
     Run(SandboxRunOptions),
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "What is refused is said on standard error. The exit code is the command's own;\n\
-    125 if the sandbox could not be built, 128 and the signal's number if a signal ended it.\n\n\
+#[command(after_help = "Refusals are printed to standard error. The exit code is that of the command,\n\
+    125 if the sandbox could not be set up, or 128 plus the signal number if a signal ended it.\n\n\
     Example: ropewalk sandbox run workspace-write -- sh -c 'echo x > /etc/x'")]
 pub struct SandboxRunOptions {
     /// read-only, workspace-write, workspace-write-network, off
     pub mode: Mode,
 
-    /// The folder to work in; without it, this one
+    /// Folder to work in (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// A further folder that may be written; repeat for more
+    /// Make this folder writable too; repeatable
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
 
-    /// Seconds until it is ended
+    /// Seconds until the command is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub timeout: u64,
 
-    /// Say what was refused as JSON, one object a line, on standard error
+    /// Print refusals as JSON to standard error, one object per line
     #[arg(long)]
     pub json: bool,
 
@@ -395,94 +393,94 @@ pub struct SessionsArguments {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum SessionsCommand {
-    /// Show which sessions there are, the latest first
+    /// List sessions, latest first
     #[command(alias = "ls")]
     List(ListOptions),
-    /// Read what was said and done
+    /// Print the conversation of a session
     Show(ShowOptions),
-    /// Show what sessions cost: by turn, by session, by model
+    /// Show costs by turn, session and model
     Cost(CostOptions),
-    /// Write a session to a file, for keeping or for others to read
+    /// Export a session to a file
     Export(ExportOptions),
-    /// Send a session to an address, for others to read, and say where it is
+    /// Upload a session and print its address
     Share(ShareOptions),
-    /// Take in a session that was exported here or by chimera's ferret and otter
+    /// Import an exported session
     Import(ImportOptions),
-    /// Copy a session, to go on with it in another way
+    /// Copy a session to continue it separately
     Fork(ForkOptions),
-    /// Give a session another title
+    /// Rename a session
     Rename(RenameOptions),
-    /// Remove sessions for good
+    /// Delete sessions permanently
     #[command(alias = "rm")]
     Delete(DeleteOptions),
-    /// Save what can be read of a damaged file into a new one
+    /// Recover what is readable in a damaged session file into a new one
     Salvage(SalvageOptions),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ListOptions {
-    /// Only sessions of this folder
+    /// Only sessions in this folder
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// At most so many
+    /// Maximum number to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, conflicts_with = "all")]
     pub limit: usize,
 
-    /// All of them, those that were never prompted too
+    /// List all, including sessions that were never prompted
     #[arg(short, long)]
     pub all: bool,
 
-    /// Only what was active since then: 30m, 2h, 3d, 1w or 2026-01-31
-    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
-    pub since: Option<Since>,
+    /// Only sessions active since: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = PastTime::parse)]
+    pub since: Option<PastTime>,
 
-    /// Only sessions in which this model was chosen; a part of its name is enough
+    /// Only sessions that chose this model; part of its name is enough
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
 
-    /// Also the sessions of chimera's ferret and otter, as they lie in ~/.chimera/eventlog
+    /// Also list the sessions in ~/.chimera/eventlog
     #[arg(long)]
     pub all_clis: bool,
 
-    /// Those among them whose ids begin so: of the program whose command was typed.
+    /// The id prefix of the program whose command was typed: lists its event-log sessions.
     #[arg(skip)]
     pub folders_of: Option<&'static str>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ShowOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     pub id: String,
 
-    /// Show long outputs of tools in full
+    /// Show long tool output in full
     #[arg(long)]
     pub full: bool,
 
-    /// As JSON, every event
+    /// Print every event as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ExportOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     pub id: String,
 
-    /// json comes back whole when imported, and chimera too; markdown and html are for reading.
-    /// Without it, what the name of the file ends in, else json
+    /// json and chimera can be imported again; markdown and html are for reading.
+    /// Default: by the file extension, otherwise json
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub format: Option<ExportFormat>,
 
-    /// Where to write; without it, to standard output. For chimera the folder to put the session in
+    /// File to write to (default: standard output). For chimera, the folder to put the session in
     #[arg(short, long, value_name = "FILE|DIR")]
     pub output: Option<PathBuf>,
 
-    /// Say as JSON what was written
+    /// Print what was written as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -498,73 +496,73 @@ pub enum ExportFormat {
 
 #[derive(Debug, Clone, Args)]
 pub struct ImportOptions {
-    /// An exported file, a folder of chimera's event log, or `-` for standard input
+    /// Exported file, event-log folder of chimera, or `-` for standard input
     #[arg(value_name = "FILE|DIR")]
     pub source: PathBuf,
 
-    /// The folder that the session works in here; without it, the one it had
+    /// Folder for the imported session to work in (default: the one it had)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// For what a hub exported sealed: the sealed.json of the machine that sealed it; without it, this machine's own
+    /// Key for a sealed hub export: sealed.json of the machine that sealed it (default: this machine's)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ForkOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     #[arg(required_unless_present = "last", conflicts_with = "last")]
     pub id: Option<String>,
 
-    /// The session that was active last, in whichever folder
+    /// Use the session that was active last, in any folder
     #[arg(long)]
     pub last: bool,
 
-    /// With --last, of every folder; so it is anyway
+    /// With --last, in every folder, which is the default.
     #[arg(long, hide = true, requires = "last")]
     pub all: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct RenameOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     pub id: String,
 
-    /// The new title
+    /// New title
     pub title: String,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct DeleteOptions {
-    /// The sessions; the beginning of an id is enough
+    /// Session ids, or unique prefixes of them
     #[arg(required = true)]
     pub ids: Vec<String>,
 
-    /// Do not ask
+    /// Delete without asking
     #[arg(short, long)]
     pub yes: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct EditorOptions {
-    /// Only this one
+    /// Only this editor
     #[arg(value_parser = crate::editors::NAMES)]
     pub editor: Option<String>,
 }
@@ -577,45 +575,44 @@ impl Cli {
     fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let mut command = variables::without_empty(<Self as CommandFactory>::command());
         let matches = command.try_get_matches_from_mut(words).map_err(|error| {
-            let error = variables::named(&command, error);
-            mistyped(&mut command, error)
+            let error = variables::name_variable(&command, error);
+            explain_typo(&mut command, error)
         })?;
         Self::of(&matches)
     }
 
-    /// Clap could refuse options of `serve` before another command by itself, but would then refuse
-    /// `-v` there as well.
+    /// Refuses options of `serve` before another command. If clap did that, it would refuse `-v` there too.
     fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut command = <Self as CommandFactory>::command();
         let given = |id: &clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
         let known = |id: &clap::Id| {
             command.get_arguments().find(|argument| argument.get_id() == id && !argument.is_global_set())
         };
-        // Options of a subcommand that stand anywhere in it are among the ids, and unknown here.
+        // The ids include global options of subcommands, which this command does not define.
         let misplaced = matches.ids().find_map(|id| known(id).filter(|_| given(id)));
         let Some(name) = matches.subcommand_name() else {
             return Ok(Self { bare: misplaced.is_none(), ..Self::from_arg_matches(matches)? });
         };
         if let Some(option) = misplaced.and_then(|argument| argument.get_long()) {
-            let message = format!("--{option} cannot stand before `{name}`");
+            let message = format!("--{option} is an option of `serve`; it cannot come before `{name}`");
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
         Self::from_arg_matches(matches)
     }
 
-    /// What is to be done. Whoever types the program's name alone is a person; editors start it without
-    /// a terminal.
-    pub fn command(self, terminal: bool) -> Result<Command, clap::Error> {
+    /// The command to carry out. Typing only the program name on a terminal means `up`; editors start it
+    /// without a terminal and mean `serve`.
+    pub fn command(self, terminal: bool) -> Result<CliCommand, clap::Error> {
         match self.command {
-            Some(command) => command.meant(),
-            None if terminal && self.bare => Ok(Command::Up(Box::default())),
-            None => Ok(Command::Serve(Box::new(ServeArguments { command: None, options: self.serve }))),
+            Some(command) => command.into_command(),
+            None if terminal && self.bare => Ok(CliCommand::Up(Box::default())),
+            None => Ok(CliCommand::Serve(Box::new(ServeArguments { command: None, options: self.serve }))),
         }
     }
 }
 
-impl Command {
-    /// Whether it may take the whole screen, where nothing else can be written.
+impl CliCommand {
+    /// Whether the command may draw a full screen, so that nothing else may be written there.
     pub fn draws(&self) -> bool {
         match self {
             Self::Chat(options) => !options.plain,
@@ -625,7 +622,7 @@ impl Command {
         }
     }
 
-    /// Whether the command begins the state folder where there is none.
+    /// Whether the command creates the state folder if it is missing.
     pub fn makes_state(&self) -> bool {
         match self {
             Self::Chat(_) | Self::Run(_) => true,
@@ -634,7 +631,7 @@ impl Command {
         }
     }
 
-    /// What it says about where sessions are kept.
+    /// The options of the command that choose the session store.
     pub fn store(&self) -> StoreOptions {
         match self {
             Self::Up(options) => options.guard.store.clone(),
@@ -658,13 +655,13 @@ impl Command {
     }
 }
 
-/// Since a command may stand after `--`, clap takes a word it does not know for one of that command.
-fn mistyped(command: &mut clap::Command, mut error: clap::Error) -> clap::Error {
-    // A wrong value names its placeholder, not the word.
+/// Reports an unknown subcommand as such. Because a command may follow `--`, clap takes it for an unexpected argument.
+fn explain_typo(command: &mut clap::Command, mut error: clap::Error) -> clap::Error {
+    // For a wrong value, clap names the placeholder and not the word.
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
-    // Clap's tip to write an unknown option after `--` would start a program of that name.
+    // Clap's tip to put an unknown option after `--` would start a program with that name.
     error.remove(ContextKind::Suggested);
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
@@ -721,7 +718,7 @@ mod tests {
     #[test]
     fn the_bare_name_is_up_for_people_and_serve_for_programs() {
         let is_up =
-            |line: &str, terminal| matches!(check(line).unwrap().command(terminal), Ok(Command::Up(_)));
+            |line: &str, terminal| matches!(check(line).unwrap().command(terminal), Ok(CliCommand::Up(_)));
         assert!(is_up("ropewalk", true) && is_up("ropewalk -v", true));
         assert!(!is_up("ropewalk", false));
         for line in ["ropewalk --acp", "ropewalk --http :0", "ropewalk serve", "ropewalk --model x"] {
@@ -746,7 +743,7 @@ mod tests {
     #[test]
     fn an_agent_is_named_or_written_out_after_two_dashes() {
         let serve = |line: &str| match check(line).map(|cli| cli.command(true).unwrap()) {
-            Ok(Command::Serve(arguments)) => Ok(arguments.options),
+            Ok(CliCommand::Serve(arguments)) => Ok(arguments.options),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
         };
@@ -766,7 +763,7 @@ mod tests {
     #[test]
     fn zephs_way_to_run_an_agent_is_run() {
         let cli = check("ropewalk acp run-agent --command opencode --prompt --hello --cwd /tmp --timeout 9");
-        let Command::Run(run) = cli.unwrap().command(false).unwrap() else { panic!("it is run") };
+        let CliCommand::Run(run) = cli.unwrap().command(false).unwrap() else { panic!("it is run") };
         assert_eq!(
             (run.prompt.as_str(), run.command.as_deref(), run.timeout),
             ("--hello", Some("opencode"), Some(9))
@@ -794,6 +791,9 @@ mod tests {
         let error = check("ropewalk sesions").unwrap_err();
         assert!(error.contains("unrecognized subcommand") && error.contains("'sessions'"), "{error}");
         let error = check("ropewalk --max-sessions 3 sessions list").unwrap_err();
-        assert!(error.contains("--max-sessions cannot stand before `sessions`"), "{error}");
+        assert!(
+            error.contains("--max-sessions is an option of `serve`; it cannot come before `sessions`"),
+            "{error}"
+        );
     }
 }

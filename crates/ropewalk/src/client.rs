@@ -1,4 +1,4 @@
-//! How commands ask a server that runs: over its own HTTP door, with its token.
+//! Client for a running server: commands call it over its HTTP door, with its token.
 
 mod pinned;
 
@@ -15,62 +15,60 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use wire::json;
-use wire::native::{Answered, Invitation};
+use wire::native::{Invitation, ReplyBody};
 
 use crate::cli::ServerChoice;
-use crate::running::{self, Found};
+use crate::cli_error::CliError;
+use crate::running_servers::{self, RunningServer};
 use crate::tokens;
-use crate::trouble::Trouble;
 
-/// From the connection to the last byte of the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two questions to a server that starts.
+/// From connecting to the last byte of the response.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between requests while a server starts.
 const START_PAUSE: Duration = Duration::from_millis(50);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// A server that can be asked.
+/// A running server and how to reach it.
 pub struct Server {
     address: SocketAddr,
     token: Option<String>,
-    /// The certificate that it must show.
+    /// The digest of the certificate that it must present.
     certificate: Option<Digest>,
 }
 
 impl Server {
-    /// The one that runs, or the one that is meant.
-    pub fn find(choice: &ServerChoice) -> Result<Self, Trouble> {
-        let mut servers = running::all()?;
+    /// The running server, or the chosen one if several run.
+    pub fn find(choice: &ServerChoice) -> Result<Self, CliError> {
+        let mut servers = running_servers::all()?;
         if let Some(port) = choice.port {
             servers.retain(|server| server.port == port);
         }
         match servers.as_slice() {
-            [] => Err(Trouble::failed("no server runs").fix("start one: ropewalk up")),
+            [] => Err(CliError::failed("no server is running").fix("start one with `ropewalk up`")),
             [server] => Self::of(server),
             several => {
-                let addresses: Vec<&str> = several.iter().map(Found::address).collect();
-                Err(Trouble::usage("more than one server runs")
+                let addresses: Vec<&str> = several.iter().map(RunningServer::address).collect();
+                Err(CliError::usage("more than one server is running")
                     .because(addresses.join(", "))
-                    .fix("name one with --port"))
+                    .fix("choose one with --port"))
             }
         }
     }
 
-    pub fn of(server: &Found) -> Result<Self, Trouble> {
+    pub fn of(server: &RunningServer) -> Result<Self, CliError> {
         Self::with_token(server, None)
     }
 
-    /// The same for whoever may have been given its token.
-    pub fn with_token(server: &Found, given: Option<&str>) -> Result<Self, Trouble> {
+    /// The same, with a token that may be the right one.
+    pub fn with_token(server: &RunningServer, given: Option<&str>) -> Result<Self, CliError> {
         let (scheme, address) = server.address().split_once("://").unwrap_or_default();
-        let address: SocketAddr = address
-            .parse()
-            .map_err(|_| Trouble::failed(format!("{} is no address that can be asked", server.address())))?;
+        let address: SocketAddr = address.parse().map_err(|_| {
+            CliError::failed(format!("the server has an unusable address: {}", server.address()))
+        })?;
         let certificate = server.certificate_digest();
         if scheme != "http" && certificate.is_none() {
-            return Err(Trouble::failed(format!(
-                "the server at {address} does not say how it is recognised"
-            ))
-            .fix("start it again: ropewalk serve stop, then as before"));
+            return Err(CliError::failed(format!("the server at {address} did not record its certificate"))
+                .fix("run `ropewalk serve stop`, then start it as before"));
         }
         let address = match address.ip().is_unspecified() {
             true => SocketAddr::from(([127, 0, 0, 1], address.port())),
@@ -81,8 +79,8 @@ impl Server {
             Some(digest) => Some(match given.filter(|token| Digest::of(token).is(&digest)) {
                 Some(token) => token.to_owned(),
                 None => tokens::matching(&digest)?.ok_or_else(|| {
-                    Trouble::failed("the token of the server that runs is not known here")
-                        .fix("set ROPEWALK_SERVER_TOKEN to the one that it was started with")
+                    CliError::failed("the token of the running server is not known")
+                        .fix("set ROPEWALK_SERVER_TOKEN to the token it was started with")
                 })?,
             }),
         };
@@ -102,35 +100,36 @@ impl Server {
     }
 
     /// A link that signs a browser in.
-    pub async fn link(&self) -> Result<String, Trouble> {
+    pub async fn link(&self) -> Result<String, CliError> {
         let answer = self.post("/ui/link", "{}".into()).await?;
         let url = answer["url"].as_str().map(str::to_owned);
-        url.ok_or_else(|| Trouble::failed("the server gave no link"))
+        url.ok_or_else(|| CliError::failed("the server returned no link"))
     }
 
-    /// A code with which one more device can knock.
-    pub async fn invite(&self, role: wire::native::Role) -> Result<Invitation, Trouble> {
+    /// Creates a pairing code for one device.
+    pub async fn invite(&self, role: wire::native::Role) -> Result<Invitation, CliError> {
         match self.ask(&wire::native::Request::Invite { role }).await? {
-            Answered::Invited(invitation) => Ok(invitation),
-            _ => Err(Trouble::failed("the server gave no invitation")),
+            ReplyBody::Invited(invitation) => Ok(invitation),
+            _ => Err(CliError::failed("the server returned no invitation")),
         }
     }
 
-    /// Asks about devices.
-    pub async fn ask(&self, request: &wire::native::Request) -> Result<Answered, Trouble> {
+    /// Sends a request about devices.
+    pub async fn ask(&self, request: &wire::native::Request) -> Result<ReplyBody, CliError> {
         let unclear = |reason: String| {
-            Trouble::failed("the server and this command do not understand each other").because(reason)
+            CliError::failed("the server's answer could not be understood; its version may differ")
+                .because(reason)
         };
         let body = serde_json::to_string(request).map_err(|error| unclear(error.to_string()))?;
         let answer = self.post("/ui/hall", body).await?;
         json::read_value(answer, "", "the answer").map_err(|error| unclear(error.to_string()))
     }
 
-    async fn post(&self, path: &str, body: String) -> Result<Value, Trouble> {
+    async fn post(&self, path: &str, body: String) -> Result<Value, CliError> {
         let broken = |reason: String| {
-            Trouble::failed(format!("the server at {} cannot be asked", self.address)).because(reason)
+            CliError::failed(format!("could not reach the server at {}", self.address)).because(reason)
         };
-        let (status, bytes) = match tokio::time::timeout(PATIENCE, self.send_when_ready(path, body)).await {
+        let (status, bytes) = match tokio::time::timeout(TIMEOUT, self.send_when_ready(path, body)).await {
             Err(_) => return Err(broken("it did not answer in time".into())),
             Ok(sent) => sent.map_err(|error| broken(error.to_string()))?,
         };
@@ -139,11 +138,11 @@ impl Server {
         if status.is_success() {
             return Ok(value);
         }
-        let message = value["message"].as_str().unwrap_or("it said no more than that");
-        Err(Trouble::failed(message.to_owned()).because(format!("the server answered {status}")))
+        let message = value["message"].as_str().unwrap_or("the request failed");
+        Err(CliError::failed(message.to_owned()).because(format!("the server answered {status}")))
     }
 
-    /// A server that starts asks for a moment.
+    /// Retries while the server is starting.
     async fn send_when_ready(&self, path: &str, body: String) -> anyhow::Result<(StatusCode, Bytes)> {
         loop {
             let answer = self.send(path, body.clone()).await?;
@@ -167,33 +166,36 @@ impl Server {
         exchange(self.connect().await?, request).await
     }
 
-    /// A connection on which the token may be told: a server with a certificate has shown it.
-    pub async fn connect(&self) -> anyhow::Result<Connection> {
+    /// A connection that is safe for the token: with TLS, the certificate has been verified.
+    pub async fn connect(&self) -> anyhow::Result<ServerStream> {
         let stream = TcpStream::connect(self.address).await?;
         Ok(match self.certificate {
             Some(certificate) => {
-                Box::new(pinned::connect(stream, self.address.ip(), certificate).await?) as Connection
+                Box::new(pinned::connect(stream, self.address.ip(), certificate).await?) as ServerStream
             }
             None => Box::new(stream),
         })
     }
 }
 
-/// Bytes both ways, with TLS or without.
+/// A byte stream, with or without TLS.
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-pub type Connection = Box<dyn Duplex>;
+pub type ServerStream = Box<dyn Duplex>;
 
-/// One request and its answer.
-async fn exchange(stream: Connection, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
+/// Sends one request and reads the response.
+async fn exchange(
+    stream: ServerStream,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let asking = async {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+        let body = body.map_err(|error| anyhow::anyhow!("the response was incomplete: {error}"))?;
         anyhow::Ok((status, body.to_bytes()))
     };
     tokio::pin!(connection);
@@ -201,16 +203,17 @@ async fn exchange(stream: Connection, request: Request<Full<Bytes>>) -> anyhow::
     tokio::select! {
         answer = &mut asking => answer,
         ended = &mut connection => {
-            // What was read before the end may be all that there is to read.
+            // The whole response may have arrived before the connection ended.
             ended?;
             asking.await
         }
     }
 }
 
-/// For commands that ask a few things and end.
-pub fn run<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+/// Runs the requests of a short command.
+pub fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("nothing can be asked").because(error))?;
+    let runtime =
+        runtime.map_err(|error| CliError::failed("could not start the async runtime").because(error))?;
     runtime.block_on(work)
 }

@@ -1,36 +1,36 @@
-//! The person's settings file. A project may have one too, which may only narrow.
+//! The person's settings file, and that of a project, which can only restrict.
 //!
-//! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
+//! A file that cannot be read is an error, never treated as empty: it may contain restrictions.
 
 mod acp;
 mod agents;
 mod codex;
+mod error;
 mod models;
 mod servers;
 mod show;
 mod source;
-mod wrong;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ::bridge::Answers;
+use ::bridge::RemoteAnswers;
 use agent::ProjectServer;
 use sandbox::Mode;
 use toml_edit::{Document, Item, Table, TableLike};
 
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
 use crate::{paths, trust};
 
 pub use acp::{AcpSettings, TransportChoice};
 pub use agents::{AgentEntry, OURS};
 pub use codex::CodexDefaults;
+use error::{ConfigError, each_entry};
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
 pub use servers::{McpSettings, ServerEntry};
 pub use show::{ServerSettings, run};
-pub use source::{Setting, Source, Sources};
-use wrong::{Wrong, each};
+pub use source::{ResolvedSetting, SettingSource, SettingSources};
 
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
@@ -40,92 +40,92 @@ const PROJECT_FILE: &str = ".ropewalk/config.toml";
 pub struct Config {
     pub sandbox: Option<Mode>,
     pub approval: Option<String>,
-    /// The loosest preset that a session may have. Only the person's own file is asked.
+    /// The loosest preset that a session may have. Read only from the person's own file.
     pub approval_max: Option<String>,
     pub ask_timeout: Option<u64>,
-    /// How many seconds a command may run; 0 is as long as it takes.
+    /// How many seconds a command may run; 0: no limit.
     pub command_timeout: Option<u64>,
     pub add_dirs: Vec<PathBuf>,
     /// Whether commands run in the terminal of an editor that offers one.
     pub editor_terminal: Option<bool>,
-    /// Further variables that commands may see.
+    /// Further variables that are passed on to commands.
     pub environment: Vec<String>,
-    /// Who else may come in over HTTP. Only the person's own file is asked.
+    /// Further clients with access over HTTP. Read only from the person's own file.
     pub clients: Vec<ClientEntry>,
-    /// Whether everybody may ask over HTTP what the server is.
+    /// Whether the discovery document is public over HTTP.
     pub discovery_enabled: Option<bool>,
-    /// Whom push services may write to. Only the person's own file is asked.
+    /// The contact for push services. Read only from the person's own file.
     pub push_contact: Option<String>,
-    /// Only the person's own file is asked.
+    /// Read only from the person's own file.
     pub models: ModelSettings,
-    /// Tool servers for every session.
+    /// MCP servers for every session.
     pub mcp: McpSettings,
-    /// Where people are who drive from elsewhere. Only the person's own file is asked.
+    /// The hub of the bridge. Read only from the person's own file.
     pub bridge: BridgeSettings,
-    /// Where sessions are kept. Only the person's own file is asked.
+    /// The session store. Read only from the person's own file.
     pub store: StoreSettings,
-    /// The agent that works, if not our own. Only the person's own file is asked.
+    /// The agent to use instead of the built-in one. Read only from the person's own file.
     pub agent: Option<String>,
-    /// Agents that are other programs. Only the person's own file is asked.
+    /// External agents. Read only from the person's own file.
     pub agents: Vec<AgentEntry>,
-    /// What clients of the protocol are offered and how they come in. Only the person's own file is asked.
+    /// What protocol clients are offered, and how they connect. Read only from the person's own file.
     pub acp: AcpSettings,
-    /// What the person, and the project within limits, said to other agents.
+    /// Defaults from files for Codex, of the person and, within limits, of the project.
     pub codex: CodexDefaults,
     /// Where each key was set.
-    pub sources: Sources,
-    /// What in the file means nothing here.
+    pub sources: SettingSources,
+    /// Unknown keys in the file.
     pub unknown: Vec<String>,
-    /// What else is not used, and why.
+    /// Other parts that are ignored, and why.
     pub warnings: Vec<String>,
 }
 
-/// What the command line says about settings files: the same for the whole process.
+/// The options of the command line about settings files, for the whole process.
 #[derive(Debug, Default)]
-pub struct Choice {
-    /// In place of the person's settings file and of those of other agents.
+pub struct ConfigFlags {
+    /// Replaces the person's settings file and those of other agents.
     pub file: Option<PathBuf>,
-    /// Laid over the rest of the file.
+    /// The profile to apply over the rest of the file.
     pub profile: Option<String>,
 }
 
-static CHOICE: OnceLock<Choice> = OnceLock::new();
+static FLAGS: OnceLock<ConfigFlags> = OnceLock::new();
 
-/// Before anybody reads settings. Only the first choice counts.
-pub fn choose(choice: Choice) {
-    drop(CHOICE.set(choice));
+/// Called before settings are read. Only the first call counts.
+pub fn set_flags(flags: ConfigFlags) {
+    drop(FLAGS.set(flags));
 }
 
-/// What the command line says about settings files.
-pub fn choice() -> Option<&'static Choice> {
-    CHOICE.get()
+/// The options of the command line about settings files.
+pub fn flags() -> Option<&'static ConfigFlags> {
+    FLAGS.get()
 }
 
 /// The settings file that the command line names.
 pub fn named_file() -> Option<&'static Path> {
-    CHOICE.get()?.file.as_deref()
+    FLAGS.get()?.file.as_deref()
 }
 
-/// `[bridge]`. A token is never taken from a file: those are copied, shared and kept.
+/// `[bridge]`. The token is never read from a file: files are copied, shared and backed up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BridgeSettings {
     pub remote_url: Option<String>,
     pub replay_window: Option<u64>,
-    pub answers: Option<Answers>,
-    /// The hub reads nothing.
+    pub answers: Option<RemoteAnswers>,
+    /// End-to-end encryption: the hub can read nothing.
     pub e2e: bool,
-    /// Somebody wrote one there.
+    /// Whether a token is there, which is ignored.
     pub has_token: bool,
 }
 
-/// `[store]`. An address with a password stands in a file of its own, or in a variable.
+/// `[store]`. An address with a password belongs in a separate file or in a variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreSettings {
     pub url: Option<String>,
     pub file: Option<PathBuf>,
 }
 
-/// One of `[[clients]]`, as it stands there.
+/// One of `[[clients]]`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientEntry {
     pub id: String,
@@ -133,16 +133,16 @@ pub struct ClientEntry {
     pub token: Option<String>,
 }
 
-/// The token is nobody's business.
+/// Without the token.
 impl std::fmt::Debug for ClientEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientEntry").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// The person's own settings, with what variables and the files of other agents say.
-pub fn user() -> Result<Config, Trouble> {
-    let profile = CHOICE.get().and_then(|choice| choice.profile.as_deref());
+/// The person's own settings, combined with variables and the files of other agents.
+pub fn user() -> Result<Config, CliError> {
+    let profile = FLAGS.get().and_then(|flags| flags.profile.as_deref());
     let mut config = match paths::config() {
         Ok(path) => read_profile(&path, profile)?,
         Err(_) => Config::default(),
@@ -155,8 +155,8 @@ pub fn user() -> Result<Config, Trouble> {
     Ok(config)
 }
 
-/// How far a project lets its sessions reach, if it says so. A session below the project's folder is
-/// one of its sessions: what is around it counts, up to the repository.
+/// The sandbox mode that a project sets for its sessions, if any. Settings of all folders from the workspace up to
+/// the repository root count.
 pub fn project_mode(workspace: &Path) -> Option<Mode> {
     project_folders(workspace)
         .flat_map(|folder| [mode_of(folder), codex::project_mode(folder)])
@@ -164,23 +164,22 @@ pub fn project_mode(workspace: &Path) -> Option<Mode> {
         .min()
 }
 
-/// What each of the files says that decide about that: the mode, or why the file cannot be read.
+/// The mode in each of these files, or why the file cannot be read.
 pub fn project_modes(workspace: &Path) -> Vec<(PathBuf, Result<Mode, String>)> {
     let said = |folder: &Path| {
         let file = folder.join(PROJECT_FILE);
-        let mode =
-            read(&file).map_err(|trouble| trouble.in_short()).map(|config| config.sandbox).transpose()?;
+        let mode = read(&file).map_err(|error| error.summary()).map(|config| config.sandbox).transpose()?;
         Some((file, mode))
     };
     project_folders(workspace).filter_map(said).collect()
 }
 
-/// The tool servers that a project names. The nearest file that names one decides.
+/// The MCP servers that a project names. For each name, the nearest file counts.
 pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
     let mut entries: Vec<ServerEntry> = Vec::new();
     for folder in project_folders(workspace) {
         let path = folder.join(PROJECT_FILE);
-        let config = read(&path).map_err(|trouble| trouble.in_short())?;
+        let config = read(&path).map_err(|error| error.summary())?;
         for entry in config.mcp.servers {
             if entries.iter().all(|known| known.server.name != entry.server.name) {
                 entries.push(entry);
@@ -190,13 +189,13 @@ pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
     Ok(entries)
 }
 
-/// The same for a session: what is enabled, as it is written. `${NAME}` stays as it is: whoever wrote the
-/// project must not read the variables of whoever runs the agent.
+/// The enabled ones, for a session. `${NAME}` is not expanded: a project must not read the variables of the person
+/// who runs the agent.
 pub fn project_servers(workspace: &Path) -> Result<Vec<ProjectServer>, String> {
     let entries = project_entries(workspace)?.into_iter().filter(|entry| entry.enabled);
     let server = |entry: ServerEntry| {
-        let news = trust::news(workspace, &entry);
-        ProjectServer { shown: entry.shown(), server: entry.server, news }
+        let notices = trust::notices(workspace, &entry);
+        ProjectServer { shown: entry.one_line(), server: entry.server, notices }
     };
     Ok(entries.map(server).collect())
 }
@@ -215,43 +214,43 @@ fn project_folders(workspace: &Path) -> impl Iterator<Item = &Path> {
 fn mode_of(folder: &Path) -> Option<Mode> {
     match read(&folder.join(PROJECT_FILE)) {
         Ok(config) => config.sandbox,
-        Err(trouble) => {
-            tracing::warn!(?trouble, "the project's settings cannot be read, so its sessions only read");
+        Err(error) => {
+            tracing::warn!(?error, "could not read the project's settings, so its sessions are read-only");
             Some(Mode::ReadOnly)
         }
     }
 }
 
-fn read(path: &Path) -> Result<Config, Trouble> {
+fn read(path: &Path) -> Result<Config, CliError> {
     read_profile(path, None)
 }
 
-fn read_profile(path: &Path, profile: Option<&str>) -> Result<Config, Trouble> {
+fn read_profile(path: &Path, profile: Option<&str>) -> Result<Config, CliError> {
     let unusable = |reason: String| {
-        Trouble::failed(format!("the settings in {} cannot be read", path.display()))
+        CliError::failed(format!("could not read the settings in {}", path.display()))
             .because(reason)
             .fix("fix the file or move it aside")
     };
     let text = text(path).map_err(unusable)?;
     let is_named = |named: &Path| std::path::absolute(named).is_ok_and(|named| named == path);
     if text.is_none() && named_file().is_some_and(is_named) {
-        return Err(Trouble::usage(format!("there is no file {}", path.display()))
-            .fix("name the settings file after --config, or leave --config out"));
+        return Err(CliError::usage(format!("file {} not found", path.display()))
+            .fix("pass an existing settings file to --config, or remove --config"));
     }
     let text = text.unwrap_or_default();
     let document = Document::parse(text.as_str()).map_err(|error| unusable(error.to_string()))?;
-    // A copy, because a document that can be changed forgets where its values stood.
+    // A copy, because a mutable document loses the positions of its values.
     let mut table = document.as_table().clone();
-    let mut sources = Sources::of_file(path, &table);
+    let mut sources = SettingSources::of_file(path, &table);
     if let Some(name) = profile {
         lay_over(&mut table, name, &mut sources).map_err(|known| no_profile(name, &known, path))?;
     }
-    settings_of(&table, sources).map_err(|wrong| unusable(wrong.told(&text)))
+    settings_of(&table, sources).map_err(|wrong| unusable(wrong.with_position(&text)))
 }
 
 /// The text of a settings file, if it is there.
 fn text(path: &Path) -> Result<Option<String>, String> {
-    // A link that leads nowhere may be to settings that are stricter.
+    // A dangling link is an error: it may have pointed to stricter settings.
     let Some(file) = store::open_regular(path).map_err(|error| error.to_string())? else { return Ok(None) };
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
@@ -261,14 +260,14 @@ fn text(path: &Path) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// Lays `[profiles.NAME]` over the file. If there is no such profile, names those that there are.
-fn lay_over(table: &mut Table, name: &str, sources: &mut Sources) -> Result<(), Vec<String>> {
+/// Applies `[profiles.NAME]` over the file. If the profile is missing, returns the names of those that exist.
+fn lay_over(table: &mut Table, name: &str, sources: &mut SettingSources) -> Result<(), Vec<String>> {
     let profiles = table.get("profiles").and_then(Item::as_table_like);
     let known = || profiles.map(|table| table.iter().map(|(name, _)| name.to_owned()).collect());
     let Some(profile) = profiles.and_then(|table| table.get(name)).and_then(Item::as_table_like) else {
         return Err(known().unwrap_or_default());
     };
-    sources.walk("", profile, &Source::Profile(name.to_owned()));
+    sources.walk("", profile, &SettingSource::Profile(name.to_owned()));
     let laid: Vec<(String, Item)> =
         profile.iter().map(|(key, item)| (key.to_owned(), item.clone())).collect();
     for (key, item) in laid {
@@ -289,23 +288,23 @@ fn merge(table: &mut dyn TableLike, key: &str, item: Item) {
     }
 }
 
-fn no_profile(name: &str, known: &[String], path: &Path) -> Trouble {
+fn no_profile(name: &str, known: &[String], path: &Path) -> CliError {
     let fix = match known {
-        [] => format!("write it as [profiles.{name}] in {}", path.display()),
-        known => format!("one of {}", known.join(", ")),
+        [] => format!("add [profiles.{name}] to {}", path.display()),
+        known => format!("use one of {}", known.join(", ")),
     };
-    Trouble::usage(format!("there is no profile {name:?}")).fix(fix)
+    CliError::usage(format!("profile {name:?} not found")).fix(fix)
 }
 
 #[cfg(test)]
 fn parse(text: &str) -> Result<Config, String> {
     let document = Document::parse(text).map_err(|error| error.to_string())?;
-    settings_of(document.as_table(), Sources::default()).map_err(|wrong| wrong.told(text))
+    settings_of(document.as_table(), SettingSources::default()).map_err(|wrong| wrong.with_position(text))
 }
 
-fn settings_of(table: &Table, sources: Sources) -> Result<Config, Wrong> {
+fn settings_of(table: &Table, sources: SettingSources) -> Result<Config, ConfigError> {
     let mut config = Config { sources, ..Config::default() };
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
@@ -323,7 +322,7 @@ fn settings_of(table: &Table, sources: Sources) -> Result<Config, Wrong> {
             "agents" => config.agents = agents::parse(item)?,
             "discovery_enabled" => config.discovery_enabled = Some(bool_of(key, item)?),
             "push_contact" => config.push_contact = Some(contact_of(key, item)?),
-            // After everything else, and only where `--profile` names one.
+            // Read after everything else, or only with `--profile`.
             "acp" | "profiles" => {}
             _ if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
@@ -341,7 +340,7 @@ fn bool_of(key: &str, item: &Item) -> Result<bool, String> {
 }
 
 fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
-    item.as_str().ok_or_else(|| format!("{key} must be a text in quotes"))
+    item.as_str().ok_or_else(|| format!("{key} must be a string"))
 }
 
 fn terminal_of(key: &str, item: &Item) -> Result<bool, String> {
@@ -367,13 +366,13 @@ fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
 }
 
 fn list_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
-    let wrong = || format!("{key} must be a list of texts in quotes");
+    let wrong = || format!("{key} must be a list of strings");
     let list = item.as_array().ok_or_else(wrong)?;
     list.iter().map(|value| value.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
 fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
-    let wrong = || format!("{key} must be a table of texts in quotes");
+    let wrong = || format!("{key} must be a table of strings");
     let table = item.as_table_like().ok_or_else(wrong)?;
     table
         .iter()
@@ -381,10 +380,10 @@ fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, Wrong> {
-    let table = item.as_table_like().ok_or("bridge is written as [bridge], with a remote_url")?;
+fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, ConfigError> {
+    let table = item.as_table_like().ok_or("bridge must be a table: [bridge] with remote_url")?;
     let mut bridge = BridgeSettings::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "remote_url" => bridge.remote_url = Some(text_of(key, item)?.to_owned()),
             "replay_window" => {
@@ -393,7 +392,7 @@ fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, W
             }
             "answers" => {
                 let wrong = || "answers must be \"anyone\", \"approver\" or \"local-only\"".to_owned();
-                bridge.answers = Some(Answers::parse(text_of(key, item)?).ok_or_else(wrong)?);
+                bridge.answers = Some(RemoteAnswers::parse(text_of(key, item)?).ok_or_else(wrong)?);
             }
             "e2e" => bridge.e2e = item.as_bool().ok_or("e2e must be true or false")?,
             "auth_token" | "bridge_token" | "token" => bridge.has_token = true,
@@ -404,35 +403,37 @@ fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, W
     Ok(bridge)
 }
 
-fn store_of(item: &Item) -> Result<StoreSettings, Wrong> {
-    let table = item.as_table_like().ok_or("store is written as [store], with a file or a url")?;
+fn store_of(item: &Item) -> Result<StoreSettings, ConfigError> {
+    let table = item.as_table_like().ok_or("store must be a table: [store] with file or url")?;
     let mut store = StoreSettings::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "url" => store.url = Some(text_of(key, item)?.to_owned()),
             "file" => store.file = Some(paths::below_home(text_of(key, item)?)),
-            // A misspelt word would send sessions elsewhere.
-            _ => return Err(format!("a store has a file or a url, not {key}").into()),
+            // A misspelled key would send sessions to the wrong store.
+            _ => return Err(format!("unknown key {key}; a store has file or url").into()),
         }
         Ok(())
     })?;
     Ok(store)
 }
 
-fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, Wrong> {
-    let tables = item.as_array_of_tables().ok_or("clients are written as [[clients]], each with an id")?;
+fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, ConfigError> {
+    let tables = item
+        .as_array_of_tables()
+        .ok_or("clients must be an array of tables: [[clients]], each with an id")?;
     tables.iter().map(client_of).collect()
 }
 
-fn client_of(table: &Table) -> Result<ClientEntry, Wrong> {
+fn client_of(table: &Table) -> Result<ClientEntry, ConfigError> {
     let mut client = ClientEntry::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "id" => client.id = text_of(key, item)?.to_owned(),
             "token_sha256" => client.token_sha256 = Some(text_of(key, item)?.to_owned()),
             "token" => client.token = Some(text_of(key, item)?.to_owned()),
-            // A misspelt word here may have been meant to keep somebody out.
-            _ => return Err(format!("a client has id and token_sha256, not {key}").into()),
+            // A misspelled key may have been meant as a restriction.
+            _ => return Err(format!("unknown key {key}; a client has id and token_sha256").into()),
         }
         Ok(())
     })?;
@@ -478,7 +479,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.bridge.remote_url.as_deref(), Some("https://hub.example.com"));
-        assert_eq!((config.bridge.replay_window, config.bridge.answers), (Some(9), Some(Answers::LocalOnly)));
+        assert_eq!(
+            (config.bridge.replay_window, config.bridge.answers),
+            (Some(9), Some(RemoteAnswers::LocalOnly))
+        );
         assert!(config.bridge.e2e);
         assert!(config.bridge.has_token && !format!("{config:?}").contains("hush"));
         assert_eq!(config.unknown, ["bridge.x"]);
@@ -550,15 +554,15 @@ mod tests {
                     [profiles.work]\napproval = \"strict\"\n[profiles.work.bridge]\nremote_url = \"https://b\"\n";
         let laid = |name: &str| {
             let mut table = Document::parse(text).unwrap().as_table().clone();
-            let mut sources = Sources::of_file(Path::new("/c"), &table);
+            let mut sources = SettingSources::of_file(Path::new("/c"), &table);
             lay_over(&mut table, name, &mut sources)?;
             Ok::<_, Vec<String>>(settings_of(&table, sources).unwrap())
         };
         let config = laid("work").unwrap();
         assert_eq!(config.approval.as_deref(), Some("strict"));
         assert_eq!((config.bridge.remote_url.as_deref(), config.bridge.e2e), (Some("https://b"), true));
-        assert_eq!(config.sources.of("approval"), Source::Profile("work".into()));
-        assert_eq!(config.sources.of("bridge.e2e"), Source::File("/c".into()));
+        assert_eq!(config.sources.of("approval"), SettingSource::Profile("work".into()));
+        assert_eq!(config.sources.of("bridge.e2e"), SettingSource::File("/c".into()));
         assert!(config.unknown.is_empty());
         assert_eq!(laid("home").unwrap_err(), ["work"]);
     }
@@ -566,31 +570,31 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
         for (text, said) in [
-            ("[acp]\nmax_sessions = 0", "from 1 on"),
-            ("[acp]\npermission_file = \"rules.toml\"", "a whole path"),
+            ("[acp]\nmax_sessions = 0", "at least 1"),
+            ("[acp]\npermission_file = \"rules.toml\"", "an absolute path"),
             ("[acp]\ntransport = \"pigeon\"", "\"stdio\", \"http\" or \"both\""),
             ("[acp]\ndisable = [\"session/new\"]", "not \"session/new\""),
             ("[acp.timeouts]\nterminal_secs = -1", "a number of seconds"),
             ("sandbox = \"wide\"", "is not a sandbox mode"),
-            ("sandbox = 1", "sandbox must be a text"),
+            ("sandbox = 1", "sandbox must be a string"),
             ("sandbox = ", "expected"),
             ("ask_timeout = -1", "a number of seconds"),
-            ("add_dirs = [1]", "a list of texts"),
+            ("add_dirs = [1]", "a list of strings"),
             ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
             ("push_contact = \"ops@example.com\"", "a mailto: or https: address"),
-            ("[[clients]]\nid = 1", "id must be a text"),
-            ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
-            ("[[providers]]\nname = \"a\"\nkey = \"b\"", "name that as key_env"),
-            ("[[providers]]\nname = \"A b\"", "small letters"),
-            ("[[providers]]\nname = \"a\"\nwire = \"smoke\"", "wire is"),
+            ("[[clients]]\nid = 1", "id must be a string"),
+            ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "unknown key tokn"),
+            ("[[providers]]\nname = \"a\"\nkey = \"b\"", "set key_env"),
+            ("[[providers]]\nname = \"A b\"", "lowercase letters"),
+            ("[[providers]]\nname = \"a\"\nwire = \"smoke\"", "wire must be"),
             ("[[providers]]\nname = \"a\"\nbase_url = \"ftp://a\"", "https://"),
-            ("[[models]]\nid = \"a\"", "provider:model"),
+            ("[[models]]\nid = \"a\"", "PROVIDER:MODEL"),
             ("[[models]]\nid = \"a:b\"\nprice = { input = 1 }", "needs input and output"),
             ("[budget]\nday_usd = -1", "an amount of US dollars"),
-            ("[budget]\nday = 1", "not day"),
-            ("max_turns = 0", "from 1 on"),
+            ("[budget]\nday = 1", "unknown key day"),
+            ("max_turns = 0", "at least 1"),
             ("bridge = 1", "[bridge]"),
             ("[bridge]\nanswers = \"nobody\"", "local-only"),
             ("[bridge]\nreplay_window = -1", "a number of events"),
@@ -607,18 +611,21 @@ mod tests {
         for (more, told) in [
             (
                 "max_sessions = 0",
-                "line 7, column 16: acp.max_sessions: max_sessions must be a number from 1 on",
+                "line 7, column 16: acp.max_sessions: max_sessions must be a number of at least 1",
             ),
             ("timeouts = { mcp_secs = \"ü\", x = 1 }", "line 7, column 25: acp.timeouts.mcp_secs: "),
             (
                 "[[providers]]\nname = \"a\"\nwire = \"x\"",
-                "line 9, column 8: providers.wire: wire is anthropic",
+                "line 9, column 8: providers.wire: wire must be anthropic",
             ),
             ("[mcp.servers.git]\nargs = 1", "line 8, column 8: mcp.servers.git.args: args must be a list"),
             ("[mcp.servers.git]\nargs = []", "line 7, column 1: mcp.servers.git: it needs command"),
             ("[agents.me]\nsandbox = \"wide\"", "line 8, column 11: agents.me.sandbox: "),
             ("[[models]]\nid = \"a:b\"\nprice = { input = -1 }", "line 9, column 19: models.price.input: "),
-            ("[store]\nfiel = \"x\"", "line 8, column 8: store.fiel: a store has a file or a url, not fiel"),
+            (
+                "[store]\nfiel = \"x\"",
+                "line 8, column 8: store.fiel: unknown key fiel; a store has file or url",
+            ),
         ] {
             let error = parse(&format!("{file}{more}\n")).unwrap_err();
             assert!(error.starts_with(told), "{more}: {error}");
@@ -626,8 +633,8 @@ mod tests {
         // A profile stands in the same file.
         let text = "[profiles.work]\nsandbox = \"wide\"\n";
         let mut table = Document::parse(text).unwrap().as_table().clone();
-        lay_over(&mut table, "work", &mut Sources::default()).unwrap();
-        let error = settings_of(&table, Sources::default()).unwrap_err().told(text);
+        lay_over(&mut table, "work", &mut SettingSources::default()).unwrap();
+        let error = settings_of(&table, SettingSources::default()).unwrap_err().with_position(text);
         assert!(error.starts_with("line 2, column 11: sandbox: "), "{error}");
     }
 }

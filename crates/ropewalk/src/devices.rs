@@ -1,17 +1,17 @@
-//! `ropewalk devices`: who may come in, and who may not any more.
+//! `ropewalk devices`: lists and revokes paired devices.
 
 use std::process::ExitCode;
 
 use access::sealed::SealedDevice;
 use engine::{Clock, SystemClock, Timestamp};
 use serde_json::json;
-use wire::native::{Answered, Device, Request, Role};
+use wire::native::{DeviceView, ReplyBody, Request, Role};
 
 use crate::cli::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
+use crate::cli_error::CliError;
 use crate::client::{self, Server};
 use crate::sealed;
 use crate::terminal;
-use crate::trouble::Trouble;
 
 pub fn run(command: &DevicesCommand) -> ExitCode {
     let (as_json, outcome) = match command {
@@ -20,52 +20,52 @@ pub fn run(command: &DevicesCommand) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(as_json),
+        Err(error) => error.report(as_json),
     }
 }
 
-async fn list(options: &DevicesListOptions) -> Result<(), Trouble> {
+async fn list(options: &DevicesListOptions) -> Result<(), CliError> {
     let sealed = sealed::devices()?;
-    // Those that hold keys are known without a server.
+    // Devices with end-to-end keys are known without a server.
     let devices = match Server::find(&options.server) {
-        Ok(server) => known(&server).await?,
+        Ok(server) => fetch(&server).await?,
         Err(_) if !sealed.is_empty() => Vec::new(),
-        Err(trouble) => return Err(trouble),
+        Err(error) => return Err(error),
     };
     if options.server.json {
-        let sealed: Vec<_> = sealed.iter().map(sealed::told).collect();
+        let sealed: Vec<_> = sealed.iter().map(sealed::as_json).collect();
         return terminal::put_json(&json!({ "devices": devices, "sealed": sealed }));
     }
     if devices.is_empty() && sealed.is_empty() {
-        return terminal::put("No device may come in. Let one in: ropewalk pair\n");
+        return terminal::put("No devices are paired. To pair one: ropewalk pair\n");
     }
     let names = devices.iter().map(|device| &device.name).chain(sealed.iter().map(|device| &device.name));
     let width = names.map(|name| name.chars().count()).max().unwrap_or_default();
     let now = SystemClock.now();
-    let line = |device: &Device| {
+    let line = |device: &DeviceView| {
         let seen = device.seen_at.map_or_else(|| "never seen".to_owned(), |at| ago(Timestamp(at), now));
-        let push = if device.push { "  notified" } else { "" };
+        let push = if device.push { "  notifications on" } else { "" };
         let name = terminal::one_line(&device.name);
         format!("{}  {name:width$}  {:8}  {seen}{push}\n", device.id, role(device.role))
     };
     let with_keys = |device: &SealedDevice| {
         let (name, role) = (terminal::one_line(&device.name), role(device.role));
-        let paired = ago(Timestamp(device.created_at), now).replace("here ", "");
+        let paired = ago(Timestamp(device.created_at), now).replace("active ", "");
         format!("{}  {name:width$}  {role:8}  end to end, paired {paired}\n", device.id)
     };
     let lines = devices.iter().map(line).chain(sealed.iter().map(with_keys));
     terminal::put(&lines.collect::<String>())
 }
 
-async fn revoke(options: &DevicesRevokeOptions) -> Result<(), Trouble> {
+async fn revoke(options: &DevicesRevokeOptions) -> Result<(), CliError> {
     let sealed = sealed::devices()?;
     let server = match Server::find(&options.server) {
         Ok(server) => Some(server),
         Err(_) if !sealed.is_empty() => None,
-        Err(trouble) => return Err(trouble),
+        Err(error) => return Err(error),
     };
     let mut devices = match &server {
-        Some(server) => known(server).await?,
+        Some(server) => fetch(server).await?,
         None => Vec::new(),
     };
     devices.extend(sealed.iter().map(sealed::as_device));
@@ -78,7 +78,7 @@ async fn revoke(options: &DevicesRevokeOptions) -> Result<(), Trouble> {
             server.ask(&Request::Revoke { device: device.id.clone() }).await?;
         }
         if !options.server.json {
-            terminal::put(&format!("{} is out\n", terminal::one_line(&device.name)))?;
+            terminal::put(&format!("revoked {}\n", terminal::one_line(&device.name)))?;
         }
     }
     if options.server.json {
@@ -88,27 +88,27 @@ async fn revoke(options: &DevicesRevokeOptions) -> Result<(), Trouble> {
     Ok(())
 }
 
-pub async fn known(server: &Server) -> Result<Vec<Device>, Trouble> {
+pub async fn fetch(server: &Server) -> Result<Vec<DeviceView>, CliError> {
     match server.ask(&Request::Devices).await? {
-        Answered::Devices { devices, .. } => Ok(devices),
-        _ => Err(Trouble::failed("the server did not say which devices there are")),
+        ReplyBody::Devices { devices, .. } => Ok(devices),
+        _ => Err(CliError::failed("the server did not list its devices")),
     }
 }
 
-/// By its id, or by a name that only one has.
-fn find<'a>(devices: &'a [Device], wish: &str) -> Result<&'a Device, Trouble> {
+/// Finds a device by its id, or by a name that only one device has.
+fn find<'a>(devices: &'a [DeviceView], wish: &str) -> Result<&'a DeviceView, CliError> {
     if let Some(device) = devices.iter().find(|device| device.id == wish) {
         return Ok(device);
     }
-    let named: Vec<&Device> = devices.iter().filter(|device| device.name == wish).collect();
+    let named: Vec<&DeviceView> = devices.iter().filter(|device| device.name == wish).collect();
     match named.as_slice() {
         [device] => Ok(device),
-        [] => Err(Trouble::not_found(format!("there is no device {wish:?}")).fix("ropewalk devices list")),
+        [] => Err(CliError::not_found(format!("device {wish:?} not found")).fix("ropewalk devices list")),
         several => {
             let ids: Vec<&str> = several.iter().map(|device| device.id.as_str()).collect();
-            Err(Trouble::usage(format!("more than one device is called {wish:?}"))
+            Err(CliError::usage(format!("more than one device is called {wish:?}"))
                 .because(ids.join(", "))
-                .fix("name one by its id"))
+                .fix("use the id"))
         }
     }
 }
@@ -125,10 +125,10 @@ pub fn role(role: Role) -> &'static str {
 fn ago(at: Timestamp, now: Timestamp) -> String {
     let minutes = now.0.saturating_sub(at.0).max(0) / 60_000;
     match minutes {
-        0..=1 => "here just now".into(),
-        2..=119 => format!("here {minutes} minutes ago"),
-        120..=2879 => format!("here {} hours ago", minutes / 60),
-        _ => format!("here {} days ago", minutes / 1440),
+        0..=1 => "active just now".into(),
+        2..=119 => format!("active {minutes} minutes ago"),
+        120..=2879 => format!("active {} hours ago", minutes / 60),
+        _ => format!("active {} days ago", minutes / 1440),
     }
 }
 
@@ -136,8 +136,8 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 mod tests {
     use super::*;
 
-    fn device(id: &str, name: &str) -> Device {
-        Device {
+    fn device(id: &str, name: &str) -> DeviceView {
+        DeviceView {
             id: id.into(),
             name: name.into(),
             role: Role::Driver,
@@ -156,15 +156,15 @@ mod tests {
         assert_eq!(found("d1").as_deref(), Ok("d1"));
         assert_eq!(found("Pad").as_deref(), Ok("d4"));
         assert!(found("iPhone").is_err_and(|text| text.contains("d1, d2")));
-        assert!(found("pad").is_err_and(|text| text.contains("no device")));
+        assert!(found("pad").is_err_and(|text| text.contains("not found")));
     }
 
     #[test]
     fn how_long_ago_is_said_roughly() {
         let said = |minutes: i64| ago(Timestamp(0), Timestamp(minutes * 60_000));
-        assert_eq!(said(0), "here just now");
-        assert_eq!(said(119), "here 119 minutes ago");
-        assert_eq!(said(120), "here 2 hours ago");
-        assert_eq!(said(3000), "here 2 days ago");
+        assert_eq!(said(0), "active just now");
+        assert_eq!(said(119), "active 119 minutes ago");
+        assert_eq!(said(120), "active 2 hours ago");
+        assert_eq!(said(3000), "active 2 days ago");
     }
 }

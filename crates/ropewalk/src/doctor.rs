@@ -1,48 +1,48 @@
-//! `ropewalk doctor`: what this machine can enforce, found out by trying, and what is wrong.
+//! `ropewalk doctor`: probes what the sandbox can enforce on this machine, and checks settings and stored data.
 
-mod narrowing;
-mod stored;
+mod sandbox_checks;
+mod store_checks;
 
 use std::process::ExitCode;
 
 use engine::Store;
 use guard::{RuleDamage, Rulebook};
-use sandbox::Ability;
+use sandbox::SandboxSupport;
 use serde_json::{Value, json};
 use store::SqliteStore;
 
 use crate::cli::{DoctorOptions, GuardOptions};
+use crate::cli_error::CliError;
 use crate::guards::{self, Guards};
 use crate::session_store::SessionStore;
-use crate::trouble::Trouble;
-use crate::{hidden, paths, run, terminal};
+use crate::{hidden_paths, paths, run, terminal};
 
-const KERNEL: &str = "needs Linux 6.2 or newer with Landlock, and user namespaces for ordinary users";
+const KERNEL: &str = "use Linux 6.2 or newer with Landlock and unprivileged user namespaces";
 
-/// One thing that was looked at.
+/// The result of one check.
 struct Finding {
     name: &'static str,
-    /// What it is, or why it is not.
+    /// The result, or the problem.
     outcome: Result<String, String>,
     /// What to do about it.
     fix: &'static str,
-    /// It is good to have, and something else does it otherwise.
+    /// Only a note: there is a fallback.
     optional: bool,
 }
 
 pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    Ok(match runtime.block_on(look(options)) {
+    Ok(match runtime.block_on(examine(options)) {
         Ok(code) => code,
-        Err(trouble) => trouble.report(options.json),
+        Err(error) => error.report(options.json),
     })
 }
 
-async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
-    let mut findings = kept();
-    findings.extend(narrowing::project_sandbox());
-    findings.extend(narrowing::editor_terminal());
-    findings.extend(stored::findings(options.deep));
+async fn examine(options: &DoctorOptions) -> Result<ExitCode, CliError> {
+    let mut findings = basics();
+    findings.extend(sandbox_checks::project_sandbox());
+    findings.extend(sandbox_checks::editor_terminal());
+    findings.extend(store_checks::findings(options.deep));
     if options.store {
         return tell_stored(&findings, options.json);
     }
@@ -60,8 +60,8 @@ async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What was looked at is all there is to say: nothing was tried.
-fn tell_stored(findings: &[Finding], as_json_text: bool) -> Result<ExitCode, Trouble> {
+/// Reports only the checks of stored data; the sandbox is not probed.
+fn tell_stored(findings: &[Finding], as_json_text: bool) -> Result<ExitCode, CliError> {
     let well = findings.iter().all(|finding| finding.outcome.is_ok() || finding.optional);
     if as_json_text {
         let all: Vec<_> = findings.iter().map(as_json).collect();
@@ -72,16 +72,18 @@ fn tell_stored(findings: &[Finding], as_json_text: bool) -> Result<ExitCode, Tro
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tries the fence in the folder for temporary files.
-pub async fn ability() -> Result<Ability, Trouble> {
+/// Probes the sandbox in the folder for temporary files.
+pub async fn ability() -> Result<SandboxSupport, CliError> {
     let scratch = std::env::temp_dir().canonicalize().map_err(|error| {
-        Trouble::failed("the folder for temporary files cannot be used").because(error).fix("set TMPDIR")
+        CliError::failed("could not use the folder for temporary files")
+            .because(error)
+            .fix("set TMPDIR to a writable folder")
     })?;
     Ok(sandbox::probe(&guards::helper()?, &scratch).await)
 }
 
-/// Where things are, and whether they can be used.
-fn kept() -> Vec<Finding> {
+/// Checks of settings, rules and the state folder.
+fn basics() -> Vec<Finding> {
     let settings = Guards::of(&GuardOptions::default()).map(|guards| {
         let approval = guards.approval.unwrap_or_else(|| "auto".into());
         format!("sandbox {}, approval {approval}", guards.reach.mode)
@@ -90,94 +92,95 @@ fn kept() -> Vec<Finding> {
     vec![
         Finding {
             name: "settings",
-            outcome: settings.map_err(|trouble| trouble.text()),
-            fix: "mend the settings file",
+            outcome: settings.map_err(|error| error.text()),
+            fix: "fix the settings file",
             optional: false,
         },
         Finding {
             name: "permission rules",
-            outcome: rules().map_err(|trouble| trouble.text()).and_then(|damage| match damage.first() {
+            outcome: rules().map_err(|error| error.text()).and_then(|damage| match damage.first() {
                 None => Ok("readable".to_owned()),
-                Some(RuleDamage { path, reason }) => {
-                    Err(format!("{}: {reason}; everything is asked", path.display()))
-                }
+                Some(RuleDamage { path, reason }) => Err(format!(
+                    "{}: {reason}; until this is fixed, every action needs permission",
+                    path.display()
+                )),
             }),
-            fix: "repair the file; ropewalk permissions lists what is read of it",
+            fix: "repair the file; `ropewalk permissions list` shows what is read from it",
             optional: false,
         },
-        narrowing::trusted_servers(),
+        sandbox_checks::trusted_servers(),
         Finding {
             name: "state folder",
-            outcome: state.map_err(|trouble| trouble.text()),
+            outcome: state.map_err(|error| error.text()),
             fix: "set HOME",
             optional: false,
         },
     ]
 }
 
-/// The files of rules that cannot be read, for the folder that this is run in.
-fn rules() -> Result<Vec<RuleDamage>, Trouble> {
+/// The damaged rule files, for the current folder.
+fn rules() -> Result<Vec<RuleDamage>, CliError> {
     let book = Rulebook::new(paths::rules()?);
     drop(book.sources(&run::folder(None)?));
     Ok(book.damage())
 }
 
-/// Whether sessions can be kept. A store that is not there yet is not made for this.
+/// Whether the session store works. A missing store is not created.
 async fn session_store() -> Finding {
-    let look = async {
-        let path = match SessionStore::chosen().map_err(|trouble| trouble.text())? {
+    let examine = async {
+        let path = match SessionStore::chosen().map_err(|error| error.text())? {
             SessionStore::File(path) => path,
             chosen @ SessionStore::Postgres(_) => {
-                let shown = chosen.shown();
+                let shown = chosen.location();
                 let checked = chosen.open(false).check().await;
                 return checked.map(|()| shown.clone()).map_err(|fault| format!("{shown}: {fault}"));
             }
         };
         let there = store::is_there(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         if !there {
-            return Ok(format!("{} is made with the first session", path.display()));
+            return Ok(format!("{} (created with the first session)", path.display()));
         }
         let store =
             SqliteStore::open(path.clone(), store::Options { warm: true, ..store::Options::default() });
         store.check().await.map_err(|fault| fault.to_string())?;
         Ok(path.display().to_string())
     };
-    let fix = "no session can be opened or made until then; --ephemeral works without saving";
-    Finding { name: "session store", outcome: look.await, fix, optional: false }
+    let fix = "until then, no session can be opened or created; --ephemeral works without saving";
+    Finding { name: "session store", outcome: examine.await, fix, optional: false }
 }
 
-fn enforced(ability: &Ability) -> Vec<Finding> {
+fn enforced(ability: &SandboxSupport) -> Vec<Finding> {
     let works = |outcome: &Result<(), String>, text: &str| outcome.clone().map(|()| text.to_owned());
     let finding = |name, outcome, fix| Finding { name, outcome, fix, optional: false };
     vec![
         finding(
-            "fence around commands",
+            "command sandbox",
             ability.backend.clone().map(|backend| format!("by {}", backend.name())),
-            "allow user namespaces (on Ubuntu: kernel.apparmor_restrict_unprivileged_userns), or --sandbox off",
+            "allow user namespaces (on Ubuntu: kernel.apparmor_restrict_unprivileged_userns), or run with --sandbox off",
         ),
         finding("Landlock", ability.landlock_abi.clone().map(|abi| format!("version {abi}")), KERNEL),
         finding("writes outside the workspace", works(&ability.outside, "refused"), KERNEL),
         finding("git hooks, editor and agent settings", works(&ability.protected, "protected"), KERNEL),
         secrets(ability),
         finding("dangerous system calls", works(&ability.seccomp, "refused"), KERNEL),
-        finding("refusals", works(&ability.notify, "seen and logged"), KERNEL),
+        finding("refusals", works(&ability.notify, "detected and logged"), KERNEL),
         Finding {
             name: "processes of a command",
-            outcome: ability.pid_limit.clone().map(|limit| format!("bounded by the kernel, at most {limit}")),
-            fix: "they are counted from outside instead",
+            outcome: ability.pid_limit.clone().map(|limit| format!("limited by the kernel to {limit}")),
+            fix: "ropewalk counts them itself instead",
             optional: true,
         },
-        finding("memory of a command", works(&ability.memory_limit, "watched and bounded"), KERNEL),
+        finding("memory of a command", works(&ability.memory_limit, "monitored and limited"), KERNEL),
     ]
 }
 
-/// That a path can be hidden is no use where nobody knows which.
-fn secrets(ability: &Ability) -> Finding {
+/// Hiding paths works only if the home folders are known.
+fn secrets(ability: &SandboxSupport) -> Finding {
     let name = "keys and credentials";
-    match (&ability.hidden, hidden::homes()) {
+    match (&ability.hidden, hidden_paths::homes()) {
         (Ok(()), Ok(homes)) => {
             let homes: Vec<_> = homes.iter().map(|home| home.display().to_string()).collect();
-            let outcome = Ok(format!("hidden below {}", homes.join(" and ")));
+            let outcome = Ok(format!("hidden in {}", homes.join(" and ")));
             Finding { name, outcome, fix: "", optional: false }
         }
         (Err(why), _) => Finding { name, outcome: Err(why.clone()), fix: KERNEL, optional: false },
@@ -187,12 +190,12 @@ fn secrets(ability: &Ability) -> Finding {
     }
 }
 
-fn report(findings: &[Finding], ability: &Ability) -> String {
+fn report(findings: &[Finding], ability: &SandboxSupport) -> String {
     let mut text = lines(findings);
     text.push_str(if ability.holds() {
-        "\nCommands run behind a fence that the kernel keeps.\n"
+        "\nCommands run in a sandbox that the kernel enforces.\n"
     } else {
-        "\nThis machine cannot keep the fence, so commands are refused unless --sandbox off is given.\n"
+        "\nThis machine cannot enforce the sandbox, so commands are refused unless you pass --sandbox off.\n"
     });
     text
 }

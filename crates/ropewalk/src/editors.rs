@@ -1,4 +1,4 @@
-//! What to paste into an editor so that it finds this program.
+//! Configuration snippets for editors.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use crate::cli::EditorOptions;
 
 pub const NAMES: [&str; 5] = ["zed", "jetbrains", "neovim", "emacs", "vscode"];
 
-/// What an editor starts where nothing else was typed.
+/// The default command for editors.
 const SERVE: &str = "serve";
 
 pub fn run(options: &EditorOptions) -> anyhow::Result<ExitCode> {
@@ -17,13 +17,13 @@ pub fn run(options: &EditorOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// For each editor, to start this program with these words.
+/// The snippets for all editors, to start this program with these arguments.
 pub fn all(words: &[String]) -> String {
     let program = program();
     NAMES.iter().map(|name| snippet(name, &program, words)).collect::<Vec<_>>().join("\n")
 }
 
-/// This program as an editor must call it.
+/// The path of this program.
 fn program() -> String {
     let path = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());
     path.unwrap_or_else(|| "ropewalk".into())

@@ -1,11 +1,11 @@
-//! What commands that the agent runs see of our environment: what they need, and nothing that opens a
-//! door or changes how a program starts.
+//! The environment of commands that the agent runs: what they need, without credentials or anything that changes how a
+//! program starts.
 
 use std::ffi::OsString;
 
 use guard::is_secret_name;
 
-/// Passed on as they are. Everything else stays here.
+/// Passed on unchanged. Everything else is removed.
 const PASSED_ON: [&str; 14] = [
     "PATH",
     "HOME",
@@ -23,8 +23,8 @@ const PASSED_ON: [&str; 14] = [
     "LANGUAGE",
 ];
 
-/// Never passed on, whoever wishes it: they load code into programs, change what commands mean, or
-/// lead to agents, buses and screens outside the fence.
+/// Never passed on, even if configured: they load code into programs, change what commands mean, or give access to
+/// agents, buses and displays outside the sandbox.
 const WITHHELD: [&str; 36] = [
     "BASHOPTS",
     "BASH_ENV",
@@ -66,20 +66,19 @@ const WITHHELD: [&str; 36] = [
 const WITHHELD_PREFIXES: [&str; 7] =
     ["LD_", "DYLD_", "GIT_", "DBUS_", "BASH_FUNC_", "ROPEWALK_", "XDG_SESSION_"];
 
-/// Set for every command: there is nobody at a terminal who could be asked or could turn pages. The
-/// system's git config stays: it may say who the user is and which proxies to use.
+/// Set for every command: nobody is at a terminal to answer prompts or use a pager. The system's git config stays: it may
+/// set the user and the proxies.
 const SET: [(&str, &str); 4] =
     [("GIT_TERMINAL_PROMPT", "0"), ("GIT_PAGER", "cat"), ("PAGER", "cat"), ("TERM", "dumb")];
 
-/// Whether a variable is for a program that opens a browser: those that name secrets stay here, and so
-/// does whatever loads code.
+/// Whether a variable is passed on to a browser: not secrets, and nothing that loads code.
 pub fn is_for_browser(name: &OsString) -> bool {
     name.to_str().is_some_and(|name| {
         !is_secret_name(name) && !["LD_", "DYLD_", "ROPEWALK_"].iter().any(|prefix| name.starts_with(prefix))
     })
 }
 
-/// The environment of commands. `more` are names that the user wants passed on besides.
+/// The environment of commands. `more` are further names that the user wants to pass on.
 pub fn for_commands(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[String],

@@ -1,7 +1,7 @@
-//! Chimera's event log: folders with a summary and one file per event, read as its programs wrote them, and written in
-//! the same form beside our own store if somebody wants that (`--eventlog`).
+//! Chimera's event log: folders with a summary and one file per event. Read as its programs wrote them, and with `--eventlog`
+//! also written in the same format, next to our own store.
 //!
-//! What the files say is `wire::chimera`'s business; here is where they lie and how they are read and written.
+//! `wire::chimera` defines the content of the files; this module finds, reads and writes them.
 
 mod files;
 mod folders;
@@ -11,70 +11,76 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::{FolderSession, Limits, Principal, Registry, SessionFolders, SessionId, Wish};
+use engine::{
+    FolderSession, NewSessionRequest, Principal, Registry, SessionFolders, SessionId, SessionLimits,
+};
 use wire::chimera::Summary;
 
 pub use self::files::SessionFolder;
-pub use self::folders::Folders;
-pub use self::follower::EventLog;
+pub use self::folders::ChimeraFolders;
+pub use self::follower::EventLogWriter;
+use crate::cli_error::CliError;
 use crate::guards::Guards;
-use crate::trouble::Trouble;
 use crate::{paths, run, server};
 
-/// The folders of chimera's sessions, if it is known where they are.
+/// The folders of chimera's sessions, if their location is known.
 pub fn folders() -> Option<Arc<dyn SessionFolders>> {
-    Some(Arc::new(Folders::new(paths::chimera()?.join("eventlog"))))
+    Some(Arc::new(ChimeraFolders::new(paths::chimera()?.join("eventlog"))))
 }
 
-/// The model that a session of chimera's was begun with, if its summary says.
+/// The model of a chimera session, if its summary has it.
 pub fn model(id: &SessionId) -> Option<String> {
     let path = paths::chimera()?.join("eventlog").join(id.as_str());
     let summary = SessionFolder::open(&path).ok()?.summary().ok()??;
     Summary::of(&summary).model
 }
 
-/// Makes the session that somebody wants to go on with one of ours, if chimera has it and we do not. Whatever else is
-/// wrong with the id is said by whoever opens the session.
-pub async fn take_in_named(text: &str, cwd: &Path) -> Result<(), Trouble> {
+/// Imports the session to continue, if chimera has it and we do not. Any other problem with the id is reported when the
+/// session is opened.
+pub async fn import_named(text: &str, cwd: &Path) -> Result<(), CliError> {
     let (Ok(id), Some(folders)) = (SessionId::parse(text), folders()) else { return Ok(()) };
     if !folders.has(&id).await {
         return Ok(());
     }
-    let limits = Limits { attended: false, ..Limits::default() };
-    let (registry, audit) = server::audited(limits, false, &Guards::none())?;
+    let limits = SessionLimits { attended: false, ..SessionLimits::default() };
+    let (registry, audit) = server::audited_registry(limits, false, &Guards::none())?;
     let taken = match server::audit_must_be_free(audit.as_ref()).await {
-        Ok(()) => take_in(&registry, &id, cwd).await,
-        Err(trouble) => Err(trouble),
+        Ok(()) => import(&registry, &id, cwd).await,
+        Err(error) => Err(error),
     };
     registry.shutdown().await;
     taken
 }
 
-async fn take_in(registry: &Registry, id: &SessionId, cwd: &Path) -> Result<(), Trouble> {
-    match registry.folder(id).await.map_err(Trouble::open)? {
-        Some(found) => take_in_found(registry, id, cwd, found).await,
+async fn import(registry: &Registry, id: &SessionId, cwd: &Path) -> Result<(), CliError> {
+    match registry.folder(id).await.map_err(CliError::from_open)? {
+        Some(found) => import_found(registry, id, cwd, found).await,
         None => Ok(()),
     }
 }
 
-/// The session in a registry that keeps nothing, for whoever only reads it; nothing if chimera does not have it, or we do.
-pub async fn for_reading(registry: &Registry, text: &str) -> Result<Option<Arc<Registry>>, Trouble> {
+/// Imports the session into a registry in memory, for reading. `None` if chimera does not have it, or our store does.
+pub async fn open_read_only(registry: &Registry, text: &str) -> Result<Option<Arc<Registry>>, CliError> {
     let Ok(id) = SessionId::parse(text) else { return Ok(None) };
-    let Some(found) = registry.folder(&id).await.map_err(Trouble::open)? else { return Ok(None) };
-    let passing = server::passing(Limits::default(), &Guards::none())?;
-    let taken = take_in_found(&passing, &id, &run::folder(None)?, found).await;
+    let Some(found) = registry.folder(&id).await.map_err(CliError::from_open)? else { return Ok(None) };
+    let passing = server::scratch_registry(SessionLimits::default(), &Guards::none())?;
+    let taken = import_found(&passing, &id, &run::folder(None)?, found).await;
     if taken.is_err() {
         passing.shutdown().await;
     }
     taken.map(|()| Some(passing))
 }
 
-async fn take_in_found(
+async fn import_found(
     registry: &Registry,
     id: &SessionId,
     cwd: &Path,
     found: FolderSession,
-) -> Result<(), Trouble> {
-    let wish = Wish::new(Principal::local(), found.cwd.clone().unwrap_or_else(|| cwd.to_owned()), "import");
-    registry.take_in(id, wish, found).await.map_err(Trouble::open).map(drop)
+) -> Result<(), CliError> {
+    let wish = NewSessionRequest::new(
+        Principal::local(),
+        found.cwd.clone().unwrap_or_else(|| cwd.to_owned()),
+        "import",
+    );
+    registry.take_in(id, wish, found).await.map_err(CliError::from_open).map(drop)
 }

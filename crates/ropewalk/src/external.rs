@@ -1,12 +1,12 @@
-//! Agents that are other programs: which one a command works with, and what it is started with.
+//! External agents: which one a command uses, and how it is started.
 //!
-//! It is decided once, when the process starts, from the command line, the person's settings and the table
-//! of known agents. A project has no say in it: whoever names a program has it started.
+//! This is decided once, when the process starts, from the command line, the person's settings and the table of known agents.
+//! A project's settings are not read: naming a program here starts it.
 
+mod command_line;
 mod entries;
 mod journal;
 mod table;
-mod words;
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -14,25 +14,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::Reach;
+use agent::AccessConfig;
 use engine::Backend;
-use external::{External, ExternalConfig, Folders, Patience};
+use external::{AgentTimeouts, ExternalBackend, ExternalConfig, Folders};
 use guard::is_secret_name;
-use sandbox::{Limits, Mode, Policy};
+use sandbox::{CommandLimits, Mode, Policy};
 use sha2::{Digest, Sha256};
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{AgentOptions, BudgetOptions, GuardOptions};
+use crate::cli_error::CliError;
 use crate::config::OURS;
 use crate::guards::{self, Guards};
-use crate::trouble::Trouble;
-use crate::{hidden, paths, secrets};
+use crate::{hidden_paths, paths, secrets};
 
+pub use command_line::{on_path, split};
 pub use entries::{Entry, TYPOS_MAX, all, named, typos};
-pub use words::{on_path, split};
 
-/// An agent works with whole toolchains below it, and for as long as its sessions do.
-const LIMITS: Limits = Limits {
+/// An agent runs whole toolchains, and for as long as its sessions.
+const LIMITS: CommandLimits = CommandLimits {
     wall: Duration::ZERO,
     forward_bytes_max: u64::MAX,
     output_bytes_max: u64::MAX,
@@ -41,37 +41,37 @@ const LIMITS: Limits = Limits {
     memory_bytes_max: 16 << 30,
     file_bytes_max: 16 << 30,
 };
-/// How long what the agent left running here may take to end.
+/// How long the remaining tasks of the agent may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
-/// A secret that is shorter would be found in every text.
+/// Shorter secrets would match in every text.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// An agent as it is started.
+/// How an agent is started.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct AgentLaunch {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Variables that are set, and those that are passed on.
+    /// Variables that are set.
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<PathBuf>,
-    /// What in them makes it run something when it is started.
+    /// Files in them that make the agent run something when it starts.
     pub own_settings: Vec<PathBuf>,
-    /// Files with its own credentials that lie in none of these; it reads them.
+    /// Files outside these folders with its credentials, which it reads.
     pub secret_files: Vec<PathBuf>,
-    /// It can work with the files of its client.
+    /// Whether it can use the file access of its client.
     pub files: bool,
     pub sandbox: Option<Mode>,
-    /// Where everything that it says is noted.
+    /// The file that records every frame from it.
     pub journal: Option<PathBuf>,
-    /// What it said of itself is kept under this name.
-    kept_as: String,
+    /// The name under which its greeting is cached.
+    cache_name: String,
 }
 
-impl Chosen {
-    /// The agent that somebody named, if it is here.
-    pub fn of(entry: &Entry) -> Result<Self, Trouble> {
+impl AgentLaunch {
+    /// The launch of a named agent, if it is installed.
+    pub fn of(entry: &Entry) -> Result<Self, CliError> {
         Ok(Self {
             name: entry.name.clone(),
             program: entry.installed()?,
@@ -84,25 +84,25 @@ impl Chosen {
             files: entry.files,
             sandbox: entry.sandbox,
             journal: None,
-            kept_as: entry.name.clone(),
+            cache_name: entry.name.clone(),
         })
     }
 
-    /// A command that somebody wrote out.
-    pub fn command(command: &[OsString]) -> Result<Self, Trouble> {
+    /// The launch of an agent that was given as a command.
+    pub fn command(command: &[OsString]) -> Result<Self, CliError> {
         let [program, arguments @ ..] = command else {
-            return Err(Trouble::usage("there is no command").fix("ropewalk serve -- COMMAND ARGUMENTS"));
+            return Err(CliError::usage("no command given").fix("ropewalk serve -- COMMAND ARGUMENTS"));
         };
         let path = paths::variable("PATH").unwrap_or_default();
         let found = program.to_str().and_then(|program| on_path(&path, program)).ok_or_else(|| {
-            Trouble::failed(format!("there is no program {}", program.to_string_lossy()))
-                .because("it is neither on your PATH nor a file that can be run")
-                .fix("install it, or name it by its whole path")
+            CliError::failed(format!("program {} not found", program.to_string_lossy()))
+                .because("it is not on your PATH and not an executable file")
+                .fix("install it, or pass its full path")
         })?;
         let digest = Sha256::digest(command.join(OsString::from("\0").as_os_str()).as_encoded_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Ok(Self {
-            name: words::label(command),
+            name: command_line::label(command),
             program: found,
             arguments: arguments.to_vec(),
             environment: Vec::new(),
@@ -113,11 +113,11 @@ impl Chosen {
             files: true,
             sandbox: None,
             journal: None,
-            kept_as: format!("command-{digest}"),
+            cache_name: format!("command-{digest}"),
         })
     }
 
-    /// A program that is known keeps its things where it always does, however it is started.
+    /// Adds what is known about the program: it keeps its files in the same places however it is started.
     fn with_known(self, known: Option<&Entry>) -> Self {
         let Some(entry) = known else { return self };
         let (environment, pass) = (entry.environment.clone(), entry.pass.clone());
@@ -127,8 +127,8 @@ impl Chosen {
         Self { environment, pass, own_folders, own_settings, secret_files, files: entry.files, ..self }
     }
 
-    /// Those of the credentials that are hidden as other agents' which are this one's, also where a variable
-    /// moves them elsewhere.
+    /// This agent's own credentials among the hidden ones of all agents, including those that a variable moves
+    /// elsewhere.
     fn own_secrets(&self, homes: &[PathBuf]) -> Vec<PathBuf> {
         let own = |(name, path): &(PathBuf, PathBuf)| {
             let lies_in = |own: &PathBuf| {
@@ -138,29 +138,29 @@ impl Chosen {
             };
             self.own_folders.iter().chain(&self.secret_files).any(lies_in)
         };
-        hidden::of_agents(homes).into_iter().filter(own).map(|(_, path)| path).collect()
+        hidden_paths::of_agents(homes).into_iter().filter(own).map(|(_, path)| path).collect()
     }
 
-    /// What the command line and the settings say. Nothing: our own agent.
+    /// The agent that the command line or the settings choose. `None`: the built-in agent.
     fn wanted(
         options: &AgentOptions,
         command: &[OsString],
         guards: &Guards,
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, CliError> {
         if !command.is_empty() {
-            let known = entries::running(&guards.config, &words::label(command))?;
+            let known = entries::running(&guards.config, &command_line::label(command))?;
             return Self::command(command).map(|chosen| Some(chosen.with_known(known.as_ref())));
         }
         let name = options.agent.as_deref().or(guards.config.agent.as_deref()).filter(|name| *name != OURS);
         name.map(|name| named(&guards.config, name).and_then(|entry| Self::of(&entry))).transpose()
     }
 
-    /// The agent, not started yet. `home` is where sessions work whose client names no folder.
-    pub fn backend(&self, guards: &Guards, home: &Path) -> Result<Outside, Trouble> {
+    /// The agent, not started yet. `home` is the folder of sessions whose client names none.
+    pub fn backend(&self, guards: &Guards, home: &Path) -> Result<ExternalAgent, CliError> {
         let secret =
             |(name, value): &&(String, String)| is_secret_name(name) && value.len() >= SECRET_CHARS_MIN;
         for (_, value) in self.environment.iter().filter(secret) {
-            secrets::also(value);
+            secrets::add(value);
         }
         let journal = self.journal.as_deref().map(|file| journal::begin(&self.name, file)).transpose()?;
         let config = ExternalConfig {
@@ -168,76 +168,76 @@ impl Chosen {
             program: self.program.clone(),
             arguments: self.arguments.clone(),
             environment: paths::for_agent(&self.pass, &self.environment),
-            own_folders: self.own_folders.iter().filter(|folder| made(folder)).cloned().collect(),
-            own_settings: kept_settings(&self.own_settings, &self.own_folders),
+            own_folders: self.own_folders.iter().filter(|folder| create_folder(folder)).cloned().collect(),
+            own_settings: real_settings(&self.own_settings, &self.own_folders),
             own_secrets: self.own_secrets(&guards.reach.homes),
             files: self.files,
-            place: place(guards.reach.clone()),
+            policy_factory: policy_of(guards.reach.clone()),
             helper: guards.reach.helper.clone(),
             command_environment: paths::passed_on(&guards.config.environment),
             limits: LIMITS,
             editor_terminal: guards.reach.editor_terminal,
             home: home.to_owned(),
-            greeting_file: Some(paths::agents()?.join(format!("{}.json", self.kept_as))),
+            greeting_file: Some(paths::agents()?.join(format!("{}.json", self.cache_name))),
             journal: journal.map(Arc::new),
-            patience: Patience::default(),
+            timeouts: AgentTimeouts::default(),
             output: guards.config.models.limits.output(),
         };
         let tasks = TaskTracker::new();
-        let external = Arc::new(External::new(config, tasks.clone()));
-        Ok(Outside { name: self.name.as_str().into(), external, tasks })
+        let external = Arc::new(ExternalBackend::new(config, tasks.clone()));
+        Ok(ExternalAgent { name: self.name.as_str().into(), external, tasks })
     }
 }
 
-/// An agent of another program, ready to work.
+/// An external agent, ready to be started.
 #[derive(Clone)]
-pub struct Outside {
+pub struct ExternalAgent {
     pub name: Arc<str>,
-    external: Arc<External>,
+    external: Arc<ExternalBackend>,
     tasks: TaskTracker,
 }
 
-impl std::fmt::Debug for Outside {
+impl std::fmt::Debug for ExternalAgent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outside").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ExternalAgent").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Outside {
+impl ExternalAgent {
     pub fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.external) as Arc<dyn Backend>
     }
 
-    /// Starts the program before anybody needs it.
+    /// Starts the program before it is needed.
     pub fn warm(&self) {
         self.external.warm();
     }
 
-    /// Starts the program and says what it answers, word for word.
+    /// Starts the program and returns its unchanged answer.
     pub async fn check(&self) -> Result<Arc<str>, engine::ForeignError> {
         self.external.check().await
     }
 
-    /// Ends the program and all that it started, after its sessions have ended.
+    /// Ends the program and all its children, after its sessions have ended.
     pub async fn end(&self) {
         self.external.end().await;
         self.tasks.close();
         if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
-            tracing::warn!(agent = %self.name, "something of the agent did not end");
+            tracing::warn!(agent = %self.name, "a task of the agent did not end in time");
         }
     }
 }
 
-/// What a command line says besides the agent's name, which means something for our own agent alone.
-pub struct OnlyOurs<'a> {
+/// Options that only the built-in agent supports.
+pub struct OwnAgentOptions<'a> {
     pub budget: &'a BudgetOptions,
     pub guard: &'a GuardOptions,
-    /// The model of sessions that others begin: an agent of another program has models of its own.
+    /// The model for sessions of other clients: an external agent has its own models.
     pub model: Option<&'a str>,
     pub estimate: bool,
 }
 
-impl OnlyOurs<'_> {
+impl OwnAgentOptions<'_> {
     fn first(&self) -> Option<&'static str> {
         let given = [
             ("--max-cost", self.budget.max_cost.is_some()),
@@ -251,45 +251,45 @@ impl OnlyOurs<'_> {
     }
 }
 
-/// Decides who works. What would be promised and not kept is refused.
+/// Chooses the agent. Refuses options that the chosen agent would not honour.
 pub fn choose(
     guards: &mut Guards,
     options: &AgentOptions,
     command: &[OsString],
-    only_ours: &OnlyOurs<'_>,
+    own_options: &OwnAgentOptions<'_>,
     home: &Path,
-) -> Result<(), Trouble> {
-    let Some(mut chosen) = Chosen::wanted(options, command, guards)? else {
+) -> Result<(), CliError> {
+    let Some(mut chosen) = AgentLaunch::wanted(options, command, guards)? else {
         let theirs =
             [("--agent-env", !options.agent_env.is_empty()), ("--journal", options.journal.is_some())];
         return match theirs.into_iter().find(|(_, given)| *given) {
             None => Ok(()),
-            Some((option, _)) => Err(Trouble::usage(format!("{option} is for an agent of another program"))
-                .fix("name one with --agent")),
+            Some((option, _)) => Err(CliError::usage(format!("{option} works only with an external agent"))
+                .fix("choose one with --agent")),
         };
     };
-    if let Some(option) = only_ours.first() {
-        return Err(Trouble::usage(format!("{option} means nothing to {}", chosen.name))
-            .because("it is kept by Ropewalk's own agent")
-            .fix(format!("leave it out, or work with --agent {OURS}")));
+    if let Some(option) = own_options.first() {
+        return Err(CliError::usage(format!("{option} does not work with {}", chosen.name))
+            .because("only Ropewalk's built-in agent supports it")
+            .fix(format!("remove it, or use --agent {OURS}")));
     }
     chosen.pass.extend(options.agent_env.iter().cloned());
     chosen.journal = options.journal.clone();
-    if let Some(mode) = chosen.sandbox.filter(|_| only_ours.guard.sandbox.is_none()) {
+    if let Some(mode) = chosen.sandbox.filter(|_| own_options.guard.sandbox.is_none()) {
         if mode == Mode::Off && guards.reach.mode != Mode::Off {
             guards::warn(&format!(
-                "the sandbox is off for {}: it reaches whatever you can reach",
+                "the sandbox is off for {}: it can access everything that you can",
                 chosen.name
             ));
         }
         guards.reach.mode = mode;
     }
-    guards.outside = Some(chosen.backend(guards, home)?);
+    guards.external_agent = Some(chosen.backend(guards, home)?);
     Ok(())
 }
 
-/// How far a session reaches: what holds for our own agent holds for others.
-fn place(reach: Reach) -> external::Place {
+/// The sandbox policy of a session: the same for external agents as for the built-in one.
+fn policy_of(reach: AccessConfig) -> external::PolicyFactory {
     Arc::new(move |Folders { cwd, roots, within }| {
         let project = reach.project.and_then(|project| project(cwd));
         let further = roots.iter().chain(&reach.add_dirs).cloned();
@@ -304,18 +304,18 @@ fn place(reach: Reach) -> external::Place {
     })
 }
 
-/// Where an agent keeps its own things, whether they are there or not.
+/// The folders that belong to an agent, whether they exist or not.
 pub fn own_folders(entry: &Entry) -> Vec<PathBuf> {
     below_homes(&entry.own_folders)
 }
 
-/// What an agent must not change of its own folders, where that really lies.
+/// The real paths of what an agent must not change in its own folders.
 pub fn own_settings(entry: &Entry) -> Vec<PathBuf> {
-    kept_settings(&below_homes(&entry.own_settings), &own_folders(entry))
+    real_settings(&below_homes(&entry.own_settings), &own_folders(entry))
 }
 
-/// The last names may be links, which stay what they are.
-fn kept_settings(settings: &[PathBuf], folders: &[PathBuf]) -> Vec<PathBuf> {
+/// Resolves the folders but not the last names, which may be links.
+fn real_settings(settings: &[PathBuf], folders: &[PathBuf]) -> Vec<PathBuf> {
     let real = |path: PathBuf| {
         let (folder, name) = (path.parent()?, path.file_name()?);
         Some(folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(name))
@@ -328,12 +328,12 @@ fn below_homes(written: &[String]) -> Vec<PathBuf> {
     written.iter().filter_map(|path| below_home(path)).collect()
 }
 
-/// What `~` means.
+/// The folder that `~` stands for.
 fn home() -> Option<PathBuf> {
-    hidden::homes().ok()?.into_iter().next()
+    hidden_paths::homes().ok()?.into_iter().next()
 }
 
-/// A folder as the person writes it.
+/// Resolves a folder as people write it: absolute, or starting with `~/`.
 fn below_home(folder: &str) -> Option<PathBuf> {
     match folder.strip_prefix("~/") {
         Some(below) => home().map(|home| home.join(below)),
@@ -341,7 +341,7 @@ fn below_home(folder: &str) -> Option<PathBuf> {
     }
 }
 
-/// Programs and scripts directly in a folder: settings name them, for a line of status, a notification, a hook.
+/// Programs and scripts directly in a folder, which settings may run for a status line, a notification or a hook.
 fn scripts_in(folder: &Path) -> Vec<PathBuf> {
     const ENDINGS: [&str; 8] = ["sh", "bash", "py", "js", "mjs", "cjs", "ts", "rb"];
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
@@ -353,13 +353,13 @@ fn scripts_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(runs).collect()
 }
 
-/// A fence can only let an agent into folders that are there, so its own are made before its first start.
-fn made(folder: &Path) -> bool {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    if let Err(error) = &made {
-        tracing::info!(folder = %folder.display(), %error, "a folder of the agent's own cannot be used");
+/// Creates a folder of the agent: the sandbox can only allow folders that exist.
+fn create_folder(folder: &Path) -> bool {
+    let create_folder = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    if let Err(error) = &create_folder {
+        tracing::info!(folder = %folder.display(), %error, "could not create a folder of the agent");
     }
-    made.is_ok()
+    create_folder.is_ok()
 }
 
 #[cfg(test)]
@@ -368,23 +368,23 @@ mod tests {
 
     #[test]
     fn a_session_of_an_external_agent_reaches_as_far_as_one_of_our_own() {
-        let reach = Reach {
+        let reach = AccessConfig {
             mode: Mode::WorkspaceWriteNetwork,
             add_dirs: vec!["/more".into()],
             hidden: vec!["/secret".into()],
             project: Some(|folder| (folder == Path::new("/narrow")).then_some(Mode::ReadOnly)),
             homes: vec!["/home/me".into()],
-            ..Reach::default()
+            ..AccessConfig::default()
         };
-        let place = place(reach);
-        let policy = place(Folders { cwd: Path::new("/work"), roots: &["/root".into()], within: None });
+        let policy_of = policy_of(reach);
+        let policy = policy_of(Folders { cwd: Path::new("/work"), roots: &["/root".into()], within: None });
         assert_eq!(policy.mode, Mode::WorkspaceWriteNetwork);
         assert_eq!(policy.roots, ["/work", "/root", "/more"].map(PathBuf::from));
         assert_eq!(policy.hidden, [PathBuf::from("/secret")]);
         assert_eq!(policy.homes, [PathBuf::from("/home/me")]);
         let narrow = Folders { cwd: Path::new("/narrow"), roots: &[], within: Some(&["/work".into()]) };
-        assert_eq!(place(narrow).mode, Mode::ReadOnly);
-        assert_eq!(place(narrow).within, Some(vec!["/work".into(), "/more".into()]));
+        assert_eq!(policy_of(narrow).mode, Mode::ReadOnly);
+        assert_eq!(policy_of(narrow).within, Some(vec!["/work".into(), "/more".into()]));
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
         let home = folder.path().canonicalize().unwrap();
         let agent = |own: &[&str], files: &[&str]| {
             let below = |names: &[&str]| names.iter().map(|name| home.join(name)).collect::<Vec<_>>();
-            let chosen = Chosen::command(&split("/bin/sh").unwrap()).unwrap();
-            let chosen = Chosen { own_folders: below(own), secret_files: below(files), ..chosen };
+            let chosen = AgentLaunch::command(&split("/bin/sh").unwrap()).unwrap();
+            let chosen = AgentLaunch { own_folders: below(own), secret_files: below(files), ..chosen };
             chosen.own_secrets(std::slice::from_ref(&home))
         };
         let own = agent(&[".codex"], &[]);
@@ -412,9 +412,11 @@ mod tests {
 
     #[test]
     fn commands_that_differ_are_remembered_apart() {
-        let command = |line: &str| Chosen::command(&split(line).unwrap()).unwrap().kept_as;
+        let command = |line: &str| AgentLaunch::command(&split(line).unwrap()).unwrap().cache_name;
         assert_ne!(command("/bin/sh a b"), command("/bin/sh 'a b'"));
         assert_eq!(command("/bin/sh a"), command("/bin/sh a"));
-        assert!(Chosen::command(&[]).is_err() && Chosen::command(&["/no/such/program".into()]).is_err());
+        assert!(
+            AgentLaunch::command(&[]).is_err() && AgentLaunch::command(&["/no/such/program".into()]).is_err()
+        );
     }
 }

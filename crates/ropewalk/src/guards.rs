@@ -1,67 +1,67 @@
-//! How far the agent reaches and what it may do unasked, from flags, settings and environment.
+//! What the agent may reach and do without asking, from options, settings and environment.
 //!
-//! The order is flag, settings file, environment, default. It is decided once, when the process
-//! starts, and is the same for every door.
+//! The precedence is option, settings file, environment, default. It is decided once, when the process starts, and is the
+//! same for every door.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent::Reach;
+use agent::AccessConfig;
 use engine::{APPROVAL, FULL_APPROVAL, approval_spec, full_name};
 use guard::Rulebook;
 use sandbox::{Helper, Mode};
 use service::Bridges;
 
 use crate::cli::{GuardOptions, OsSandbox};
-use crate::config::{self, Config, Setting, Source};
-use crate::external::Outside;
+use crate::cli_error::CliError;
+use crate::config::{self, Config, ResolvedSetting, SettingSource};
+use crate::external::ExternalAgent;
 use crate::models::Models;
-use crate::trouble::Trouble;
-use crate::{doctor, hidden, paths, run, session_store, terminal};
+use crate::{doctor, hidden_paths, paths, run, session_store, terminal};
 
 #[derive(Debug, Clone)]
 pub struct Guards {
-    pub reach: Reach,
-    /// What the approval of a new session is, if not the usual.
+    pub reach: AccessConfig,
+    /// The approval preset of new sessions, if not the default.
     pub approval: Option<Arc<str>>,
-    /// The loosest that anybody may choose.
+    /// The loosest preset that anyone may choose.
     pub approval_max: Option<Arc<str>>,
-    /// What it is for one run alone.
+    /// The preset for a single run.
     pub approval_once: Option<Arc<str>>,
-    /// The project's instruction files are left alone.
+    /// The project's instruction files are ignored.
     pub no_rules: bool,
-    /// Nothing is kept: sessions last as long as the process does.
+    /// Nothing is stored: sessions last as long as the process.
     pub ephemeral: bool,
-    /// The folder that sessions are written to in chimera's form, too.
+    /// The folder to which sessions are also written in chimera's format.
     pub eventlog: Option<PathBuf>,
-    /// No other tools, if there is a list.
+    /// If set, only these tools.
     pub allowed_tools: Option<Vec<Arc<str>>>,
     pub config: Config,
-    /// Who thinks. Only the offline model, until somebody looks for others.
+    /// The models. Only the offline model until others are looked for.
     pub models: Models,
-    /// Who works instead of our own agent, once somebody has chosen.
-    pub outside: Option<Outside>,
-    /// How each session is seen elsewhere: the bridge writes it, the agent and all doors say it.
+    /// The external agent that replaces the built-in one, once chosen.
+    pub external_agent: Option<ExternalAgent>,
+    /// The bridge status of each session: written by the bridge, read by the agent and all doors.
     pub bridges: Bridges,
 }
 
 impl Guards {
-    pub fn of(options: &GuardOptions) -> Result<Self, Trouble> {
+    pub fn of(options: &GuardOptions) -> Result<Self, CliError> {
         let config = config::user()?;
         for key in &config.unknown {
-            warn(&format!("the settings file has {key:?}, which means nothing here"));
+            warn(&format!("unknown setting {key:?} in the settings file"));
         }
         for warning in &config.warnings {
             warn(warning);
         }
         let mode = mode(options, &config)?.value;
         let homes = homes(mode)?;
-        let mut hidden = hidden::paths(&homes);
+        let mut hidden = hidden_paths::paths(&homes);
         hidden.extend(session_store::address_file(&config).map(|file| file.canonicalize().unwrap_or(file)));
         let folders = options.add_dir.iter().chain(&config.add_dirs);
         let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
         let guards = Self {
-            reach: Reach {
+            reach: AccessConfig {
                 mode,
                 add_dirs,
                 hidden,
@@ -77,38 +77,37 @@ impl Guards {
             ephemeral: options.ephemeral,
             eventlog: options.eventlog.as_deref().map(eventlog).transpose()?,
             allowed_tools: options.allowed_tools.as_deref().map(agent::tools_named).transpose().map_err(
-                |wrong| {
-                    Trouble::usage(wrong).fix("name some of them after --allowed-tools, with commas between")
-                },
+                |wrong| CliError::usage(wrong).fix("list tools after --allowed-tools, separated by commas"),
             )?,
             config,
             models: Models::offline(),
-            outside: None,
+            external_agent: None,
             bridges: Bridges::default(),
         };
-        guards.be_loud();
+        guards.warn_of_risks();
         guards.warn_of_rules()?;
         Ok(guards)
     }
 
-    /// For one prompt: what is allowed on the command line is not for whoever opens the session next.
-    pub fn of_one_run(options: &GuardOptions) -> Result<Self, Trouble> {
+    /// For one prompt: the approval of the command line must not outlive it in the session.
+    pub fn of_one_run(options: &GuardOptions) -> Result<Self, CliError> {
         let guards = Self::of(options)?;
         Ok(Self {
-            approval: customary(&guards.config)?.value,
-            approval_once: within(options, &guards.config)?,
+            approval: usual_approval(&guards.config)?.value,
+            approval_once: approval_flag(options, &guards.config)?,
             ..guards
         })
     }
 
-    /// With `--os-sandbox on` nothing starts where the fence cannot be kept.
-    pub fn must_hold(&self, options: &GuardOptions) -> Result<(), Trouble> {
+    /// With `--os-sandbox on`, nothing starts if the sandbox cannot be enforced.
+    pub fn require_sandbox(&self, options: &GuardOptions) -> Result<(), CliError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
-        runtime.block_on(self.must_hold_here(options))
+        let runtime =
+            runtime.map_err(|error| CliError::failed("could not start the async runtime").because(error))?;
+        runtime.block_on(self.require_sandbox_async(options))
     }
 
-    pub async fn must_hold_here(&self, options: &GuardOptions) -> Result<(), Trouble> {
+    pub async fn require_sandbox_async(&self, options: &GuardOptions) -> Result<(), CliError> {
         if options.os_sandbox != OsSandbox::On || self.reach.mode == Mode::Off {
             return Ok(());
         }
@@ -116,15 +115,15 @@ impl Guards {
         if ability.holds() {
             return Ok(());
         }
-        let why = ability.backend.err().unwrap_or_else(|| "a part of it does not hold".to_owned());
-        Err(Trouble::failed("this machine cannot enforce the sandbox")
+        let why = ability.backend.err().unwrap_or_else(|| "a part of it does not work".to_owned());
+        Err(CliError::failed("this machine cannot enforce the sandbox")
             .because(why)
-            .fix("ropewalk doctor says what is missing; --sandbox off goes without"))
+            .fix("run `ropewalk doctor` to see what is missing, or pass --sandbox off to run without it"))
     }
 
     /// For commands that run no tools.
     pub fn none() -> Self {
-        let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
+        let reach = AccessConfig { mode: Mode::ReadOnly, ..AccessConfig::default() };
         Self {
             reach,
             approval: None,
@@ -136,13 +135,13 @@ impl Guards {
             allowed_tools: None,
             config: Config::default(),
             models: Models::offline(),
-            outside: None,
+            external_agent: None,
             bridges: Bridges::default(),
         }
     }
 
-    /// Rules that cannot be read protect nobody, so whoever starts the program is told.
-    fn warn_of_rules(&self) -> Result<(), Trouble> {
+    /// Warns about rules that cannot be read: they protect nobody.
+    fn warn_of_rules(&self) -> Result<(), CliError> {
         let here = run::folder(None)?;
         for source in Rulebook::new(paths::rules()?).sources(&here) {
             for warning in &source.warnings {
@@ -152,10 +151,10 @@ impl Guards {
         Ok(())
     }
 
-    /// What takes a fence away is said, every time.
-    fn be_loud(&self) {
+    /// Warns every time the sandbox or the approval is off.
+    fn warn_of_risks(&self) {
         if self.reach.mode == Mode::Off {
-            warn("the sandbox is off: commands and tools reach whatever you can reach");
+            warn("the sandbox is off: commands and tools can access everything that you can");
         }
         if self.approval.as_deref() == Some("full") {
             warn(FULL_APPROVAL);
@@ -163,67 +162,70 @@ impl Guards {
     }
 }
 
-/// The folder need not be there: it is made with the first session.
-fn eventlog(folder: &Path) -> Result<PathBuf, Trouble> {
-    std::path::absolute(folder).map_err(|error| Trouble::usage("--eventlog cannot be used").because(error))
+/// The folder need not exist: it is created with the first session.
+fn eventlog(folder: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(folder).map_err(|error| CliError::usage("invalid --eventlog folder").because(error))
 }
 
-/// How this program is started again to build a fence from within.
-pub fn helper() -> Result<Helper, Trouble> {
-    // On Linux this stays the program that runs, also when the file is replaced by a newer one.
+/// How to start this program again as the sandbox helper.
+pub fn helper() -> Result<Helper, CliError> {
+    // On Linux, this stays the running program even if its file is replaced by an update.
     let own = PathBuf::from("/proc/self/exe");
     let program = if own.exists() {
         own
     } else {
         std::env::current_exe()
-            .map_err(|error| Trouble::failed("the program cannot find itself").because(error))?
+            .map_err(|error| CliError::failed("could not locate the ropewalk executable").because(error))?
     };
     Ok(Helper { program, arguments: vec![sandbox::HELPER_ARGUMENT.into()] })
 }
 
-/// Where nothing is hidden anyway, nobody needs to know where the secrets are.
-pub fn homes(mode: Mode) -> Result<Vec<PathBuf>, Trouble> {
-    match (mode, hidden::homes()) {
+/// The home folders. They may be unknown if the sandbox is off, because nothing is hidden then.
+pub fn homes(mode: Mode) -> Result<Vec<PathBuf>, CliError> {
+    match (mode, hidden_paths::homes()) {
         (Mode::Off, homes) => Ok(homes.unwrap_or_default()),
         (Mode::ReadOnly | Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork, homes) => homes,
     }
 }
 
-pub fn mode(options: &GuardOptions, config: &Config) -> Result<Setting<Mode>, Trouble> {
+pub fn mode(options: &GuardOptions, config: &Config) -> Result<ResolvedSetting<Mode>, CliError> {
     if options.os_sandbox == OsSandbox::Off {
-        return Ok(Setting::new(Mode::Off, Source::Flag("os-sandbox")));
+        return Ok(ResolvedSetting::new(Mode::Off, SettingSource::Flag("os-sandbox")));
     }
     if let Some(mode) = options.sandbox {
-        return Ok(Setting::new(mode, Source::Flag("sandbox")));
+        return Ok(ResolvedSetting::new(mode, SettingSource::Flag("sandbox")));
     }
     if let Some(mode) = config.sandbox {
-        return Ok(Setting::new(mode, config.sources.of("sandbox")));
+        return Ok(ResolvedSetting::new(mode, config.sources.of("sandbox")));
     }
     if let Some((name, value)) = first_variable(["ROPEWALK_SANDBOX", "FERRET_SANDBOX"]) {
-        let unusable = |error| Trouble::usage(format!("{name} cannot be used")).because(error);
-        return Ok(Setting::new(value.parse().map_err(unusable)?, Source::Variable(name)));
+        let unusable = |error| CliError::usage(format!("invalid value of {name}")).because(error);
+        return Ok(ResolvedSetting::new(value.parse().map_err(unusable)?, SettingSource::Variable(name)));
     }
-    let usual = || Setting::new(Mode::default(), Source::Default);
+    let usual = || ResolvedSetting::new(Mode::default(), SettingSource::Default);
     Ok(config.codex.sandbox.clone().unwrap_or_else(usual))
 }
 
-/// What new sessions begin with.
-pub fn approval(options: &GuardOptions, config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
-    match within(options, config)? {
-        Some(named) => Ok(Setting::new(Some(named), Source::Flag("approval"))),
-        None => customary(config),
+/// The approval preset of new sessions.
+pub fn approval(
+    options: &GuardOptions,
+    config: &Config,
+) -> Result<ResolvedSetting<Option<Arc<str>>>, CliError> {
+    match approval_flag(options, config)? {
+        Some(named) => Ok(ResolvedSetting::new(Some(named), SettingSource::Flag("approval"))),
+        None => usual_approval(config),
     }
 }
 
-/// What the command line says, under one of its names.
-fn named(options: &GuardOptions) -> Result<Option<Arc<str>>, Trouble> {
+/// The approval preset of the command line, under any of its option names.
+fn named(options: &GuardOptions) -> Result<Option<Arc<str>>, CliError> {
     let loosest = (options.yolo || options.full_auto).then(|| "full".to_owned());
     let named = options.permission_mode.clone().or(loosest).or_else(|| options.approval.clone());
     named.as_deref().map(preset).transpose()
 }
 
-/// The same, if it is not looser than what may be chosen.
-fn within(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+/// The same, unless it is looser than the allowed maximum.
+fn approval_flag(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, CliError> {
     let (Some(named), Some(max)) = (named(options)?, loosest(options, config)?.value) else {
         return named(options);
     };
@@ -232,50 +234,53 @@ fn within(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, T
     if rank(&named) <= rank(&max) {
         return Ok(Some(named));
     }
-    Err(Trouble::usage(format!("approval {named} is looser than {max}, the loosest that may be chosen here"))
-        .fix("choose a stricter one, or another --approval-max (approval_max in the settings)"))
+    Err(CliError::usage(format!("approval {named} is looser than the maximum {max}"))
+        .fix("choose a stricter preset, or raise --approval-max (approval_max in the settings)"))
 }
 
-/// The loosest preset that anybody may choose, if it is not any.
-pub fn loosest(options: &GuardOptions, config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
+/// The loosest preset that anyone may choose, if limited.
+pub fn loosest(
+    options: &GuardOptions,
+    config: &Config,
+) -> Result<ResolvedSetting<Option<Arc<str>>>, CliError> {
     if let Some(named) = &options.approval_max {
-        return Ok(Setting::new(Some(preset(named)?), Source::Flag("approval-max")));
+        return Ok(ResolvedSetting::new(Some(preset(named)?), SettingSource::Flag("approval-max")));
     }
     if let Some(named) = &config.approval_max {
-        return Ok(Setting::new(Some(preset(named)?), config.sources.of("approval_max")));
+        return Ok(ResolvedSetting::new(Some(preset(named)?), config.sources.of("approval_max")));
     }
     match paths::variable("ROPEWALK_APPROVAL_MAX") {
         Some(value) => {
             let named = preset(&value.to_string_lossy())?;
-            Ok(Setting::new(Some(named), Source::Variable("ROPEWALK_APPROVAL_MAX")))
+            Ok(ResolvedSetting::new(Some(named), SettingSource::Variable("ROPEWALK_APPROVAL_MAX")))
         }
-        None => Ok(Setting::new(None, Source::Default)),
+        None => Ok(ResolvedSetting::new(None, SettingSource::Default)),
     }
 }
 
-/// What the person has chosen for every session.
-fn customary(config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
+/// The approval preset from settings and environment.
+fn usual_approval(config: &Config) -> Result<ResolvedSetting<Option<Arc<str>>>, CliError> {
     if let Some(named) = &config.approval {
-        return Ok(Setting::new(Some(preset(named)?), config.sources.of("approval")));
+        return Ok(ResolvedSetting::new(Some(preset(named)?), config.sources.of("approval")));
     }
     if let Some((name, value)) = first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]) {
-        return Ok(Setting::new(Some(preset(&value)?), Source::Variable(name)));
+        return Ok(ResolvedSetting::new(Some(preset(&value)?), SettingSource::Variable(name)));
     }
     Ok(match config.codex.approval.clone() {
-        Some(Setting { value, source }) => Setting::new(Some(value), source),
-        None => Setting::new(None, Source::Default),
+        Some(ResolvedSetting { value, source }) => ResolvedSetting::new(Some(value), source),
+        None => ResolvedSetting::new(None, SettingSource::Default),
     })
 }
 
-fn preset(named: &str) -> Result<Arc<str>, Trouble> {
+fn preset(named: &str) -> Result<Arc<str>, CliError> {
     let value = full_name(APPROVAL, named.into());
     let choices = approval_spec().choices;
     if choices.iter().any(|choice| choice.value == value) {
         return Ok(value);
     }
     let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
-    Err(Trouble::usage(format!("{named:?} is not a choice for --approval"))
-        .fix(format!("one of {}", known.join(", "))))
+    Err(CliError::usage(format!("{named:?} is not an approval preset"))
+        .fix(format!("use one of {}", known.join(", "))))
 }
 
 fn first_variable(names: [&'static str; 2]) -> Option<(&'static str, String)> {

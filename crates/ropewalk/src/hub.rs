@@ -1,4 +1,4 @@
-//! `ropewalk hub`: the remote side of bridges, until somebody ends it; and what is done to one on its own machine.
+//! `ropewalk hub`: runs a hub until it is stopped, and administers one on its own machine.
 
 mod export;
 
@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::devices::push::Reach;
-use access::{HostName, Listening, Names, Tls};
+use access::devices::push::AllowedAddresses;
+use access::{BoundListener, HostName, ServerNames, Tls};
 use engine::{Clock, SystemClock, Timestamp};
-use hub::people::{Failure, People, PeopleOptions, PushOptions};
-use hub::{Front, Hub, HubParts, NodeId};
+use hub::people::{People, PeopleError, PeopleOptions, PushOptions};
+use hub::{Hub, HubParts, NodeId, RouterOptions};
 use serde_json::json;
 use store::sql::{Db, DbError, PostgresDb, SqliteDb};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,14 +23,14 @@ use crate::cli::{
     HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
     HubTokenOptions,
 };
-use crate::trouble::Trouble;
-use crate::{doors, paths, server, terminal};
+use crate::cli_error::CliError;
+use crate::{http_door, paths, server, terminal};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 /// Every bridged session and every browser has a connection.
 const FILES_WANTED: u64 = 65_536;
 const STATUS_WAIT: Duration = Duration::from_secs(2);
-/// Whom push services may write to about our pushes. What is at this address is nobody.
+/// The contact that push services are given. This address belongs to nobody.
 const CONTACT: &str = "mailto:ropewalk@example.com";
 
 pub fn run(arguments: &HubArguments) -> anyhow::Result<ExitCode> {
@@ -54,78 +54,76 @@ pub fn run(arguments: &HubArguments) -> anyhow::Result<ExitCode> {
     };
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(as_json),
+        Err(error) => error.report(as_json),
     })
 }
 
-/// Several hubs live on such a store, and one on any other.
+/// Several hubs can share a PostgreSQL store; any other has one hub.
 fn is_postgres(store: &str) -> bool {
     store.starts_with("postgres://") || store.starts_with("postgresql://")
 }
 
-/// Where a hub's database is.
-enum DatabasePlace {
+/// Where the hub's database is.
+enum DatabaseLocation {
     Postgres(String),
     File(PathBuf),
 }
 
-async fn connect(url: &str, bus: Option<&str>) -> Result<Arc<dyn Db>, Trouble> {
+async fn connect(url: &str, bus: Option<&str>) -> Result<Arc<dyn Db>, CliError> {
     let db = PostgresDb::connect(url, bus).await;
-    Ok(Arc::new(
-        db.map_err(|error| no_database(&error).fix("see whether PostgreSQL runs and lets this user in"))?,
-    ))
+    Ok(Arc::new(db.map_err(|error| {
+        no_database(&error).fix("check that PostgreSQL is running and accepts this user")
+    })?))
 }
 
-fn place(options: &HubStoreOptions) -> Result<DatabasePlace, Trouble> {
+fn database_location(options: &HubStoreOptions) -> Result<DatabaseLocation, CliError> {
     let store = options.store.as_deref();
     if let Some(url) = store.filter(|store| is_postgres(store)) {
-        return Ok(DatabasePlace::Postgres(url.to_owned()));
+        return Ok(DatabaseLocation::Postgres(url.to_owned()));
     }
     if store.is_some_and(|store| store.contains("://")) {
-        return Err(
-            Trouble::usage("--store is a file or a postgres:// address").fix("see `ropewalk hub --help`")
-        );
+        return Err(CliError::usage("--store must be a file or a postgres:// address")
+            .fix("see `ropewalk hub --help`"));
     }
     if options.bus.is_some() {
-        return Err(
-            Trouble::usage("--bus is for several hubs on one PostgreSQL").fix("give --store postgres://...")
-        );
+        return Err(CliError::usage("--bus works only with several hubs on one PostgreSQL")
+            .fix("pass --store postgres://..."));
     }
-    Ok(DatabasePlace::File(match (store, &options.data) {
+    Ok(DatabaseLocation::File(match (store, &options.data) {
         (Some(file), _) => PathBuf::from(file),
         (None, Some(data)) => data.join("hub.db"),
         (None, None) => paths::state()?.join("hub.db"),
     }))
 }
 
-/// The database, made if it is not there yet.
-async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
-    let file = match place(options)? {
-        DatabasePlace::Postgres(url) => return connect(&url, options.bus.as_deref()).await,
-        DatabasePlace::File(file) => file,
+/// The database, created if it is missing.
+async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, CliError> {
+    let file = match database_location(options)? {
+        DatabaseLocation::Postgres(url) => return connect(&url, options.bus.as_deref()).await,
+        DatabaseLocation::File(file) => file,
     };
-    let unusable = |error| Trouble::failed(format!("{} cannot be used", file.display())).because(error);
+    let unusable = |error| CliError::failed(format!("could not use {}", file.display())).because(error);
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable)?;
     }
     if std::fs::metadata(&file).is_ok_and(|found| found.is_file() && found.len() == 0) {
-        return Err(Trouble::failed("the hub's database cannot be used")
-            .because(format!("{} is empty (0 bytes), so everything that it held is lost", file.display()))
-            .fix("bring it back from a backup, or remove it to begin a new hub"));
+        return Err(CliError::failed("could not use the hub's database")
+            .because(format!("{} is empty (0 bytes): its data is lost", file.display()))
+            .fix("restore it from a backup, or delete it to start a new hub"));
     }
-    // What else the database makes beside it has the same mode.
+    // The other files that SQLite creates next to it get the same mode.
     let made = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
     drop(made.map_err(unusable)?);
     let db = SqliteDb::open(&file).map_err(|error| no_database(&error))?;
     Ok(Arc::new(db))
 }
 
-fn no_database(error: &DbError) -> Trouble {
-    Trouble::failed("the hub's database cannot be used").because(error)
+fn no_database(error: &DbError) -> CliError {
+    CliError::failed("could not use the hub's database").because(error)
 }
 
-fn failed(failure: Failure) -> Trouble {
-    Trouble::failed("it was not done").because(failure.wrong().message)
+fn failed(failure: PeopleError) -> CliError {
+    CliError::failed("the command failed").because(failure.wrong().message)
 }
 
 async fn people(
@@ -133,7 +131,7 @@ async fn people(
     public_url: &str,
     node: &NodeId,
     behind_proxy: bool,
-) -> Result<Arc<People>, Trouble> {
+) -> Result<Arc<People>, CliError> {
     let options = PeopleOptions {
         public_url: public_url.to_owned(),
         behind_proxy,
@@ -141,7 +139,7 @@ async fn people(
         node: node.as_str().into(),
         forgets: hub::forget_person,
         push: Some(PushOptions {
-            reach: Reach {
+            reach: AllowedAddresses {
                 allows: agent::is_public,
                 loopback: paths::variable("ROPEWALK_PUSH_LOOPBACK").is_some(),
             },
@@ -149,15 +147,15 @@ async fn people(
         }),
     };
     People::open(Arc::clone(db), options).await.map_err(|error| {
-        let trouble = Trouble::failed(error.to_string());
+        let failed = CliError::failed(error.to_string());
         match std::error::Error::source(&error) {
-            Some(source) => trouble.because(innermost(source)),
-            None => trouble,
+            Some(source) => failed.because(innermost(source)),
+            None => failed,
         }
     })
 }
 
-/// What is at the bottom of an error says what happened; what stands above it says where.
+/// The innermost cause of an error: it says what happened.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -166,11 +164,12 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     last.to_string()
 }
 
-fn new_node() -> Result<NodeId, Trouble> {
-    NodeId::fresh().map_err(|error| Trouble::failed("there are no random bytes").because(error))
+fn new_node() -> Result<NodeId, CliError> {
+    NodeId::fresh()
+        .map_err(|error| CliError::failed("the operating system's random generator failed").because(error))
 }
 
-async fn serve(options: &HubOptions) -> Result<(), Trouble> {
+async fn serve(options: &HubOptions) -> Result<(), CliError> {
     let listening = listen(options).await?;
     let public_url = public_url(options, &listening)?;
     let db = database(&options.store).await?;
@@ -179,11 +178,11 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
     let defaults = hub::HubOptions::default();
     let parts = HubParts {
         db,
-        door: Arc::clone(&people) as Arc<dyn hub::guest::Doorkeeper>,
+        accounts: Arc::clone(&people) as Arc<dyn hub::accounts::Accounts>,
         people: Some(Arc::clone(&people)),
         clock: Arc::new(SystemClock),
         node,
-        alone: !options.store.store.as_deref().is_some_and(is_postgres),
+        owns_database: !options.store.store.as_deref().is_some_and(is_postgres),
         options: hub::HubOptions {
             public_url: Some(public_url.clone()),
             name: server::host_name(),
@@ -197,16 +196,16 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
     };
     let hub = Hub::open(parts).await.map_err(|error| no_database(&error))?;
     let front = front(options, &listening, &public_url)?;
-    terminal::say(&format!("listening on {}, for people and machines at {public_url}", listening.url()));
+    terminal::say(&format!("listening on {}, public URL {public_url}", listening.url()));
     match people.setup_link().await.map_err(failed)? {
         Some(link) => {
-            terminal::say(&format!("nobody is here yet; whoever opens this link is the admin:\n  {link}"))
+            terminal::say(&format!("no admin yet; whoever opens this link becomes the admin:\n  {link}"))
         }
-        None => terminal::say("`ropewalk hub link --person NAME` signs somebody in"),
+        None => terminal::say("to create a sign-in link: ropewalk hub link --person NAME"),
     }
     let router = hub::router(&hub, front, Some(Arc::clone(&people)));
     let stop = hub.stopping();
-    let keeping = hub.spawn(people.keep_up(stop.clone()));
+    let keeping = hub.spawn(people.run_upkeep(stop.clone()));
     let serving = hub.spawn(listening.serve(router, stop.clone()));
     stopped().await?;
     terminal::say("stopping");
@@ -219,11 +218,11 @@ fn in_days(days: u64) -> Duration {
     Duration::from_secs(days * 86_400)
 }
 
-/// Until somebody ends it.
-async fn stopped() -> Result<(), Trouble> {
-    let unheard = |error| Trouble::failed("signals cannot be heard").because(error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+/// Waits for a signal to stop.
+async fn stopped() -> Result<(), CliError> {
+    let failed = |error| CliError::failed("could not install signal handlers").because(error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -231,74 +230,78 @@ async fn stopped() -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn listen(options: &HubOptions) -> Result<Listening, Trouble> {
+async fn listen(options: &HubOptions) -> Result<BoundListener, CliError> {
     let address = options.listen.unwrap_or(LISTEN);
     let tls = match (&options.tls_cert, &options.tls_key) {
-        (Some(certificate), Some(key)) => Some(Tls::read(certificate, key).map_err(doors::no_tls)?),
+        (Some(certificate), Some(key)) => Some(Tls::read(certificate, key).map_err(http_door::tls_error)?),
         (None, None) => None,
         _ => {
-            return Err(
-                Trouble::usage("a certificate and its key go together").fix("give --tls-cert and --tls-key")
-            );
+            return Err(CliError::usage("--tls-cert and --tls-key must be used together")
+                .fix("pass both, or neither"));
         }
     };
     if !address.ip().is_loopback() && tls.is_none() && !options.behind_proxy {
         let what =
-            format!("{address} can be reached from other machines, and tokens would be sent in the clear");
-        return Err(Trouble::usage(what)
-            .fix("give --tls-cert and --tls-key; or --behind-proxy, if a proxy speaks TLS for it"));
+            format!("{address} is reachable from other machines, but tokens would be sent unencrypted");
+        return Err(CliError::usage(what)
+            .fix("pass --tls-cert and --tls-key, or --behind-proxy if a proxy handles TLS"));
     }
-    let connections = doors::raise_files(FILES_WANTED);
-    let listening = Listening::bind(address, tls).await.map_err(|error| {
-        Trouble::failed(format!("{address} cannot be listened on"))
+    let connections = http_door::raise_open_files(FILES_WANTED);
+    let listening = BoundListener::bind(address, tls).await.map_err(|error| {
+        CliError::failed(format!("could not listen on {address}"))
             .because(error)
-            .fix("choose another with --listen")
+            .fix("choose another address with --listen")
     })?;
     Ok(listening.with_room(connections, connections))
 }
 
-/// What was said, or where it listens, if that is a place that others can name.
-fn public_url(options: &HubOptions, listening: &Listening) -> Result<String, Trouble> {
+/// The URL of the option, or the listen address if others can use it.
+fn public_url(options: &HubOptions, listening: &BoundListener) -> Result<String, CliError> {
     if let Some(url) = &options.store.public_url {
         let url = url.trim_end_matches('/');
         let secure = url.starts_with("https://");
         let own = listening.local_addr().ip().is_loopback();
         let plain = url.starts_with("http://") && own && !options.behind_proxy;
         if !secure && !plain {
-            return Err(Trouble::usage("--public-url must be https://")
-                .fix("people sign in there, and machines send tokens"));
+            return Err(CliError::usage("--public-url must be https://")
+                .because("people sign in there and machines send tokens")
+                .fix("use an https:// URL"));
         }
         return Ok(url.to_owned());
     }
     let bound = listening.local_addr();
     if bound.ip().is_unspecified() || options.behind_proxy {
         return Err(
-            Trouble::usage("nobody can be told where this hub is").fix("give --public-url https://...")
+            CliError::usage("the public URL of this hub is not known").fix("pass --public-url https://...")
         );
     }
-    // A passkey belongs to a name, and loopback's is this one.
+    // Passkeys need a host name; the one of loopback is localhost.
     let host =
         if bound.ip().is_loopback() { format!("localhost:{}", bound.port()) } else { bound.to_string() };
     Ok(format!("{}://{host}", if listening.is_secure() { "https" } else { "http" }))
 }
 
-fn front(options: &HubOptions, listening: &Listening, public_url: &str) -> Result<Front, Trouble> {
+fn front(
+    options: &HubOptions,
+    listening: &BoundListener,
+    public_url: &str,
+) -> Result<RouterOptions, CliError> {
     let host = public_url.split_once("://").map_or(public_url, |(_, host)| host);
     let host: HostName = host.parse().map_err(|error| {
-        Trouble::usage("--public-url has no path and no user")
+        CliError::usage("--public-url must not contain a path or a user name")
             .because(error)
-            .fix("as in https://hub.example.com")
+            .fix("use a URL such as https://hub.example.com")
     })?;
-    let names = Names {
+    let names = ServerNames {
         bound: listening.local_addr(),
         secure: listening.is_secure(),
         hosts: vec![host],
         cors: Vec::new(),
     };
-    Ok(Front { names, behind_proxy: options.behind_proxy })
+    Ok(RouterOptions { names, behind_proxy: options.behind_proxy })
 }
 
-async fn audit(options: &HubAuditOptions) -> Result<(), Trouble> {
+async fn audit(options: &HubAuditOptions) -> Result<(), CliError> {
     let db = database(&options.store).await?;
     let lines = hub::audit::read(db.as_ref(), options.limit).await.map_err(|error| no_database(&error))?;
     let mut text = String::new();
@@ -315,42 +318,42 @@ async fn audit(options: &HubAuditOptions) -> Result<(), Trouble> {
     terminal::put(&text)
 }
 
-async fn at_home(options: &HubStoreOptions) -> Result<Arc<People>, Trouble> {
+async fn local_people(options: &HubStoreOptions) -> Result<Arc<People>, CliError> {
     let db = database(options).await?;
     let usual = || format!("http://localhost:{}", LISTEN.port());
     let public_url = options.public_url.clone().unwrap_or_else(usual);
     people(&db, public_url.trim_end_matches('/'), &new_node()?, false).await
 }
 
-async fn link(options: &HubLinkOptions) -> Result<(), Trouble> {
-    let people = at_home(&options.store).await?;
+async fn link(options: &HubLinkOptions) -> Result<(), CliError> {
+    let people = local_people(&options.store).await?;
     let link = people.link_for(&options.person).await.map_err(failed)?;
     terminal::put(&format!("{link}\n"))
 }
 
-async fn token(options: &HubTokenOptions) -> Result<(), Trouble> {
-    let people = at_home(&options.store).await?;
+async fn token(options: &HubTokenOptions) -> Result<(), CliError> {
+    let people = local_people(&options.store).await?;
     let until = options.days.map(|days| Timestamp(SystemClock.now().0 + i64::from(days) * 86_400_000));
     let token = people.token_for(&options.person, &options.name, until).await.map_err(failed)?;
     terminal::put(&format!("{token}\n"))
 }
 
-/// Asks the hub of this machine whether it can serve.
-fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
+/// Asks the hub on this machine whether it is ready.
+fn status(options: &HubStatusOptions) -> Result<(), CliError> {
     let listen = options.listen.unwrap_or(LISTEN);
     let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let asked = ask(address);
     let answer =
-        asked.map_err(|error| Trouble::failed(format!("no hub answers at {address}")).because(error))?;
+        asked.map_err(|error| CliError::failed(format!("no hub answers at {address}")).because(error))?;
     let status = answer.lines().next().unwrap_or_default();
-    // A hub with a certificate of its own does not speak plainly; that it listens must do.
+    // A hub with its own certificate does not answer plain HTTP; that it listens is enough.
     if status.contains(" 200 ")
         || (paths::variable("ROPEWALK_HUB_TLS_CERT").is_some() && !status.contains(" 503 "))
     {
         return terminal::put("ready\n");
     }
-    Err(Trouble::failed("the hub cannot serve").because(status.to_owned()))
+    Err(CliError::failed("the hub is not ready").because(status.to_owned()))
 }
 
 fn ask(address: SocketAddr) -> std::io::Result<String> {

@@ -1,7 +1,7 @@
-//! `up --lan`: which address this machine has in its network, and the certificate for it.
+//! `up --lan`: this machine's address in the local network, and the certificate for it.
 //!
-//! Beyond loopback there is a token and TLS, always. Who has no certificate gets one that we sign
-//! ourselves: nobody but us has its key, and the fingerprint that we print is what the phone should see.
+//! Beyond loopback, a token and TLS are always required. Without a certificate of the person's own, we create a
+//! self-signed one: only we have its key, and the phone should see the fingerprint that we print.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -14,58 +14,58 @@ use engine::{Clock, SystemClock, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 
 use crate::cli::UpOptions;
-use crate::trouble::Trouble;
-use crate::{doors, paths};
+use crate::cli_error::CliError;
+use crate::{http_door, paths};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Browsers take none that is longer.
+/// Browsers reject certificates that are valid for longer.
 const VALID_DAYS: i64 = 397;
-/// A younger one is used again, so that a phone that took it once need not do so every day.
+/// A younger certificate is reused, so that a phone need not accept a new one every day.
 const KEPT_DAYS: i64 = 300;
 
-/// What listens for the network besides loopback.
+/// The listener for the local network, besides loopback.
 pub struct Lan {
     pub address: IpAddr,
     pub tls: Tls,
-    /// Of the certificate, if we signed it ourselves.
+    /// The fingerprint of the certificate, if it is self-signed.
     pub fingerprint: Option<String>,
 }
 
 impl Lan {
-    pub fn prepare(options: &UpOptions) -> Result<Option<Self>, Trouble> {
+    pub fn prepare(options: &UpOptions) -> Result<Option<Self>, CliError> {
         let Some(wish) = options.lan else { return Ok(None) };
         let address = match wish {
             Some(address) => address,
-            None => found().ok_or_else(|| {
-                Trouble::usage("this machine's address in its network cannot be found")
-                    .fix("name it: ropewalk up --lan 192.168.1.20")
+            None => own_address().ok_or_else(|| {
+                CliError::usage("could not find this machine's address in the local network")
+                    .fix("ropewalk up --lan 192.168.1.20, with the address that phones can reach")
             })?,
         };
         if address.is_unspecified() || address.is_multicast() {
-            return Err(Trouble::usage(format!("{address} is no address of one machine"))
-                .fix("name the one that phones use: ropewalk up --lan 192.168.1.20"));
+            return Err(CliError::usage(format!("{address} is not the address of a single machine"))
+                .fix("ropewalk up --lan 192.168.1.20, with the address that phones can reach"));
         }
         if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
-            let tls = Tls::read(certificate, key).map_err(doors::no_tls)?;
+            let tls = Tls::read(certificate, key).map_err(http_door::tls_error)?;
             return Ok(Some(Self { address, tls, fingerprint: None }));
         }
-        let (certificate, key) = own(address)?;
-        let tls = Tls::read(&certificate, &key).map_err(doors::no_tls)?;
+        let (certificate, key) = own_certificate(address)?;
+        let tls = Tls::read(&certificate, &key).map_err(http_door::tls_error)?;
         let fingerprint = Some(colons(&tls.fingerprint().hex()));
         Ok(Some(Self { address, tls, fingerprint }))
     }
 }
 
-/// The address that this machine would use for others. Nothing is sent: the system only looks up the
-/// way to an address that is reserved for documents.
-fn found() -> Option<IpAddr> {
+/// The address that this machine uses to reach others. Nothing is sent: the system only looks up the route to
+/// an address that is reserved for documentation.
+fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(SocketAddr::from(([192, 0, 2, 1], 9))).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
-/// The files of our own certificate for this address, made if there is none or it is old.
-fn own(address: IpAddr) -> Result<(PathBuf, PathBuf), Trouble> {
+/// The files of the self-signed certificate for this address, created if it is missing or old.
+fn own_certificate(address: IpAddr) -> Result<(PathBuf, PathBuf), CliError> {
     let folder = paths::state()?.join("lan");
     let name = address.to_string().replace(':', "-");
     let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
@@ -74,9 +74,9 @@ fn own(address: IpAddr) -> Result<(PathBuf, PathBuf), Trouble> {
         return Ok((certificate, key));
     }
     let unmade = |error: String| {
-        Trouble::failed("no certificate can be made")
+        CliError::failed("could not create a certificate")
             .because(error)
-            .fix("give --tls-cert and --tls-key files in PEM form")
+            .fix("pass --tls-cert and --tls-key files in PEM format")
     };
     let made = make(address, now).map_err(|error| unmade(error.to_string()))?;
     let written = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
@@ -93,13 +93,13 @@ fn is_young(certificate: &Path, now: Timestamp) -> bool {
     (0..KEPT_DAYS * DAY_MS).contains(&age_ms)
 }
 
-/// In PEM form.
-struct Made {
+/// In PEM format.
+struct NewCertificate {
     certificate: String,
     key: String,
 }
 
-fn make(address: IpAddr, now: Timestamp) -> Result<Made, rcgen::Error> {
+fn make(address: IpAddr, now: Timestamp) -> Result<NewCertificate, rcgen::Error> {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
     params.subject_alt_names.push(SanType::IpAddress(address));
     params.distinguished_name = DistinguishedName::new();
@@ -109,14 +109,14 @@ fn make(address: IpAddr, now: Timestamp) -> Result<Made, rcgen::Error> {
     params.not_after = day(Timestamp(now.0 + (VALID_DAYS - 1) * DAY_MS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(NewCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn day(at: Timestamp) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(at.0 / 1000).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
-/// Whole or not at all, and for its owner alone.
+/// Writes the file completely or not at all, readable only by its owner.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     match fs::remove_file(&unfinished) {
@@ -128,7 +128,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&unfinished, path)
 }
 
-/// As browsers show it.
+/// Formats a fingerprint as browsers show it.
 fn colons(hex: &str) -> String {
     let hex = hex.to_uppercase();
     let pairs = (0..hex.len()).step_by(2).filter_map(|at| hex.get(at..at + 2));

@@ -1,5 +1,4 @@
-//! What the server says of itself, on standard error only: standard output belongs to the protocol.
-//! Secrets are taken out of every line.
+//! Logging, on standard error only: standard output belongs to the protocol. Secrets are redacted in every line.
 
 use std::io::{self, Write};
 
@@ -9,15 +8,15 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::{paths, secrets};
 
-/// Those that log what comes of a connection, which whoever asked for it is told.
+/// Libraries that log connection errors, which the caller reports anyway.
 const LIBRARIES: [&str; 2] = ["async_nats", "rmcp"];
 
-/// Whether somebody wants every request logged, by the name that editors set for the older server.
+/// Whether every request is logged, by the variable that editors set for otter.
 pub fn wants_requests() -> bool {
     paths::variable("OTTER_LOG").is_some_and(|value| value != "0")
 }
 
-/// A command that ends tells its own troubles; without being asked, only a server logs besides.
+/// By default, only a server logs: a command that ends reports its own errors.
 pub fn start(verbose: u8, serving: bool) {
     let level = match verbose {
         0 if serving => LevelFilter::WARN,
@@ -27,7 +26,7 @@ pub fn start(verbose: u8, serving: bool) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(|| Clean(io::stderr()))
+        .with_writer(|| RedactingWriter(io::stderr()))
         .with_ansi(false)
         .without_time()
         .finish()
@@ -35,7 +34,7 @@ pub fn start(verbose: u8, serving: bool) {
         .init();
 }
 
-/// Without being asked, only what we say ourselves: a library warns in words of its own of what we tell of in ours.
+/// By default, only our own messages: we report what the libraries would warn of.
 fn lines(level: LevelFilter) -> Targets {
     let all = Targets::new().with_default(level);
     if level > LevelFilter::WARN {
@@ -45,12 +44,12 @@ fn lines(level: LevelFilter) -> Targets {
     }
 }
 
-/// Lets everything through but secrets. A line is written at once, so it can be judged as a whole.
-struct Clean<W>(W);
+/// Redacts secrets. A line is written at once, so it can be redacted as a whole.
+struct RedactingWriter<W>(W);
 
-impl<W: Write> Write for Clean<W> {
+impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write_all(secrets::without(&String::from_utf8_lossy(line)).as_bytes())?;
+        self.0.write_all(secrets::redacted(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())
     }
 
@@ -67,9 +66,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -79,17 +78,17 @@ mod tests {
         }
     }
 
-    impl<'a> MakeWriter<'a> for Kept {
-        type Writer = Clean<Kept>;
+    impl<'a> MakeWriter<'a> for Captured {
+        type Writer = RedactingWriter<Captured>;
 
         fn make_writer(&'a self) -> Self::Writer {
-            Clean(self.clone())
+            RedactingWriter(self.clone())
         }
     }
 
     #[test]
     fn no_secret_gets_into_the_log_of_the_server() {
-        let kept = Kept::default();
+        let kept = Captured::default();
         let logger = tracing_subscriber::fmt().with_writer(kept.clone()).with_ansi(false).finish();
         tracing::subscriber::with_default(logger, || {
             let given = "ghp_4fGh7Jk2Lm9Np3Qr5St8";

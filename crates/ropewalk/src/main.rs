@@ -8,17 +8,18 @@ mod bridge;
 mod browser;
 mod chat;
 mod cli;
+mod cli_error;
 mod client;
 mod config;
 mod devices;
 mod doctor;
-mod doors;
 mod editors;
 mod environment;
 mod eventlog;
 mod external;
 mod guards;
-mod hidden;
+mod hidden_paths;
+mod http_door;
 mod hub;
 mod lan;
 mod logging;
@@ -30,21 +31,20 @@ mod paths;
 mod permissions;
 mod pushes;
 mod restore;
+mod rule_list;
 mod run;
-mod running;
-mod sandboxed;
+mod running_servers;
+mod sandbox_run;
 mod sealed;
 mod secrets;
 mod serve;
 mod server;
 mod session_store;
 mod sessions;
-mod shelf;
 mod state_lock;
 mod terminal;
 mod tokens;
 mod traces;
-mod trouble;
 mod trust;
 mod up;
 
@@ -53,38 +53,38 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::cli::{Cli, Command};
-use crate::trouble::Trouble;
+use crate::cli::{Cli, CliCommand};
+use crate::cli_error::CliError;
 
 fn main() -> ExitCode {
-    // Before anything else: the helper must be a single thread, and quick.
+    // First of all: the sandbox helper must stay single-threaded and start fast.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == sandbox::HELPER_ARGUMENT) {
         return sandbox::helper_main();
     }
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) => return trouble::bad_usage(&error),
+        Err(error) => return cli_error::bad_usage(&error),
     };
-    if let Err(trouble) = enough_files() {
-        return trouble.report(false);
+    if let Err(error) = enough_files() {
+        return error.report(false);
     }
-    config::choose(config::Choice { file: cli.config.clone(), profile: cli.profile.clone() });
+    config::set_flags(config::ConfigFlags { file: cli.config.clone(), profile: cli.profile.clone() });
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = match cli.command(std::io::stdin().is_terminal()) {
         Ok(command) => command,
-        Err(error) => return trouble::bad_usage(&error),
+        Err(error) => return cli_error::bad_usage(&error),
     };
-    session_store::choose(command.store());
+    session_store::set_flags(command.store());
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
-    // Held until the command has ended.
+    // Held until the command ends.
     let _state = match &command {
-        // It wants the state folder for itself.
-        Command::Restore(_) => None,
-        other => match restore::enter_state(other.makes_state()) {
+        // It takes the state folder exclusively.
+        CliCommand::Restore(_) => None,
+        other => match restore::lock_state(other.makes_state()) {
             Ok(lock) => lock,
-            Err(trouble) => return trouble.report(false),
+            Err(error) => return error.report(false),
         },
     };
     match carry_out(command) {
@@ -97,46 +97,46 @@ fn main() -> ExitCode {
     }
 }
 
-/// With fewer, the runtime itself fails before anything can say what is wrong.
+/// With fewer, the runtime itself fails before anything can report why.
 const OPEN_FILES_MIN: u64 = 16;
 
-fn enough_files() -> Result<(), Trouble> {
+fn enough_files() -> Result<(), CliError> {
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < OPEN_FILES_MIN => {
-            Err(Trouble::failed(format!("only {limit} files may be open at once"))
+            Err(CliError::failed(format!("the limit of open files is too low: {limit}"))
                 .because(format!("ropewalk needs at least {OPEN_FILES_MIN}"))
-                .fix("raise the limit of open files: ulimit -n 1024"))
+                .fix("raise it with `ulimit -n 1024`"))
         }
         _ => Ok(()),
     }
 }
 
-fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+fn carry_out(command: CliCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(options) => up::run(&options),
-        Command::Chat(options) => chat::run(&options),
-        Command::Attach(options) => chat::attach(&options.chat()),
-        Command::Bridge(options) => bridge::run(&options),
-        Command::Link(options) => Ok(up::link(&options)),
-        Command::Pair(options) => Ok(pair::run(&options)),
-        Command::Devices(command) => Ok(devices::run(&command)),
-        Command::Serve(arguments) => match &arguments.command {
-            Some(command) => Ok(running::run(command)),
+        CliCommand::Up(options) => up::run(&options),
+        CliCommand::Chat(options) => chat::run(&options),
+        CliCommand::Attach(options) => chat::attach(&options.chat()),
+        CliCommand::Bridge(options) => bridge::run(&options),
+        CliCommand::Link(options) => Ok(up::link(&options)),
+        CliCommand::Pair(options) => Ok(pair::run(&options)),
+        CliCommand::Devices(command) => Ok(devices::run(&command)),
+        CliCommand::Serve(arguments) => match &arguments.command {
+            Some(command) => Ok(running_servers::run(command)),
             None => serve::run(&arguments.options),
         },
-        Command::Hub(arguments) => hub::run(&arguments),
-        Command::Run(options) => run::run(&options),
-        Command::Sessions(arguments) => sessions::run(arguments.command),
-        Command::Models(command) => models::run(&command),
-        Command::Doctor(options) => doctor::run(&options),
-        Command::Backup(options) => Ok(backup::run(&options)),
-        Command::Restore(options) => Ok(restore::run(&options)),
-        Command::Permissions(command) => Ok(permissions::run(&command)),
-        Command::Mcp(command) => Ok(mcp::run(&command)),
-        Command::Sandbox(command) => sandboxed::run(command),
-        Command::Audit(command) => audit::run(command),
-        Command::Agents(command) => Ok(agents::run(&command)),
-        Command::Editors(options) => editors::run(&options),
-        Command::Config(command) => Ok(config::run(&command)),
+        CliCommand::Hub(arguments) => hub::run(&arguments),
+        CliCommand::Run(options) => run::run(&options),
+        CliCommand::Sessions(arguments) => sessions::run(arguments.command),
+        CliCommand::Models(command) => models::run(&command),
+        CliCommand::Doctor(options) => doctor::run(&options),
+        CliCommand::Backup(options) => Ok(backup::run(&options)),
+        CliCommand::Restore(options) => Ok(restore::run(&options)),
+        CliCommand::Permissions(command) => Ok(permissions::run(&command)),
+        CliCommand::Mcp(command) => Ok(mcp::run(&command)),
+        CliCommand::Sandbox(command) => sandbox_run::run(command),
+        CliCommand::Audit(command) => audit::run(command),
+        CliCommand::Agents(command) => Ok(agents::run(&command)),
+        CliCommand::Editors(options) => editors::run(&options),
+        CliCommand::Config(command) => Ok(config::run(&command)),
     }
 }

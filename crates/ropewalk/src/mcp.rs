@@ -1,4 +1,4 @@
-//! `ropewalk mcp`: tool servers of the settings, shown, changed and tried.
+//! `ropewalk mcp`: lists, changes and checks the MCP servers of the settings.
 
 mod serve;
 
@@ -11,19 +11,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use agent::McpConfig;
-use engine::{ServerState, ServerView, ServerWay, ToolServer};
+use engine::{ServerState, ServerStatus, ServerTransport, ToolServer};
 use serde_json::{Value, json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
+use crate::cli_error::CliError;
 use crate::config::{self, Config, ServerEntry};
 use crate::terminal::{self, one_line};
-use crate::trouble::Trouble;
 use crate::{guards, paths, run, secrets, trust};
 
 const NAME_CHARS_MAX: usize = 64;
 
-/// What the agent is told of tool servers. What is wrong with one is said, and the rest is used.
+/// The MCP configuration of the agent. An invalid server causes a warning and is left out.
 pub fn settings(config: &Config) -> McpConfig {
     let usual = McpConfig::default();
     let seconds =
@@ -44,14 +44,14 @@ fn servers(config: &Config) -> Vec<ToolServer> {
             Some(server)
         }
         Err(reason) => {
-            guards::warn(&format!("the MCP server {} is left out: {reason}", entry.server.name));
+            guards::warn(&format!("skipping the MCP server {}: {reason}", entry.server.name));
             None
         }
     };
     config.mcp.servers.iter().filter(|entry| entry.enabled).filter_map(usable).collect()
 }
 
-/// What a server is given to prove itself must not be told by it.
+/// Redacts the credentials that a server is given.
 fn hide(server: &ToolServer) {
     let secret = |name: &str| {
         let name = name.to_uppercase();
@@ -59,12 +59,12 @@ fn hide(server: &ToolServer) {
             .iter()
             .any(|word| name.contains(word))
     };
-    let given = match &server.way {
-        ServerWay::Child { environment, .. } => environment,
-        ServerWay::Http { headers, .. } => headers,
+    let given = match &server.transport {
+        ServerTransport::Child { environment, .. } => environment,
+        ServerTransport::Http { headers, .. } => headers,
     };
     for (_, value) in given.iter().filter(|(name, value)| value.len() >= 8 && secret(name)) {
-        secrets::also(value);
+        secrets::add(value);
     }
 }
 
@@ -78,14 +78,14 @@ pub fn run(command: &McpCommand) -> ExitCode {
         McpCommand::Untrust(options) => (trust::untrust(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Serve(options) => (serve::run(options), false),
     };
-    outcome.unwrap_or_else(|trouble| trouble.report(as_json))
+    outcome.unwrap_or_else(|error| error.report(as_json))
 }
 
-fn list(options: &McpListOptions) -> Result<(), Trouble> {
+fn list(options: &McpListOptions) -> Result<(), CliError> {
     let folder = run::folder(options.cwd.as_deref())?;
     let yours = config::user()?.mcp.servers;
     let theirs = config::project_entries(&folder)
-        .map_err(|reason| Trouble::failed("the project's settings cannot be read").because(reason))?;
+        .map_err(|reason| CliError::failed("could not read the project's settings").because(reason))?;
     if options.json {
         let entry = |entry: &ServerEntry, from: &str| {
             json!({
@@ -98,12 +98,13 @@ fn list(options: &McpListOptions) -> Result<(), Trouble> {
         return terminal::put_json(&json!({ "servers": all.collect::<Vec<Value>>() }));
     }
     if yours.is_empty() && theirs.is_empty() {
-        return terminal::put("There are no MCP servers. ropewalk mcp add NAME -- COMMAND adds one.\n");
+        return terminal::put("No MCP servers. To add one: ropewalk mcp add NAME -- COMMAND\n");
     }
     let mut out = String::new();
-    for (entries, note) in [(&yours, ""), (&theirs, "  (of this project: you are asked before it starts)")] {
+    for (entries, note) in [(&yours, ""), (&theirs, "  (from this project: you are asked before it starts)")]
+    {
         for entry in entries {
-            let off = if entry.enabled { "" } else { "  (not enabled)" };
+            let off = if entry.enabled { "" } else { "  (disabled)" };
             let (name, way) = (one_line(&entry.server.name), one_line(&entry.without_values()));
             writeln!(out, "{name}  {way}{off}{note}").ok();
         }
@@ -111,12 +112,12 @@ fn list(options: &McpListOptions) -> Result<(), Trouble> {
     terminal::put(&out)
 }
 
-fn add(options: &McpAddOptions) -> Result<(), Trouble> {
+fn add(options: &McpAddOptions) -> Result<(), CliError> {
     let name = options.name.trim();
     let allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || !name.chars().all(allowed) {
-        return Err(Trouble::usage(format!("{name:?} cannot be the name of a server"))
-            .fix(format!("letters, digits, - and _, at most {NAME_CHARS_MAX}")));
+        return Err(CliError::usage(format!("invalid server name {name:?}"))
+            .fix(format!("use letters, digits, - and _, at most {NAME_CHARS_MAX}")));
     }
     let mut entry = Table::new();
     match (&options.url, &options.command[..]) {
@@ -131,21 +132,21 @@ fn add(options: &McpAddOptions) -> Result<(), Trouble> {
             }
             put_pairs(&mut entry, "env", &options.env, '=')?;
         }
-        (None, []) => return Err(Trouble::usage("there is neither a command nor an address")),
+        (None, []) => return Err(CliError::usage("neither a command nor a URL given")),
     }
     let replaced = change(|servers| servers.insert(name, Item::Table(entry)).is_some())?;
     if options.json {
         return terminal::put_json(&json!({ "added": name, "replaced": replaced }));
     }
-    let how = if replaced { "replaced" } else { "added" };
-    terminal::put(&format!("{} is {how}. ropewalk mcp check {} tries it.\n", one_line(name), one_line(name)))
+    let how = if replaced { "Replaced" } else { "Added" };
+    terminal::put(&format!("{how} {}. To check it: ropewalk mcp check {}\n", one_line(name), one_line(name)))
 }
 
-fn put_pairs(entry: &mut Table, key: &str, pairs: &[String], mark: char) -> Result<(), Trouble> {
+fn put_pairs(entry: &mut Table, key: &str, pairs: &[String], mark: char) -> Result<(), CliError> {
     let mut table = InlineTable::new();
     for pair in pairs {
         let Some((name, text)) = pair.split_once(mark).filter(|(name, _)| !name.trim().is_empty()) else {
-            return Err(Trouble::usage(format!("{key} are written as NAME{mark}VALUE")));
+            return Err(CliError::usage(format!("invalid {key}: use NAME{mark}VALUE")));
         };
         table.insert(name.trim(), text.trim_start().into());
     }
@@ -155,44 +156,48 @@ fn put_pairs(entry: &mut Table, key: &str, pairs: &[String], mark: char) -> Resu
     Ok(())
 }
 
-fn remove(options: &McpRemoveOptions) -> Result<(), Trouble> {
+fn remove(options: &McpRemoveOptions) -> Result<(), CliError> {
     let name = options.name.as_str();
     if !change(|servers| servers.remove(name).is_some())? {
-        return Err(Trouble::not_found(format!("there is no MCP server {name:?} in your settings"))
-            .fix("ropewalk mcp list shows what there is"));
+        return Err(CliError::not_found(format!("MCP server {name:?} not found in your settings"))
+            .fix("ropewalk mcp list"));
     }
     if options.json {
         return terminal::put_json(&json!({ "removed": name }));
     }
-    terminal::put(&format!("{} is gone.\n", one_line(name)))
+    terminal::put(&format!("Removed {}.\n", one_line(name)))
 }
 
-/// Changes `[mcp.servers]` of the person's file and leaves the rest of it as it is.
-fn change(edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Trouble> {
+/// Changes `[mcp.servers]` in the person's file and keeps the rest unchanged.
+fn change(edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, CliError> {
     let named = paths::config()?;
-    // What cannot be read is not written over.
+    // Never overwrites a file that cannot be read.
     config::user()?;
-    // A link is followed: people keep their settings in repositories of their own.
+    // Links are followed: people keep their settings in repositories.
     let path = named.canonicalize().unwrap_or(named);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| unwritten(&path, error))?;
-    // Held until the file is replaced: what others add meanwhile would be lost.
-    let _held = guard::lock_folder(folder).map_err(|error| unwritten(&path, error))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| write_error(&path, error))?;
+    // Held until the file is replaced: concurrent changes would be lost.
+    let _held = guard::lock_folder(folder).map_err(|error| write_error(&path, error))?;
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unwritten(&path, error)),
+        Err(error) => return Err(write_error(&path, error)),
     };
-    let mut document: DocumentMut = text.parse().map_err(|error| unwritten(&path, error))?;
+    let mut document: DocumentMut = text.parse().map_err(|error| write_error(&path, error))?;
     let done = {
-        let mcp = hidden_table(document.as_table_mut(), "mcp").ok_or_else(|| spelled(&path))?;
-        edit(hidden_table(mcp, "servers").ok_or_else(|| spelled(&path))?)
+        let mcp = hidden_table(document.as_table_mut(), "mcp").ok_or_else(|| one_line_table(&path))?;
+        edit(hidden_table(mcp, "servers").ok_or_else(|| one_line_table(&path))?)
     };
-    write(&path, &document.to_string()).map_err(|error| unwritten(&path, error))?;
+    write(&path, &document.to_string()).map_err(|error| write_error(&path, error))?;
     Ok(done)
 }
 
-/// A table below another, made where it is missing. It has no line of its own while it is only a way.
+/// A subtable, created if missing. It gets no header line of its own while it has only subtables.
 fn hidden_table<'a>(table: &'a mut Table, key: &str) -> Option<&'a mut Table> {
     let item = table.entry(key).or_insert_with(|| {
         let mut made = Table::new();
@@ -202,18 +207,18 @@ fn hidden_table<'a>(table: &'a mut Table, key: &str) -> Option<&'a mut Table> {
     item.as_table_mut()
 }
 
-fn spelled(path: &Path) -> Trouble {
-    Trouble::failed(format!("{} cannot be changed", path.display()))
-        .because("mcp is written there on one line")
-        .fix("write it as [mcp.servers.NAME], or change it by hand")
+fn one_line_table(path: &Path) -> CliError {
+    CliError::failed(format!("could not change {}", path.display()))
+        .because("mcp is an inline table there")
+        .fix("rewrite it as [mcp.servers.NAME], or edit it by hand")
 }
 
-fn unwritten(path: &Path, error: impl std::fmt::Display) -> Trouble {
-    Trouble::failed(format!("{} cannot be changed", path.display())).because(error)
+fn write_error(path: &Path, error: impl std::fmt::Display) -> CliError {
+    CliError::failed(format!("could not change {}", path.display())).because(error)
 }
 
-/// Whole or not at all, and for its owner alone: it may hold keys. Called with the folder locked, so the name of the new
-/// file can be fixed.
+/// Writes the file atomically and private: it may contain keys. Called with the folder locked, so the temporary name can be
+/// fixed.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let new = path.with_extension("toml.new");
     match std::fs::remove_file(&new) {
@@ -222,7 +227,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
-    // An empty file looks like one that lost its content.
+    // An empty file would look like one that lost its content.
     let text = if text.trim().is_empty() { "# There are no settings.\n" } else { text };
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
@@ -230,22 +235,21 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-fn check(options: &McpCheckOptions) -> Result<ExitCode, Trouble> {
+fn check(options: &McpCheckOptions) -> Result<ExitCode, CliError> {
     let config = config::user()?;
     let mut wanted = settings(&config);
     if let Some(name) = &options.name {
         wanted.servers.retain(|server| *server.name == **name);
         if wanted.servers.is_empty() {
-            return Err(Trouble::not_found(format!(
-                "there is no usable MCP server {name:?} in your settings"
-            ))
-            .fix("ropewalk mcp list shows what there is"));
+            return Err(CliError::not_found(format!("no usable MCP server {name:?} in your settings"))
+                .fix("ropewalk mcp list"));
         }
     }
     let environment = paths::passed_on(&config.environment);
     let folder = run::folder(None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
+    let runtime =
+        runtime.map_err(|error| CliError::failed("could not start the async runtime").because(error))?;
     let views = runtime.block_on(agent::check_servers(&wanted, &environment, &folder));
     let well = views.iter().all(|view| view.state == ServerState::Ready);
     if options.json {
@@ -256,7 +260,7 @@ fn check(options: &McpCheckOptions) -> Result<ExitCode, Trouble> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn failure(view: &ServerView) -> Option<&str> {
+fn failure(view: &ServerStatus) -> Option<&str> {
     match &view.state {
         ServerState::Failed { reason } => Some(reason),
         ServerState::Ready => None,
@@ -264,18 +268,18 @@ fn failure(view: &ServerView) -> Option<&str> {
     }
 }
 
-fn view_json(view: &ServerView) -> Value {
+fn view_json(view: &ServerStatus) -> Value {
     let tools: Vec<&str> = view.tools.iter().map(|tool| tool.name.as_ref()).collect();
     json!({ "name": view.name.as_ref(), "ok": failure(view).is_none(), "error": failure(view), "tools": tools })
 }
 
-fn view_text(view: &ServerView) -> String {
+fn view_text(view: &ServerStatus) -> String {
     let name = one_line(&view.name);
     match failure(view) {
-        Some(reason) => format!("{name}  does not work: {}\n", one_line(reason)),
+        Some(reason) => format!("{name}  failed: {}\n", one_line(reason)),
         None => {
             let tools = view.tools.iter().map(|tool| format!("  {}\n", one_line(&tool.name)));
-            format!("{name}  works, {} tools\n{}", view.tools.len(), tools.collect::<String>())
+            format!("{name}  ok, {} tools\n{}", view.tools.len(), tools.collect::<String>())
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What measures a server: the metrics, and the traces if somebody wants them.
+//! Metrics of a server, and traces if a collector is configured.
 
 use std::sync::Arc;
 
 use engine::{Clock, Follower, SystemClock};
-use metrics::{Counting, Metrics};
+use metrics::{Metrics, MetricsFollower};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::traces::{self, Endpoint, Exporter, FLUSH_MAX, Pace, Traces};
-use crate::{paths, trouble::Trouble};
+use crate::traces::{self, Endpoint, ExportTiming, Exporter, FLUSH_MAX, Traces};
+use crate::{cli_error::CliError, paths};
 
-/// Where everybody who sends traces looks for the collector.
+/// The standard variable for the collector.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 pub struct Meters {
@@ -22,14 +22,15 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// `otlp` is the collector that the command line names, if it names one.
-    pub fn new(otlp: Option<&str>) -> Result<Self, Trouble> {
+    /// `otlp` is the collector of the command line, if any.
+    pub fn new(otlp: Option<&str>) -> Result<Self, CliError> {
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), SystemClock.now());
         let (traces, exporter) = match endpoint(otlp)? {
             Some(endpoint) => {
-                let opened = traces::open(Pace::USUAL, endpoint, &metrics);
-                let (traces, exporter) = opened
-                    .map_err(|error| Trouble::failed("traces cannot be sent from here").because(error))?;
+                let opened = traces::open(ExportTiming::USUAL, endpoint, &metrics);
+                let (traces, exporter) = opened.map_err(|error| {
+                    CliError::failed("could not set up the trace exporter").because(error)
+                })?;
                 (Some(traces), Some(exporter))
             }
             None => (None, None),
@@ -37,31 +38,31 @@ impl Meters {
         Ok(Self { metrics, traces, exporter, tasks: TaskTracker::new(), stop: CancellationToken::new() })
     }
 
-    /// Whoever reads along on every session.
+    /// The followers of every session.
     pub fn followers(&self) -> Vec<Arc<dyn Follower>> {
-        let counting = Arc::new(Counting(Arc::clone(&self.metrics))) as Arc<dyn Follower>;
+        let counting = Arc::new(MetricsFollower(Arc::clone(&self.metrics))) as Arc<dyn Follower>;
         let traces = self.traces.clone().map(|traces| traces as Arc<dyn Follower>);
         std::iter::once(counting).chain(traces).collect()
     }
 
-    /// From here on traces are sent. Called on the runtime.
+    /// Starts sending traces. Must be called on the runtime.
     pub fn start(&mut self) {
         if let Some(exporter) = self.exporter.take() {
             drop(self.tasks.spawn(exporter.run(self.stop.clone())));
         }
     }
 
-    /// Sends what is left, within bounds. Called when no session has anything more to say.
+    /// Sends what is left, within a limit. Called after all sessions have ended.
     pub async fn finish(self) {
         self.stop.cancel();
         self.tasks.close();
         if tokio::time::timeout(FLUSH_MAX, self.tasks.wait()).await.is_err() {
-            tracing::warn!("the collector did not take the last traces in time");
+            tracing::warn!("the collector did not accept the last traces in time");
         }
     }
 }
 
-fn endpoint(named: Option<&str>) -> Result<Option<Endpoint>, Trouble> {
+fn endpoint(named: Option<&str>) -> Result<Option<Endpoint>, CliError> {
     let (text, source) = match named {
         Some(text) => (text.to_owned(), "--otlp"),
         None => match paths::variable(ENDPOINT) {
@@ -70,9 +71,9 @@ fn endpoint(named: Option<&str>) -> Result<Option<Endpoint>, Trouble> {
         },
     };
     let endpoint = Endpoint::parse(&text).map_err(|error| {
-        Trouble::usage(format!("{source} names no collector that traces can be sent to"))
+        CliError::usage(format!("{source} is not a valid collector URL"))
             .because(error)
-            .fix("give the address of a collector: --otlp http://127.0.0.1:4318")
+            .fix("use the URL of a collector, e.g. --otlp http://127.0.0.1:4318")
     })?;
     Ok(Some(endpoint))
 }

@@ -1,11 +1,10 @@
-//! Which models there are: found in the settings, in the environment and on this machine.
+//! The available models: from the settings, the environment and model servers on this machine.
 //!
-//! It is decided once, when the process starts, and starting waits for nobody: what listens on this
-//! machine is remembered from the last time it was looked for. Where nothing else is found, a look is
-//! taken at once, because there is nothing to lose.
+//! They are determined once, when the process starts, without waiting: local model servers are remembered from the last
+//! probe. Only if nothing else is found, this machine is probed at once.
 
 mod find;
-mod known;
+mod known_providers;
 mod local;
 mod show;
 
@@ -13,21 +12,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent::{Budget, Model, ModelInfo, ModelRequest, ModelStream, Offline, Provider, Secret, Spending};
+use agent::{Budget, DailySpending, Model, ModelInfo, ModelRequest, ModelStream, Offline, Provider, Secret};
 use engine::SystemClock;
 
 use crate::cli::{BudgetOptions, ModelsCommand};
-use crate::config::{self, Config, ModelSettings, Setting, Source};
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
+use crate::config::{self, Config, ModelSettings, ResolvedSetting, SettingSource};
 use crate::{paths, secrets};
 
-pub use find::{Found, Missing};
-use local::Local;
+pub use find::{AvailableModels, MissingProvider};
+use local::LocalServer;
 
-/// The offline models that the settings leave.
-struct OfferedOffline(Vec<ModelInfo>);
+/// The offline models that the settings allow.
+struct OfflineModels(Vec<ModelInfo>);
 
-impl Model for OfferedOffline {
+impl Model for OfflineModels {
     fn offers(&self) -> Vec<ModelInfo> {
         self.0.clone()
     }
@@ -37,14 +36,14 @@ impl Model for OfferedOffline {
     }
 }
 
-/// Who thinks, and what it may cost.
+/// The models, and the limits of what they may cost.
 #[derive(Clone)]
 pub struct Models {
     pub sources: Vec<Arc<dyn Model>>,
     pub model: Option<Arc<str>>,
     pub budget: Budget,
     pub steps_max: Option<usize>,
-    /// A look at this machine is worth its while.
+    /// Whether to probe this machine for model servers.
     pub probe: bool,
 }
 
@@ -55,22 +54,22 @@ impl std::fmt::Debug for Models {
 }
 
 impl Models {
-    /// For commands that ask no model.
+    /// For commands that call no model.
     pub fn offline() -> Self {
         let sources: Vec<Arc<dyn Model>> = vec![Arc::new(Offline)];
         Self { sources, model: None, budget: Budget::default(), steps_max: None, probe: false }
     }
 
-    /// `wish` is what the command line says.
-    pub async fn find(config: &Config, wish: Option<&str>) -> Result<Self, Trouble> {
+    /// `wish` is the model of the command line.
+    pub async fn find(config: &Config, wish: Option<&str>) -> Result<Self, CliError> {
         let wish = wish.map(str::to_owned).or_else(|| chosen(config).map(|chosen| chosen.value));
-        let (found, probe) = look(&config.models, wish.as_deref()).await?;
+        let (found, probe) = find_without_waiting(&config.models, wish.as_deref()).await?;
         for warning in &found.warnings {
             crate::guards::warn(warning);
         }
         let model = match wish {
             Some(wish) => Some(found.resolve(&wish)?),
-            // Said to another program: taken where it can be had.
+            // A default for another program: used only if the model is available.
             None => config.codex.model.as_ref().and_then(|model| found.resolve(&model.value).ok()),
         };
         let mut sources: Vec<Arc<dyn Model>> = Vec::new();
@@ -80,30 +79,30 @@ impl Models {
             }
         }
         if !found.offline.is_empty() {
-            sources.push(Arc::new(OfferedOffline(found.offline)));
+            sources.push(Arc::new(OfflineModels(found.offline)));
         }
         let budget = Budget {
             session_usd: config.models.session_usd,
             day_usd: config.models.day_usd,
             refuse_unknown: config.models.refuse_unknown,
-            spending: Some(Arc::new(Spending::new(spending()?, Arc::new(SystemClock)))),
+            spending: Some(Arc::new(DailySpending::new(spending()?, Arc::new(SystemClock)))),
             ..Budget::default()
         };
         Ok(Self { sources, model, budget, steps_max: config.models.max_turns, probe })
     }
 
-    /// The model of new sessions: the one that was chosen, or the first that there is.
+    /// The model of new sessions: the chosen one, or the first available one.
     pub fn first(&self) -> Option<Arc<str>> {
         let offered = || self.sources.iter().flat_map(|source| source.offers()).next();
         self.model.clone().or_else(|| offered().map(|model| model.id))
     }
 
-    /// What the command line says goes before the settings.
+    /// Applies the limits of the command line over those of the settings.
     pub fn limit(&mut self, options: &BudgetOptions) {
         self.steps_max = options.max_turns.map(std::num::NonZeroUsize::get).or(self.steps_max);
     }
 
-    /// Looks at this machine, for the next start.
+    /// Probes this machine, for the next start.
     pub async fn refresh_local() {
         let found = local::refresh().await;
         tracing::debug!(servers = found.len(), "looked for model servers on this machine");
@@ -114,42 +113,45 @@ pub fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(match runtime.block_on(show::run(command)) {
         Ok(code) => code,
-        Err(trouble) => trouble.report(command.json()),
+        Err(error) => error.report(command.json()),
     })
 }
 
-/// Everything that can be found, with a look at this machine.
-async fn look_everywhere() -> Result<(Config, Found), Trouble> {
+/// Everything that is available, with a probe of this machine.
+async fn look_everywhere() -> Result<(Config, AvailableModels), CliError> {
     let config = config::user()?;
     let local = if probes(&config.models) { local::refresh().await } else { Vec::new() };
     let wish = chosen(&config).map(|chosen| chosen.value);
-    let found = found(&config.models, &local, wish.as_deref());
+    let found = find_all(&config.models, &local, wish.as_deref());
     Ok((config, found))
 }
 
-/// What is found without waiting, and whether this machine is worth a look later on.
-async fn look(settings: &ModelSettings, wish: Option<&str>) -> Result<(Found, bool), Trouble> {
+/// What is available without waiting, and whether to probe this machine later.
+async fn find_without_waiting(
+    settings: &ModelSettings,
+    wish: Option<&str>,
+) -> Result<(AvailableModels, bool), CliError> {
     if !probes(settings) {
-        return Ok((found(settings, &[], wish), false));
+        return Ok((find_all(settings, &[], wish), false));
     }
     let remembered = local::remembered();
-    let first = found(settings, remembered.as_deref().unwrap_or_default(), wish);
+    let first = find_all(settings, remembered.as_deref().unwrap_or_default(), wish);
     let wants_local = wish.is_some_and(|wish| local::names(wish) && first.resolve(wish).is_err());
     if !wants_local && (remembered.is_some() || !first.providers.is_empty()) {
         return Ok((first, true));
     }
     let local = local::refresh().await;
-    Ok((found(settings, &local, wish), false))
+    Ok((find_all(settings, &local, wish), false))
 }
 
-fn found(settings: &ModelSettings, local: &[Local], wish: Option<&str>) -> Found {
+fn find_all(settings: &ModelSettings, local: &[LocalServer], wish: Option<&str>) -> AvailableModels {
     let variable = |name: &str| paths::variable(name).and_then(|value| value.into_string().ok());
     let offline_only = variable("ROPEWALK_OFFLINE").is_some();
     let found = find::find(settings, &variable, local, wish, offline_only);
     for provider in &found.providers {
         let headers = provider.config.headers.iter().map(|(_, value)| value);
         for secret in provider.config.key.iter().chain(headers) {
-            secrets::also(Secret::reveal(secret));
+            secrets::add(Secret::reveal(secret));
         }
     }
     found
@@ -159,23 +161,23 @@ fn probes(settings: &ModelSettings) -> bool {
     settings.probe.unwrap_or(true) && paths::variable("ROPEWALK_OFFLINE").is_none()
 }
 
-/// The model that was chosen for every session, if one was.
-pub fn chosen(config: &Config) -> Option<Setting<String>> {
+/// The model that a variable or the settings choose, if any.
+pub fn chosen(config: &Config) -> Option<ResolvedSetting<String>> {
     let named = |name: &'static str| {
         let value = paths::variable(name)?.into_string().ok()?;
-        Some(Setting::new(value, Source::Variable(name)))
+        Some(ResolvedSetting::new(value, SettingSource::Variable(name)))
     };
     let variable = ["ROPEWALK_MODEL", "FERRET_MODEL", "OTTER_MODEL"].into_iter().find_map(named);
-    let in_file = || Some(Setting::new(config.models.model.clone()?, config.sources.of("model")));
+    let in_file = || Some(ResolvedSetting::new(config.models.model.clone()?, config.sources.of("model")));
     variable.or_else(in_file)
 }
 
-/// The folder of what was spent.
-fn spending() -> Result<PathBuf, Trouble> {
+/// The folder with the record of spending.
+fn spending() -> Result<PathBuf, CliError> {
     Ok(paths::state()?.join("spending"))
 }
 
-/// The part of an id that the provider knows.
+/// The model name without the provider prefix.
 fn bare(info: &ModelInfo) -> &str {
     info.id.split_once(':').map_or(&info.id, |(_, model)| model)
 }

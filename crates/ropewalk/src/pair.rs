@@ -1,4 +1,4 @@
-//! `ropewalk pair`: shows a QR code, waits for who comes with it, and asks whether to let them in.
+//! `ropewalk pair`: shows a QR code, waits for a device to use it, and asks whether to accept the device.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -7,101 +7,102 @@ use std::time::Duration;
 use access::devices::TICKET_LIFE;
 use serde_json::json;
 use tokio::time::Instant;
-use wire::native::{Answered, Device, Invitation, Knock, Request, Role};
+use wire::native::{DeviceView, Invitation, PairingRequest, ReplyBody, Request, Role};
 
 use crate::cli::PairOptions;
+use crate::cli_error::CliError;
 use crate::client::{self, Server};
 use crate::devices::role;
 use crate::sealed;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-/// How often it is asked who has come. A person waits for it.
+/// How often to poll for a device. A person is waiting.
 pub const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How long a device that was let in may take to come in: it asks for itself.
+/// How long an approved device may take to connect: it polls too.
 const ENTER_WAIT: Duration = Duration::from_secs(30);
-/// Modules around a QR code that stay light.
+/// Light modules around a QR code.
 const QUIET: usize = 4;
 
 pub fn run(options: &PairOptions) -> ExitCode {
     match client::run(pair(options)) {
         Ok(code) => code,
-        Err(trouble) => trouble.report(options.server.json),
+        Err(error) => error.report(options.server.json),
     }
 }
 
-async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
+async fn pair(options: &PairOptions) -> Result<ExitCode, CliError> {
     if let Some(hub) = sealed::bridged()? {
         return sealed::pair(&hub, options).await;
     }
     if !options.yes && !io::stdin().is_terminal() {
-        return Err(Trouble::usage("there is nobody here to ask whether to let it in")
-            .fix("run it on a terminal, or with --yes"));
+        return Err(CliError::usage("pairing needs a terminal to confirm the device")
+            .fix("run it on a terminal, or pass --yes to accept without asking"));
     }
     let server = Server::find(&options.server)?;
-    let (before, waiting) = guests(&server).await?;
+    let (before, waiting) = devices_and_knocks(&server).await?;
     let invitation = server.invite(options.role.role()).await?;
     if is_loopback(&invitation.url) {
-        return Err(Trouble::failed("the server can be reached from this machine only")
+        return Err(CliError::failed("the server is reachable from this machine only")
             .because("it listens on loopback")
-            .fix("start it for the network: ropewalk serve stop, then ropewalk up --lan"));
+            .fix("restart it for the local network with `ropewalk serve stop`, then `ropewalk up --lan`"));
     }
     show(&invitation, options.server.json)?;
-    let knock = knocked(&server, (&invitation, options.role.role()), &waiting).await?;
+    let knock = wait_for_knock(&server, (&invitation, options.role.role()), &waiting).await?;
     let name = terminal::one_line(&knock.name);
     let word = role(options.role.role());
-    let question = format!("Let «{name}» in as {word} (words: {})?", knock.words);
+    let question = format!("Pair \"{name}\" as {word}? Check that it shows these words: {}", knock.words);
     if !options.yes && !terminal::says_yes(&question)? {
         server.ask(&Request::Admit { knock: knock.id, role: None }).await?;
-        return Err(Trouble::failed(format!("{name} was not let in")));
+        return Err(CliError::failed(format!("{name} was not paired")));
     }
     server.ask(&Request::Admit { knock: knock.id, role: Some(options.role.role()) }).await?;
-    let device = entered(&server, &before).await?;
+    let device = wait_for_device(&server, &before).await?;
     if options.server.json {
         terminal::put_json(&json!({ "device": device, "words": knock.words }))?;
     } else {
         terminal::put(&format!(
-            "{name} is in as {word}. Shut it out: ropewalk devices revoke {}\n",
+            "{name} is paired as {word}. To revoke it: ropewalk devices revoke {}\n",
             device.id
         ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn guests(server: &Server) -> Result<(Vec<Device>, Vec<Knock>), Trouble> {
+async fn devices_and_knocks(server: &Server) -> Result<(Vec<DeviceView>, Vec<PairingRequest>), CliError> {
     match server.ask(&Request::Devices).await? {
-        Answered::Devices { devices, knocks } => Ok((devices, knocks)),
-        _ => Err(Trouble::failed("the server did not say who has come")),
+        ReplyBody::Devices { devices, knocks } => Ok((devices, knocks)),
+        _ => Err(CliError::failed("the server did not list its devices")),
     }
 }
 
-/// Waits for somebody who was not there before.
-async fn knocked(
+/// Waits for a new device that wants to pair.
+async fn wait_for_knock(
     server: &Server,
     (invitation, role): (&Invitation, Role),
-    before: &[Knock],
-) -> Result<Knock, Trouble> {
+    before: &[PairingRequest],
+) -> Result<PairingRequest, CliError> {
     let deadline = Instant::now() + TICKET_LIFE;
     while Instant::now() < deadline {
-        let (_, knocks) = guests(server).await?;
-        // Others may have invitations to something else.
-        let new = |knock: &Knock| knock.role == role && before.iter().all(|known| known.id != knock.id);
+        let (_, knocks) = devices_and_knocks(server).await?;
+        // Other invitations may be for other roles.
+        let new =
+            |knock: &PairingRequest| knock.role == role && before.iter().all(|known| known.id != knock.id);
         if let Some(knock) = knocks.into_iter().find(new) {
             return Ok(knock);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Trouble::failed(format!("nobody came with the code {}", invitation.code))
-        .fix("check that the phone is in the same network, then ropewalk pair again"))
+    Err(CliError::failed(format!("no device used the code {}", invitation.code))
+        .fix("check that the phone is on the same network, then run `ropewalk pair` again"))
 }
 
-/// Waits until who was let in has come in.
-async fn entered(server: &Server, before: &[Device]) -> Result<Device, Trouble> {
+/// Waits until the approved device has connected.
+async fn wait_for_device(server: &Server, before: &[DeviceView]) -> Result<DeviceView, CliError> {
     let deadline = Instant::now() + ENTER_WAIT;
     while Instant::now() < deadline {
-        let (devices, _) = guests(server).await?;
-        // A browser that was in before stays the same device, and was seen just now.
-        let here = |device: &&Device| {
+        let (devices, _) = devices_and_knocks(server).await?;
+        // A browser that was paired before stays the same device, with a new time of its last visit.
+        let here = |device: &&DeviceView| {
             let known = before.iter().find(|known| known.id == device.id);
             known.is_none_or(|known| known.seen_at != device.seen_at)
         };
@@ -110,7 +111,8 @@ async fn entered(server: &Server, before: &[Device]) -> Result<Device, Trouble> 
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Trouble::failed("it was let in and did not come").fix("keep the page open, and ropewalk pair again"))
+    Err(CliError::failed("the device was approved but never connected")
+        .fix("keep the page open and run `ropewalk pair` again"))
 }
 
 fn is_loopback(url: &str) -> bool {
@@ -120,21 +122,21 @@ fn is_loopback(url: &str) -> bool {
         .any(|host| authority.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with(':')))
 }
 
-fn show(invitation: &Invitation, as_json: bool) -> Result<(), Trouble> {
+fn show(invitation: &Invitation, as_json: bool) -> Result<(), CliError> {
     if as_json {
         return terminal::put_json(&json!({ "url": invitation.url, "code": invitation.code }));
     }
     let colours = io::stdout().is_terminal();
-    terminal::put_bytes(drawn(&invitation.qr, colours).as_bytes())?;
+    terminal::put_bytes(qr_text(&invitation.qr, colours).as_bytes())?;
     terminal::put(&format!(
-        "Point the phone's camera at it, or open\n\n  {}\n\nor type the code {} there. It works once, within five minutes.\n\n",
+        "Scan the code with the phone's camera, or open\n\n  {}\n\nor type the code {} there. It works once, within five minutes.\n\n",
         invitation.url, invitation.code
     ))
 }
 
-/// Two modules in a character. On a terminal the colours are set, dark on light, so that it can be read
-/// on either background; elsewhere light is drawn, as it is on most terminals.
-pub fn drawn(rows: &[String], colours: bool) -> String {
+/// Draws a QR code with two modules per character. With `colours`, it sets dark on light, readable on any background;
+/// otherwise it draws the light modules, for dark terminals.
+pub fn qr_text(rows: &[String], colours: bool) -> String {
     let width = rows.first().map_or(0, String::len) + 2 * QUIET;
     let dark = |x: usize, y: usize| {
         let inside = y.checked_sub(QUIET).zip(x.checked_sub(QUIET));
@@ -168,12 +170,12 @@ mod tests {
     #[test]
     fn a_code_is_drawn_with_its_quiet_zone() {
         let rows = ["10".to_owned(), "01".to_owned()];
-        let text = drawn(&rows, false);
+        let text = qr_text(&rows, false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 6);
         assert_eq!(lines[0], "██████████");
         assert_eq!(lines[2], "████▄▀████");
-        assert!(drawn(&rows, true).lines().nth(2).unwrap().contains("    ▀▄    "));
+        assert!(qr_text(&rows, true).lines().nth(2).unwrap().contains("    ▀▄    "));
     }
 
     #[test]

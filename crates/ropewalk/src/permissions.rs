@@ -1,22 +1,22 @@
-//! `ropewalk permissions`: the rules for what the agent may do, read, changed and explained.
+//! `ropewalk permissions`: lists, changes and explains permission rules.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use engine::{
-    APPROVAL, AskRequest, EDITOR_TERMINAL, Limits, MODE, Risk, RuleEffect, RuleHit, Ruling, Settings,
+    APPROVAL, AskRequest, EDITOR_TERMINAL, MODE, Risk, RuleEffect, RuleHit, Ruling, SessionLimits, Settings,
 };
-use guard::{Changed, ListedRule, OutsideCommand, RuleError, RuleSource, Rulebook, Where};
+use guard::{ListedRule, RuleEditResult, RuleError, RuleLocation, RuleSource, Rulebook, UnsandboxedCommand};
 use serde_json::{Value, json};
 
 use crate::cli::{
-    PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
-    PermissionsWhyOptions, RulePlace, RuleWord,
+    EffectArg, PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
+    PermissionsWhyOptions, RuleLocationArgs,
 };
+use crate::cli_error::CliError;
 use crate::guards::Guards;
 use crate::terminal::{self, exact_line, one_line};
-use crate::trouble::Trouble;
 use crate::{paths, run, server};
 
 pub fn run(command: &PermissionsCommand) -> ExitCode {
@@ -28,21 +28,23 @@ pub fn run(command: &PermissionsCommand) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(as_json),
+        Err(error) => error.report(as_json),
     }
 }
 
-fn list(options: &PermissionsListOptions) -> Result<(), Trouble> {
+fn list(options: &PermissionsListOptions) -> Result<(), CliError> {
     let folder = run::folder(options.cwd.as_deref())?;
     let book = Rulebook::new(paths::rules()?);
-    let (sources, outside) = (book.sources(&folder), book.outside_commands());
+    let (sources, outside) = (book.sources(&folder), book.unsandboxed_commands());
     if options.json {
         let sources: Vec<Value> = sources.iter().map(source_json).collect();
         let outside: Vec<Value> = outside.iter().map(outside_json).collect();
         return terminal::put_json(&json!({ "folder": folder, "sources": sources, "outside": outside }));
     }
     let mut out = String::new();
-    for source in &sources {
+    // Files of other programs are shown only to people who have them.
+    let of_others = |source: &&RuleSource| matches!(source.name, "zeph" | "chimera");
+    for source in sources.iter().filter(|source| source.exists || !of_others(source)) {
         show_source(&mut out, source);
     }
     show_outside(&mut out, &outside);
@@ -57,14 +59,14 @@ fn list(options: &PermissionsListOptions) -> Result<(), Trouble> {
 fn show_source(out: &mut String, source: &RuleSource) {
     let what = match source.name {
         "user" => "Your rules",
-        "project" => "This project's rules, which may only narrow",
-        "zeph" => "zeph's answers, which are only read",
-        "chimera" => "chimera's rules, which are only read",
-        _ => "Answers that are not written down",
+        "project" => "This project's rules, which can only restrict",
+        "zeph" => "Rules from zeph (read-only)",
+        "chimera" => "Rules from chimera (read-only)",
+        _ => "Answers that are not saved",
     };
     let path = source.path.as_deref().map(|path| format!(": {}", path.display())).unwrap_or_default();
     let state = match (source.exists, source.rules.is_empty()) {
-        (false, _) => " (not there)",
+        (false, _) => " (no file)",
         (true, true) => " (no rules)",
         (true, false) => "",
     };
@@ -77,21 +79,21 @@ fn show_source(out: &mut String, source: &RuleSource) {
     }
 }
 
-/// Answers for good about commands outside the sandbox, in all folders.
-fn show_outside(out: &mut String, commands: &[OutsideCommand]) {
+/// Permanent answers about commands outside the sandbox, in all folders.
+fn show_outside(out: &mut String, commands: &[UnsandboxedCommand]) {
     if commands.is_empty() {
         return;
     }
     out.push_str("Commands in the editor's terminal, outside the sandbox\n");
-    for OutsideCommand { folder, line, digest, allow } in commands {
+    for UnsandboxedCommand { folder, line, digest, allow } in commands {
         let effect = if *allow { RuleEffect::Allow } else { RuleEffect::Deny };
         let (effect, line, folder) = (effect.as_str(), exact_line(line), folder.display());
         writeln!(out, "  {effect:5}  {line}  in {folder}  {digest}").ok();
     }
 }
 
-fn outside_json(command: &OutsideCommand) -> Value {
-    let OutsideCommand { folder, line, digest, allow } = command;
+fn outside_json(command: &UnsandboxedCommand) -> Value {
+    let UnsandboxedCommand { folder, line, digest, allow } = command;
     json!({ "command": line, "folder": folder, "digest": digest, "allow": allow })
 }
 
@@ -114,65 +116,65 @@ fn source_json(source: &RuleSource) -> Value {
     })
 }
 
-fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
+fn add(options: &PermissionsAddOptions) -> Result<(), CliError> {
     let effect = match options.effect {
-        RuleWord::Allow => RuleEffect::Allow,
-        RuleWord::Ask => RuleEffect::Ask,
-        RuleWord::Deny => RuleEffect::Deny,
+        EffectArg::Allow => RuleEffect::Allow,
+        EffectArg::Ask => RuleEffect::Ask,
+        EffectArg::Deny => RuleEffect::Deny,
     };
     let place = place(&options.place)?;
-    let changed = audited(|book| book.add(&place, effect, &options.rule))?;
-    let Changed { file, already, before } = &changed;
+    let changed = with_audit(|book| book.add(&place, effect, &options.rule))?;
+    let RuleEditResult { file, unchanged, previous } = &changed;
     if options.json {
         return terminal::put_json(&json!({
             "rule": options.rule, "effect": effect.as_str(), "file": file, "folder": folder_of(&place),
-            "changed": !already, "before": before.map(RuleEffect::as_str),
+            "changed": !unchanged, "before": previous.map(RuleEffect::as_str),
         }));
     }
     let rule = exact_line(&options.rule);
-    let said = match (already, before) {
-        (true, _) => format!("{rule} was there already, as {}.", effect.as_str()),
+    let said = match (unchanged, previous) {
+        (true, _) => format!("{rule} is already set to {}.", effect.as_str()),
         (false, Some(before)) => {
-            format!("{rule} is now {}; it was {}.", effect.as_str(), before.as_str())
+            format!("{rule} is now set to {}; it was {}.", effect.as_str(), before.as_str())
         }
-        (false, None) => format!("{rule} is now {}{}.", effect.as_str(), in_folder(&place)),
+        (false, None) => format!("{rule} is now set to {}{}.", effect.as_str(), in_folder(&place)),
     };
     terminal::put(&format!("{said}\n{}\n", file.display()))
 }
 
-fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
+fn remove(options: &PermissionsRemoveOptions) -> Result<(), CliError> {
     let named = &options.place;
     if options.rule.starts_with(EDITOR_TERMINAL) {
         return forget_outside(options);
     }
     let mut places = vec![place(named)?];
-    if places[0] == Where::Everywhere {
-        // Whoever takes a rule out means it, wherever an answer has put it.
-        places.push(Where::Folder(run::folder(None)?));
+    if places[0] == RuleLocation::Everywhere {
+        // Also removes the rule for this folder, where an answer may have put it.
+        places.push(RuleLocation::Folder(run::folder(None)?));
     }
-    let done = audited(|book| {
+    let done = with_audit(|book| {
         let removed = places.into_iter().map(|place| Ok((book.remove(&place, &options.rule)?, place)));
         let removed: Result<Vec<_>, RuleError> = removed.collect();
-        let changed = removed?.into_iter().filter(|(changed, _)| !changed.already);
+        let changed = removed?.into_iter().filter(|(changed, _)| !changed.unchanged);
         Ok(changed.map(|(changed, place)| (place, changed)).collect::<Vec<_>>())
     })?;
     if done.is_empty() {
-        return Err(Trouble::failed(format!("there is no rule {}", options.rule))
-            .fix("ropewalk permissions list shows the rules; -C DIR names the folder of one"));
+        return Err(CliError::failed(format!("rule {} not found", options.rule))
+            .fix("`ropewalk permissions list`, or pass -C DIR for a rule of another folder"));
     }
     if options.json {
-        let one = |(place, changed): &(Where, Changed)| {
+        let one = |(place, changed): &(RuleLocation, RuleEditResult)| {
             json!({
-                "rule": options.rule, "effect": changed.before.map(RuleEffect::as_str), "file": changed.file,
+                "rule": options.rule, "effect": changed.previous.map(RuleEffect::as_str), "file": changed.file,
                 "folder": folder_of(place),
             })
         };
         return terminal::put_json(&json!({ "removed": done.iter().map(one).collect::<Vec<_>>() }));
     }
     for (place, changed) in &done {
-        let was = changed.before.map_or("a rule", RuleEffect::as_str);
+        let was = changed.previous.map_or("a rule", RuleEffect::as_str);
         terminal::put(&format!(
-            "{} is gone; it was {was}{}.\n",
+            "Removed {}, which was {was}{}.\n",
             exact_line(&options.rule),
             in_folder(place)
         ))?;
@@ -180,81 +182,82 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Takes an answer about a command outside the sandbox back: it is asked again.
-fn forget_outside(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
+/// Removes an answer about a command outside the sandbox: it is asked again.
+fn forget_outside(options: &PermissionsRemoveOptions) -> Result<(), CliError> {
     let place = place(&options.place)?;
-    let gone = audited(|book| book.forget_outside(&options.rule, folder_of(&place).map(PathBuf::as_path)))?;
+    let gone =
+        with_audit(|book| book.remove_unsandboxed(&options.rule, folder_of(&place).map(PathBuf::as_path)))?;
     if gone.is_empty() {
-        return Err(Trouble::failed(format!("no answer has the digest {}", options.rule))
-            .fix("ropewalk permissions list shows them; -C DIR names the folder of one"));
+        return Err(CliError::failed(format!("no answer with the digest {}", options.rule))
+            .fix("`ropewalk permissions list`, or pass -C DIR for an answer of another folder"));
     }
     if options.json {
         return terminal::put_json(&json!({ "removed": gone.iter().map(outside_json).collect::<Vec<_>>() }));
     }
-    for OutsideCommand { folder, line, .. } in &gone {
+    for UnsandboxedCommand { folder, line, .. } in &gone {
         let line = exact_line(line);
         terminal::put(&format!(
-            "{line} is asked again before it leaves the sandbox in {}.\n",
+            "{line} needs permission again to run outside the sandbox in {}.\n",
             folder.display()
         ))?;
     }
     Ok(())
 }
 
-/// Changes rules, with a row in the audit for each.
-pub fn audited<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Result<T, Trouble> {
+/// Changes rules, with an audit row for each.
+pub fn with_audit<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("the rules cannot be changed").because(error))?;
+    let runtime = runtime.map_err(|error| CliError::failed("could not change the rules").because(error))?;
     let _within = runtime.enter();
-    let limits = Limits { attended: false, ..Limits::default() };
-    let (registry, audit) = server::audited(limits, false, &Guards::none())?;
+    let limits = SessionLimits { attended: false, ..SessionLimits::default() };
+    let (registry, audit) = server::audited_registry(limits, false, &Guards::none())?;
     let book = Rulebook::new(paths::rules()?);
     if let Some(audit) = &audit {
         server::audit_changes(&book, &registry, audit);
     }
     let outcome = runtime
         .block_on(server::audit_must_be_free(audit.as_ref()))
-        .and_then(|()| change(&book).map_err(trouble));
+        .and_then(|()| change(&book).map_err(cli_error));
     runtime.block_on(registry.shutdown());
     outcome
 }
 
-fn place(named: &RulePlace) -> Result<Where, Trouble> {
+fn place(named: &RuleLocationArgs) -> Result<RuleLocation, CliError> {
     let folder = || run::folder(named.cwd.as_deref());
     Ok(if named.project_file {
-        Where::ProjectFile(folder()?)
+        RuleLocation::ProjectFile(folder()?)
     } else if named.here || named.cwd.is_some() {
-        Where::Folder(folder()?)
+        RuleLocation::Folder(folder()?)
     } else {
-        Where::Everywhere
+        RuleLocation::Everywhere
     })
 }
 
-fn folder_of(place: &Where) -> Option<&PathBuf> {
+fn folder_of(place: &RuleLocation) -> Option<&PathBuf> {
     match place {
-        Where::Everywhere => None,
-        Where::Folder(folder) | Where::ProjectFile(folder) => Some(folder),
+        RuleLocation::Everywhere => None,
+        RuleLocation::Folder(folder) | RuleLocation::ProjectFile(folder) => Some(folder),
     }
 }
 
-fn in_folder(place: &Where) -> String {
+fn in_folder(place: &RuleLocation) -> String {
     folder_of(place).map(|folder| format!(" in {}", folder.display())).unwrap_or_default()
 }
 
-fn trouble(error: RuleError) -> Trouble {
+fn cli_error(error: RuleError) -> CliError {
     match error {
         RuleError::Malformed(reason) => {
-            Trouble::usage("this is not a rule").because(reason).fix("ropewalk permissions --help")
+            CliError::usage("invalid rule").because(reason).fix("see ropewalk permissions --help")
         }
-        RuleError::Refused(reason) => Trouble::usage("this rule cannot be written there")
+        RuleError::Refused(reason) => CliError::usage("this rule is not allowed in that file")
             .because(reason)
-            .fix("the same with --here keeps it in your own file, for this folder"),
-        RuleError::File(reason) => Trouble::failed("the rules cannot be changed").because(reason),
+            .fix("pass --here to put it into your own file, for this folder"),
+        RuleError::File(reason) => CliError::failed("could not change the rules").because(reason),
     }
 }
 
-/// What comes of a wish, with everything that was considered.
-struct Verdict<'a> {
+/// The decision about an action, with everything that was considered.
+struct RuleExplanation<'a> {
     folder: &'a Path,
     approval: &'a str,
     request: &'a AskRequest,
@@ -263,24 +266,25 @@ struct Verdict<'a> {
     ruling: Ruling,
 }
 
-fn why(options: &PermissionsWhyOptions) -> Result<(), Trouble> {
+fn why(options: &PermissionsWhyOptions) -> Result<(), CliError> {
     let folder = run::folder(options.cwd.as_deref())?;
     let spec = engine::approval_spec();
     let approval = engine::full_name(APPROVAL, options.approval.as_str().into());
     if !spec.choices.iter().any(|choice| choice.value == approval) {
         let known: Vec<&str> = spec.choices.iter().map(|choice| choice.value.as_ref()).collect();
-        return Err(Trouble::usage(format!("there is no approval preset {approval}"))
-            .fix(format!("one of {}", known.join(", "))));
+        return Err(CliError::usage(format!("approval preset {approval} not found"))
+            .fix(format!("use one of {}", known.join(", "))));
     }
     let mut settings = Settings::default();
     settings.set(MODE.into(), "code".into());
     settings.set(APPROVAL.into(), approval.clone());
     let paths = paths::rules()?;
-    let request = guard::imagined(&options.tool, &options.subject, &folder, paths.home.as_deref());
+    let request =
+        guard::hypothetical_request(&options.tool, &options.subject, &folder, paths.home.as_deref());
     let book = Rulebook::new(paths);
     let hits = book.matching(&folder, &request);
-    let decisive = engine::Rules::find(&book, &folder, &request);
-    let verdict = Verdict {
+    let decisive = engine::PermissionRules::find(&book, &folder, &request);
+    let explanation = RuleExplanation {
         folder: &folder,
         approval: &approval,
         request: &request,
@@ -288,10 +292,10 @@ fn why(options: &PermissionsWhyOptions) -> Result<(), Trouble> {
         hits: &hits,
         ruling: engine::decide(&settings, &request, decisive.as_ref()),
     };
-    if options.json { terminal::put_json(&verdict.json()) } else { terminal::put(&verdict.text()) }
+    if options.json { terminal::put_json(&explanation.json()) } else { terminal::put(&explanation.text()) }
 }
 
-impl Verdict<'_> {
+impl RuleExplanation<'_> {
     fn text(&self) -> String {
         let mut out = String::new();
         let request = self.request;
@@ -305,18 +309,18 @@ impl Verdict<'_> {
                 .ok();
         }
         if self.hits.is_empty() {
-            writeln!(out, "  rules:   none is about this").ok();
+            writeln!(out, "  rules:   none match").ok();
         }
-        writeln!(out, "So it {}.", outcome(&self.ruling)).ok();
+        writeln!(out, "Result: it {}.", outcome(&self.ruling)).ok();
         if self.needs_exact() {
             out.push_str(
-                "A rule for a family of commands does not allow a critical one; its exact text does.\n",
+                "A rule for a group of commands does not allow a critical command; a rule with its exact text does.\n",
             );
         }
         out
     }
 
-    /// Allowed by a rule, and asked all the same.
+    /// Whether it is allowed by a rule but still needs permission.
     fn needs_exact(&self) -> bool {
         self.ruling == Ruling::Ask
             && self.request.risk == Risk::Critical
@@ -353,7 +357,7 @@ fn outcome(ruling: &Ruling) -> String {
         }
         Ruling::Deny { reason, .. } => format!("is refused: {reason}"),
         Ruling::Rule { allow: false, reason } => format!("is {reason}"),
-        Ruling::Ask => "is asked; where nobody can be asked, it is refused".to_owned(),
+        Ruling::Ask => "needs permission; if nobody can be asked, it is refused".to_owned(),
     }
 }
 

@@ -1,11 +1,10 @@
-//! `ropewalk restore`: brings back what a backup has.
+//! `ropewalk restore`: restores a backup.
 //!
-//! Everything is staged beside its place first. Then a plan of what is moved where is written down, and carried out:
-//! each step can be repeated. So a restore that is killed before its plan is written has changed nothing, and one that
-//! is killed later is finished by whichever command comes next, before it reads anything. While it runs it has the
-//! state folder for itself ([`StateLock`]).
+//! Everything is first staged next to its destination. Then a plan of all moves is written and carried out; each step can be
+//! repeated. So a restore that is killed before its plan is written has changed nothing, and one that is killed later is
+//! finished by the next command, before that reads anything. A restore holds the state folder exclusively ([`StateLock`]).
 //!
-//! **Invariant:** at no moment is a file with rules, settings or keys missing that was there before.
+//! **Invariant:** at no moment is a file with rules, settings or keys missing that existed before.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,51 +18,53 @@ use serde_json::json;
 use store::BackupReport;
 use wire::timestamp;
 
-use crate::backup::{Places, as_json, in_words, tell_damage};
+use crate::backup::{StatePaths, as_json, in_words, tell_damage};
 use crate::cli::RestoreOptions;
+use crate::cli_error::CliError;
 use crate::state_lock::StateLock;
-use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
-/// The plan of a restore that is being carried out, in the state folder.
+/// The file name of the plan, in the state folder.
 const PLAN: &str = "restore-plan.json";
-/// What is staged has the name of its place and this.
+/// The suffix of staged files.
 const STAGED: &str = "restoring";
-/// Restores of one second, each with a folder of its own for what was there before.
+/// Maximum number of restores per second: each needs its own folder for the old state.
 const SAME_SECOND_MAX: u32 = 100;
 
-/// What is left to do, in this order. Each step is done, or was done before.
+/// The steps, in order. Each may already have been done.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Plan {
+struct RestorePlan {
     /// The backup, for messages.
     backup: PathBuf,
-    /// Where that is kept which was there before; nothing was, without one.
+    /// The folder for the old state; `None` if there was none.
     set_aside: Option<PathBuf>,
-    /// What is copied to `set_aside`, under this name, before it is replaced.
+    /// Files to copy to `set_aside`, under this name, before they are replaced.
     copied: Vec<(PathBuf, String)>,
-    /// What is moved to `set_aside`, under this name: large, or a folder, and beside it.
+    /// Large files and folders to move to `set_aside`, under this name.
     moved: Vec<(PathBuf, String)>,
-    /// What was copied and has no successor.
+    /// Copied files that are not replaced.
     removed: Vec<PathBuf>,
-    /// What was staged, and its place.
+    /// Staged files, and their destinations.
     placed: Vec<(PathBuf, PathBuf)>,
 }
 
 pub fn run(options: &RestoreOptions) -> ExitCode {
-    restore(options).unwrap_or_else(|trouble| trouble.report(options.json))
+    restore(options).unwrap_or_else(|error| error.report(options.json))
 }
 
-fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
+fn restore(options: &RestoreOptions) -> Result<ExitCode, CliError> {
     let shown = options.file.display();
-    let failed = |reason: String| Trouble::failed("nothing was restored").because(reason);
+    let failed = |reason: String| {
+        CliError::failed("could not restore the backup; nothing was changed").because(reason)
+    };
     if !options.file.is_file() {
-        return Err(Trouble::not_found(format!("there is no file {shown}")));
+        return Err(CliError::not_found(format!("file {shown} not found")));
     }
     let report =
         store::verify_backup(&options.file).map_err(|reason| failed(format!("{shown}: {reason}")))?;
     let places = match &options.into {
-        Some(folder) => Places::within(folder).map_err(|error| failed(error.to_string()))?,
-        None => Places::usual()?,
+        Some(folder) => StatePaths::within(folder).map_err(|error| failed(error.to_string()))?,
+        None => StatePaths::usual()?,
     };
     let _alone = StateLock::alone(&places.state)?;
     finish_interrupted(&places.state)?;
@@ -76,8 +77,8 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
     let written = write_plan(&places.state, &plan).and_then(|()| finish(&places.state));
     let set_aside = plan.set_aside;
     written.map_err(|error| {
-        Trouble::failed("the backup is not restored yet").because(error).fix(match options.into {
-            None => "fix the cause, then run any ropewalk command: it finishes the restore",
+        CliError::failed("the restore is not finished").because(error).fix(match options.into {
+            None => "fix the cause, then run any ropewalk command to finish the restore",
             Some(_) => "fix the cause, then run the same restore command again",
         })
     })?;
@@ -88,25 +89,29 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
     } else {
         tell_damage(&report);
         if let Some(folder) = &set_aside {
-            terminal::say(&format!("what was there before is in {}", folder.display()));
+            terminal::say(&format!("the previous state is in {}", folder.display()));
         }
         terminal::put(&format!("restored into {}: {}\n", places.state.display(), in_words(&report)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A program of somebody's own, or an older version, may have the store open without the lock.
-fn refuse_open_store(places: &Places) -> Result<(), Trouble> {
+/// Other programs and older versions may have the store open without holding the lock.
+fn refuse_open_store(places: &StatePaths) -> Result<(), CliError> {
     if store::is_in_use(&places.database()) {
-        return Err(Trouble::failed("nothing was restored")
+        return Err(CliError::failed("could not restore the backup; nothing was changed")
             .because(format!("another program has {} open", places.database().display()))
-            .fix("end it (ropewalk serve stop; close editors that run it), then restore again"));
+            .fix("stop it (ropewalk serve stop, or close the editors that run it), then restore again"));
     }
     Ok(())
 }
 
-/// What the backup replaces, and where that is kept: in a folder named after the date. Refused unless forced.
-fn replaced(places: &Places, report: &BackupReport, options: &RestoreOptions) -> Result<Plan, Trouble> {
+/// The plan for moving the old state aside, into a folder named after the date. Refused without --force.
+fn replaced(
+    places: &StatePaths,
+    report: &BackupReport,
+    options: &RestoreOptions,
+) -> Result<RestorePlan, CliError> {
     let named = |path: PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         (path, name)
@@ -117,41 +122,44 @@ fn replaced(places: &Places, report: &BackupReport, options: &RestoreOptions) ->
     moved.retain(|(path, _)| path.symlink_metadata().is_ok());
     let files = report.files.iter().filter(|name| !name.starts_with("audit/"));
     let mut copied: Vec<_> = files.filter_map(|name| Some((places.of(name)?, name.clone()))).collect();
-    // Marks of another history would say of the restored one that it was cut.
+    // Audit marks of the old history would report the restored log as cut.
     let mut marks: Vec<_> = store::audit::marks(&places.audit_key).into_iter().map(named).collect();
     copied.retain(|(path, _)| path.is_file());
     marks.retain(|(path, _)| path.is_file());
     let removed = marks.iter().map(|(path, _)| path.clone()).collect();
     copied.extend(marks);
-    let mut plan = Plan { backup: options.file.clone(), moved, copied, removed, ..Plan::default() };
+    let mut plan =
+        RestorePlan { backup: options.file.clone(), moved, copied, removed, ..RestorePlan::default() };
     if plan.moved.is_empty() && plan.copied.is_empty() {
         return Ok(plan);
     }
     if !options.force {
         let names: Vec<_> =
             plan.moved.iter().chain(&plan.copied).map(|(path, _)| path.display().to_string()).collect();
-        return Err(Trouble::failed("nothing was restored")
-            .because(format!("there is something already: {}", names.join(", ")))
-            .fix("--force moves it aside first; --into DIR restores elsewhere"));
+        return Err(CliError::failed("could not restore the backup; nothing was changed")
+            .because(format!("there is existing state: {}", names.join(", ")))
+            .fix("pass --force to move it aside, or --into DIR to restore elsewhere"));
     }
     let now = timestamp::compact(SystemClock.now());
-    // What was set aside in the same second stays what it is.
+    // Never overwrites what another restore set aside in the same second.
     let named = |number: u32| match number {
         0 => places.state.join(format!("before-restore-{now}")),
         _ => places.state.join(format!("before-restore-{now}-{number}")),
     };
     let free = |folder: &PathBuf| folder.symlink_metadata().is_err();
     plan.set_aside = Some((0..SAME_SECOND_MAX).map(named).find(free).ok_or_else(|| {
-        Trouble::failed("nothing was restored").because("too many restores in one second").fix("try again")
+        CliError::failed("could not restore the backup; nothing was changed")
+            .because("too many restores in one second")
+            .fix("try again")
     })?);
     Ok(plan)
 }
 
-/// Writes everything that the backup has beside its place, where nothing reads it.
-fn stage(places: &Places, options: &RestoreOptions, plan: &mut Plan) -> Result<(), String> {
+/// Writes the content of the backup next to its destinations, where nothing reads it.
+fn stage(places: &StatePaths, options: &RestoreOptions, plan: &mut RestorePlan) -> Result<(), String> {
     let audit = staged(&places.state.join("audit"));
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-    // Left by a restore that was killed.
+    // Left over from a killed restore.
     match fs::remove_dir_all(&audit) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(said(&audit, error)),
         Ok(()) | Err(_) => {}
@@ -163,12 +171,13 @@ fn stage(places: &Places, options: &RestoreOptions, plan: &mut Plan) -> Result<(
             None => match places.of(name) {
                 Some(target) => (staged(&target), Some(target)),
                 None => {
-                    terminal::say(&format!("{name} is not known to this version and is left out"));
+                    terminal::say(&format!("skipping {name}, which this version does not know"));
                     return Ok(());
                 }
             },
         };
-        let written = path.parent().map_or(Ok(()), private).and_then(|()| write_private(&path, content));
+        let written =
+            path.parent().map_or(Ok(()), create_private_dir).and_then(|()| write_private(&path, content));
         plan.placed.extend(target.map(|target| (path.clone(), target)));
         written.map_err(|error| said(&path, error))
     };
@@ -177,16 +186,16 @@ fn stage(places: &Places, options: &RestoreOptions, plan: &mut Plan) -> Result<(
         sync(&audit).map_err(|error| said(&audit, error))?;
         plan.placed.push((audit, places.state.join("audit")));
     }
-    // Last: whoever finds sessions finds their rules and their audit too.
+    // Last, so that sessions never appear without their rules and audit.
     plan.placed.push((staged(&database), database));
     Ok(())
 }
 
-/// Takes away what a restore that cannot go on has written so far.
-fn remove_staged(places: &Places, plan: &Plan) {
+/// Removes the staged files of a failed restore.
+fn remove_staged(places: &StatePaths, plan: &RestorePlan) {
     let database = staged(&places.database());
     for path in plan.placed.iter().map(|(staged, _)| staged).chain([&database]) {
-        // What was not written is not there.
+        // It may not have been written yet.
         drop(fs::remove_file(path));
     }
     drop(fs::remove_dir_all(staged(&places.state.join("audit"))));
@@ -199,8 +208,8 @@ fn staged(place: &Path) -> PathBuf {
     place.with_file_name(name)
 }
 
-/// Writes the plan down for good: from here on the restore happens.
-fn write_plan(state: &Path, plan: &Plan) -> io::Result<()> {
+/// Writes the plan durably: from then on, the restore will be completed.
+fn write_plan(state: &Path, plan: &RestorePlan) -> io::Result<()> {
     let path = state.join(PLAN);
     for (staged, _) in &plan.placed {
         staged.parent().map_or(Ok(()), sync)?;
@@ -210,14 +219,14 @@ fn write_plan(state: &Path, plan: &Plan) -> io::Result<()> {
     sync(state)
 }
 
-/// For every other command: shares the state folder, which is made if `make`, as long as the lock is held. A restore
-/// that was interrupted is finished before.
-pub fn enter_state(make: bool) -> Result<Option<StateLock>, Trouble> {
-    // Whoever needs a state folder and has none says so.
+/// For every other command: a shared lock on the state folder, which is created if `make` is set. Finishes an
+/// interrupted restore first.
+pub fn lock_state(make: bool) -> Result<Option<StateLock>, CliError> {
+    // A command that needs the state folder reports it.
     let Ok(state) = paths::state() else { return Ok(None) };
     if make {
-        // One that cannot be made is told of by whoever needs it.
-        drop(private(&state));
+        // A command that needs the folder reports the error.
+        drop(create_private_dir(&state));
     }
     loop {
         let shared = StateLock::shared(&state)?;
@@ -230,51 +239,48 @@ pub fn enter_state(make: bool) -> Result<Option<StateLock>, Trouble> {
     }
 }
 
-/// Finishes a restore that was interrupted, if there is one. The lock is held.
-fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
+/// Finishes an interrupted restore, if any. The lock must be held.
+fn finish_interrupted(state: &Path) -> Result<(), CliError> {
     match finish(state) {
         Ok(Some(plan)) => {
             let backup = plan.backup.display();
-            terminal::say(&format!("note: finished restoring {backup}, which was interrupted"));
+            terminal::say(&format!("note: finished the interrupted restore of {backup}"));
             if let Some(folder) = plan.set_aside {
-                terminal::say(&format!("note: what was there before is in {}", folder.display()));
+                terminal::say(&format!("note: the previous state is in {}", folder.display()));
             }
             Ok(())
         }
         Ok(None) => Ok(()),
-        Err(error) => Err(Trouble::failed("a restore was interrupted and cannot be finished")
-            .because(error)
-            .fix(format!(
-                "fix the cause and try again; {} lists what is left to do",
-                state.join(PLAN).display()
-            ))),
+        Err(error) => Err(CliError::failed("could not finish an interrupted restore").because(error).fix(
+            format!("fix the cause and try again; {} lists the remaining steps", state.join(PLAN).display()),
+        )),
     }
 }
 
-/// Carries out the plan that is written down, if there is one.
-fn finish(state: &Path) -> io::Result<Option<Plan>> {
+/// Carries out the written plan, if there is one.
+fn finish(state: &Path) -> io::Result<Option<RestorePlan>> {
     let path = state.join(PLAN);
     let Some(file) = store::open_regular(&path)? else { return Ok(None) };
-    let plan: Plan = serde_json::from_reader(&file)?;
+    let plan: RestorePlan = serde_json::from_reader(&file)?;
     plan.carry_out()?;
     fs::remove_file(&path)?;
     sync(state)?;
     Ok(Some(plan))
 }
 
-impl Plan {
+impl RestorePlan {
     fn carry_out(&self) -> io::Result<()> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
         if let Some(aside) = &self.set_aside {
-            private(aside).map_err(|error| named(aside, error))?;
+            create_private_dir(aside).map_err(|error| named(aside, error))?;
             for (path, name) in &self.copied {
                 copy_once(path, &aside.join(name)).map_err(|error| named(path, error))?;
             }
             for (path, name) in &self.moved {
                 let target = aside.join(name);
-                // What stands at its place now, if it was moved before, is its successor.
+                // If it was moved before, this path now holds its replacement.
                 if !target.exists() && path.symlink_metadata().is_ok() {
                     fs::rename(path, &target).map_err(|error| named(path, error))?;
                 }
@@ -282,25 +288,25 @@ impl Plan {
             sync(aside)?;
         }
         for path in &self.removed {
-            gone(fs::remove_file(path)).map_err(|error| named(path, error))?;
+            ignore_missing(fs::remove_file(path)).map_err(|error| named(path, error))?;
         }
         for (staged, place) in &self.placed {
-            gone(fs::rename(staged, place)).map_err(|error| named(place, error))?;
+            ignore_missing(fs::rename(staged, place)).map_err(|error| named(place, error))?;
             place.parent().map_or(Ok(()), sync)?;
         }
         Ok(())
     }
 }
 
-/// What is not there was done before.
-fn gone(done: io::Result<()>) -> io::Result<()> {
+/// Ignores missing files: the step was done before.
+fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Copies a file, whole or not at all, unless that was done before.
+/// Copies a file atomically, unless that was done before.
 fn copy_once(path: &Path, target: &Path) -> io::Result<()> {
     if target.exists() {
         return Ok(());
@@ -313,7 +319,7 @@ fn copy_once(path: &Path, target: &Path) -> io::Result<()> {
     fs::rename(staged(target), target)
 }
 
-fn private(folder: &Path) -> io::Result<()> {
+fn create_private_dir(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 

@@ -1,8 +1,7 @@
-//! `ropewalk run`: one prompt, one turn, one answer, with nobody there to be asked.
+//! `ropewalk run`: sends one prompt and prints the answer. Nobody can answer permission requests here.
 //!
-//! The turn is an ordinary turn of an ordinary session: it can be read, gone on with and copied
-//! afterwards like any other. Printing has a task of its own, so that a reader that does not read
-//! cannot keep an interrupt from reaching the turn.
+//! It is an ordinary turn of an ordinary session, which can be read, continued and copied afterwards. Printing has its own
+//! task, so that a blocked reader cannot keep an interrupt from reaching the turn.
 
 mod input;
 mod printer;
@@ -13,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    APPROVAL, Body, Content, Event, Input, Limits, ListQuery, MODE, MODEL, OpenError, Principal, Registry,
-    SendError, Sender, Seq, SessionHandle, SettingSpec, Stop, SurfaceId, TurnId, Wish,
+    APPROVAL, Body, Content, Event, Input, ListQuery, MODE, MODEL, NewSessionRequest, OpenError, Principal,
+    Registry, SendError, Sender, Seq, SessionHandle, SessionLimits, SettingSpec, Stop, SurfaceId, TurnId,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -22,137 +21,150 @@ use tokio::time::Instant;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
+use crate::cli_error::CliError;
 use crate::config::OURS;
-use crate::external::{self, OnlyOurs};
+use crate::external::{self, OwnAgentOptions};
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::sessions::{self, find};
-use crate::trouble::Trouble;
 use crate::{eventlog, server, terminal};
 
-/// How long an interrupted turn may take to end, and its last words to be printed.
+/// How long an interrupted turn may take to end and its last output to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
 const INTERRUPTED: u8 = 130;
-/// `--max-cost`, `--max-turns` or `--timeout` ended it.
+/// Exit code if `--max-cost`, `--max-turns` or `--timeout` ended the turn.
 const LIMITED: u8 = 2;
 
-/// How the turn ended, and whether everything about it could be printed.
-struct Ended {
+/// How the turn ended, and whether it could be printed.
+struct TurnOutcome {
     stop: Stop,
-    printed: Result<(), Trouble>,
+    printed: Result<(), CliError>,
 }
 
 pub fn run(options: &RunOptions) -> anyhow::Result<ExitCode> {
     let format = if options.json { RunFormat::Json } else { options.format };
     let content = match input::content(options) {
         Ok(content) => content,
-        Err(trouble) => return Ok(trouble.report(format != RunFormat::Text)),
+        Err(error) => return Ok(error.report(format != RunFormat::Text)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(in_registry(options, format, content));
-    // A printer that is stuck in a write would keep us here for ever.
+    // A printer that blocks in a write would keep us here forever.
     runtime.shutdown_background();
-    Ok(outcome.unwrap_or_else(|trouble| trouble.report(format != RunFormat::Text)))
+    Ok(outcome.unwrap_or_else(|error| error.report(format != RunFormat::Text)))
 }
 
 async fn in_registry(
     options: &RunOptions,
     format: RunFormat,
     content: Vec<Content>,
-) -> Result<ExitCode, Trouble> {
-    let mut stop = Stops::new()?;
-    if options.guard.ephemeral && again(options).is_some() {
-        return Err(Trouble::usage("--ephemeral keeps no session to go on with")
-            .fix("leave --ephemeral out, or --resume and --continue"));
+) -> Result<ExitCode, CliError> {
+    let mut stop = StopSignals::new()?;
+    if options.guard.ephemeral && resumed(options).is_some() {
+        return Err(CliError::usage("--ephemeral stores no session to continue")
+            .fix("remove --ephemeral, or remove --resume and --continue"));
     }
     let mut guards = Guards::of_one_run(&options.guard)?;
-    guards.must_hold_here(&options.guard).await?;
+    guards.require_sandbox_async(&options.guard).await?;
     choose_agent(&mut guards, options)?;
-    // An estimate leaves nothing behind.
-    if let Some(Again::Named(id)) = again(options).filter(|_| !options.estimate_cost) {
-        eventlog::take_in_named(id, &folder(options.session.cwd.as_deref())?).await?;
+    // An estimate stores nothing.
+    if let Some(SessionToResume::Named(id)) = resumed(options).filter(|_| !options.estimate_cost) {
+        eventlog::import_named(id, &folder(options.session.cwd.as_deref())?).await?;
     }
     let chosen = options.agent.agent.is_some() || options.command.is_some();
-    if let Some(start) = again(options).filter(|_| !chosen) {
-        must_be_theirs(start, &folder(options.session.cwd.as_deref())?, &guards).await?;
+    if let Some(start) = resumed(options).filter(|_| !chosen) {
+        check_session_agent(start, &folder(options.session.cwd.as_deref())?, &guards).await?;
     }
-    if guards.outside.is_none() {
+    if guards.external_agent.is_none() {
         guards.models = Models::find(&guards.config, options.session.model.as_deref()).await?;
     }
     guards.models.limit(&options.budget);
     guards.models.budget.turn_usd = options.budget.max_cost;
     guards.models.budget.estimate_only = options.estimate_cost;
-    let limits = Limits { attended: false, ..Limits::default() };
+    let limits = SessionLimits { attended: false, ..SessionLimits::default() };
     let (registry, audit) = match options.estimate_cost {
-        true => (server::passing(limits, &guards)?, None),
-        false => server::audited(limits, true, &guards)?,
+        true => (server::scratch_registry(limits, &guards)?, None),
+        false => server::audited_registry(limits, true, &guards)?,
     };
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
-    if let Some(outside) = &guards.outside {
-        outside.end().await;
+    if let Some(external_agent) = &guards.external_agent {
+        external_agent.end().await;
     }
     if let Some(audit) = audit {
         crate::audit::warn(&audit);
     }
     match outcome {
-        // That nothing was asked is what was wanted.
+        // An estimate is expected to end without a model call.
         Ok(_) if options.estimate_cost => Ok(ExitCode::SUCCESS),
         outcome => outcome,
     }
 }
 
-fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), Trouble> {
+fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), CliError> {
     let command = options.command.as_deref().map(external::split).transpose().map_err(|wrong| {
-        Trouble::usage("--command cannot be taken apart").because(wrong).fix("write it as for a shell")
+        CliError::usage("could not parse --command").because(wrong).fix("quote it as for a shell")
     })?;
     if command.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Trouble::usage("--command is empty").fix("--command \"opencode acp\""));
+        return Err(CliError::usage("--command is empty").fix("--command \"opencode acp\""));
     }
     let (budget, guard) = (&options.budget, &options.guard);
-    let only_ours = OnlyOurs { budget, guard, model: None, estimate: options.estimate_cost };
+    let own_options = OwnAgentOptions { budget, guard, model: None, estimate: options.estimate_cost };
     let home = folder(options.session.cwd.as_deref())?;
-    external::choose(guards, &options.agent, &command.unwrap_or_default(), &only_ours, &home)
+    external::choose(guards, &options.agent, &command.unwrap_or_default(), &own_options, &home)
 }
 
-/// A session is not taken from the agent that has worked in it unless that is said.
-pub async fn must_be_theirs(start: Again<'_>, cwd: &Path, guards: &Guards) -> Result<(), Trouble> {
-    let registry = server::registry(Limits::default(), false, &Guards::none())?;
+/// Fails if another agent has worked in the session: switching agents must be requested explicitly.
+pub async fn check_session_agent(
+    start: SessionToResume<'_>,
+    cwd: &Path,
+    guards: &Guards,
+) -> Result<(), CliError> {
+    let registry = server::registry(SessionLimits::default(), false, &Guards::none())?;
     let worked = async {
         let id = session(&registry, start, cwd).await?;
         sessions::agent_of(&registry, &id).await
     };
     let worked = worked.await;
     registry.shutdown().await;
-    let (worked, chosen) = (worked?, guards.outside.as_ref().map(|outside| &outside.name));
+    let (worked, chosen) = (worked?, guards.external_agent.as_ref().map(|agent| &agent.name));
     if worked.as_ref() == chosen {
         return Ok(());
     }
     let name = |agent: Option<&Arc<str>>| agent.map_or(OURS.to_owned(), ToString::to_string);
     let (worked, chosen) = (name(worked.as_ref()), name(chosen));
-    let again = match external::named(&guards.config, &worked) {
-        Err(_) if worked != OURS => "add --command and the command that starts it".to_owned(),
+    let resumed = match external::named(&guards.config, &worked) {
+        Err(_) if worked != OURS => "add --command with the command that starts it".to_owned(),
         Ok(_) | Err(_) => format!("add --agent {worked}"),
     };
-    Err(Trouble::usage(format!("{worked} works in this session"))
-        .fix(format!("{again}; with --agent {chosen}, {chosen} goes on from what was said")))
+    Err(CliError::usage(format!("this session belongs to the agent {worked}"))
+        .fix(format!("{resumed}, or add --agent {chosen} to continue with {chosen}")))
 }
 
-/// A session that is gone on with: one that is named, or the newest of the folder.
+/// The session to continue: a named one, or the newest of the folder.
 #[derive(Clone, Copy)]
-pub enum Again<'a> {
+pub enum SessionToResume<'a> {
     Named(&'a str),
     Newest,
 }
 
-fn again(options: &RunOptions) -> Option<Again<'_>> {
-    options.session.resume.as_deref().map(Again::Named).or(options.session.newest.then_some(Again::Newest))
+fn resumed(options: &RunOptions) -> Option<SessionToResume<'_>> {
+    options
+        .session
+        .resume
+        .as_deref()
+        .map(SessionToResume::Named)
+        .or(options.session.newest.then_some(SessionToResume::Newest))
 }
 
-async fn session(registry: &Registry, again: Again<'_>, cwd: &Path) -> Result<engine::SessionId, Trouble> {
-    match again {
-        Again::Named(id) => find::one(registry, id).await.map(|row| row.id),
-        Again::Newest => newest_in(registry, cwd).await,
+async fn session(
+    registry: &Registry,
+    resumed: SessionToResume<'_>,
+    cwd: &Path,
+) -> Result<engine::SessionId, CliError> {
+    match resumed {
+        SessionToResume::Named(id) => find::one(registry, id).await.map(|row| row.id),
+        SessionToResume::Newest => newest_in(registry, cwd).await,
     }
 }
 
@@ -161,12 +173,12 @@ async fn one_turn(
     (options, guards): (&RunOptions, &Guards),
     format: RunFormat,
     content: Vec<Content>,
-    stops: &mut Stops,
-) -> Result<ExitCode, Trouble> {
-    let ours = guards.outside.is_none();
+    stops: &mut StopSignals,
+) -> Result<ExitCode, CliError> {
+    let ours = guards.external_agent.is_none();
     let early = if ours {
         let offer = registry.offer(folder(options.session.cwd.as_deref())?).await;
-        Some(wishes(&offer.settings, options, guards)?)
+        Some(requested(&offer.settings, options, guards)?)
     } else {
         None
     };
@@ -175,56 +187,56 @@ async fn one_turn(
     let (handle, after) = tokio::select! {
         opened = open(registry, options, &by) => opened?,
         () = stops.recv() => return Ok(ExitCode::from(INTERRUPTED)),
-        seconds = over(limit) => {
-            terminal::say(&format!("{seconds} s are over, and there is no session yet"));
+        seconds = timed_out(limit) => {
+            terminal::say(&format!("timed out after {seconds} s, before the session started"));
             return Ok(ExitCode::from(LIMITED));
         }
     };
-    // What an agent of another program offers is known when it has a session.
-    let wishes = match early.map_or_else(|| wishes(&handle.snapshot().specs, options, guards), Ok) {
-        Ok(wishes) => wishes,
-        Err(trouble) => {
-            if again(options).is_none() {
-                // Nothing happened in it: nobody should be asked to go on with it.
-                registry.delete(&Principal::local(), handle.id()).await.map_err(Trouble::open)?;
+    // The settings of an external agent are known only after its session started.
+    let requested = match early.map_or_else(|| requested(&handle.snapshot().specs, options, guards), Ok) {
+        Ok(requested) => requested,
+        Err(error) => {
+            if resumed(options).is_none() {
+                // Nothing happened in it, so do not leave it behind.
+                registry.delete(&Principal::local(), handle.id()).await.map_err(CliError::from_open)?;
             }
-            return Err(trouble);
+            return Err(error);
         }
     };
     let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
-    for (id, value) in wishes {
+    for (id, value) in requested {
         send(&handle, Input::Change { by: by.clone(), id: id.into(), value: value.into() }).await?;
     }
     let printer = Printer::new(format, handle.clone());
     let outcome = prompt(registry, printer, (&handle, after), &by, content, (stops, limit)).await;
     if guards.approval_once.is_some() {
-        // What was allowed for one prompt is not for whoever opens the session next. If the session
-        // has closed, its log cannot take this or anything else.
+        // The approval of one prompt must not outlive it in the session. If the session has closed, its log accepts
+        // nothing more, so a failure is ignored.
         let back = Input::Change { by, id: APPROVAL.into(), value: approval };
         drop(handle.send(back).await);
     }
     outcome
 }
 
-/// Sends the prompt and prints its turn until that ends or is given up.
+/// Sends the prompt and prints its turn until the turn ends or is cancelled.
 async fn prompt(
     registry: &Arc<Registry>,
     printer: Printer,
     (handle, after): (&SessionHandle, Seq),
     by: &Sender,
     content: Vec<Content>,
-    (stops, limit): (&mut Stops, Option<(u64, Instant)>),
-) -> Result<ExitCode, Trouble> {
+    (stops, limit): (&mut StopSignals, Option<(u64, Instant)>),
+) -> Result<ExitCode, CliError> {
     let accepted = send(handle, Input::Prompt { by: by.clone(), content }).await?;
     let Some(turn) = accepted.turn else {
-        return Err(Trouble::failed("the session did not take the prompt"));
+        return Err(CliError::failed("the session did not accept the prompt"));
     };
     let mut printing = registry.tracker().spawn(print(printer, handle.clone(), after, turn, by.clone()));
     let (ended, late) = tokio::select! {
         ended = &mut printing => (Some(ended), false),
         () = stops.recv() => (interrupt(handle, by, turn, stops, &mut printing).await, false),
-        seconds = over(limit) => {
-            terminal::say(&format!("{seconds} s are over: the turn is cancelled"));
+        seconds = timed_out(limit) => {
+            terminal::say(&format!("timed out after {seconds} s; cancelling the turn"));
             (interrupt(handle, by, turn, stops, &mut printing).await, true)
         }
     };
@@ -232,14 +244,14 @@ async fn prompt(
         Some(Ok(Ok(ended))) if late => ended.printed.map(|()| ExitCode::from(LIMITED)),
         None if late => Ok(ExitCode::from(LIMITED)),
         Some(Ok(Ok(ended))) => exit_code(ended),
-        Some(Ok(Err(trouble))) => Err(trouble),
-        Some(Err(_)) => Err(Trouble::failed("the output broke; this is a bug")),
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(_)) => Err(CliError::failed("printing failed; this is a bug")),
         None => Ok(ExitCode::from(INTERRUPTED)),
     }
 }
 
-/// Waits until the time that all of it may take is over, if there is such a time.
-async fn over(limit: Option<(u64, Instant)>) -> u64 {
+/// Waits until the time limit, if there is one. Returns its seconds.
+async fn timed_out(limit: Option<(u64, Instant)>) -> u64 {
     match limit {
         Some((seconds, at)) => {
             tokio::time::sleep_until(at).await;
@@ -249,7 +261,7 @@ async fn over(limit: Option<(u64, Instant)>) -> u64 {
     }
 }
 
-fn exit_code(ended: Ended) -> Result<ExitCode, Trouble> {
+fn exit_code(ended: TurnOutcome) -> Result<ExitCode, CliError> {
     ended.printed?;
     Ok(match ended.stop {
         Stop::EndTurn => ExitCode::SUCCESS,
@@ -264,9 +276,9 @@ async fn interrupt(
     handle: &SessionHandle,
     by: &Sender,
     turn: TurnId,
-    stops: &mut Stops,
-    printing: &mut JoinHandle<Result<Ended, Trouble>>,
-) -> Option<Result<Result<Ended, Trouble>, tokio::task::JoinError>> {
+    stops: &mut StopSignals,
+    printing: &mut JoinHandle<Result<TurnOutcome, CliError>>,
+) -> Option<Result<Result<TurnOutcome, CliError>, tokio::task::JoinError>> {
     // A session that is closed has no turn to cancel.
     drop(handle.send(Input::Cancel { by: by.clone(), only: Some(turn) }).await);
     tokio::select! {
@@ -276,32 +288,32 @@ async fn interrupt(
     }
 }
 
-/// Prints what happens until the turn ends. Where nobody reads any more, the turn is cancelled too.
+/// Prints events until the turn ends. Cancels the turn if the output is closed.
 async fn print(
     mut printer: Printer,
     handle: SessionHandle,
     after: Seq,
     turn: TurnId,
     by: Sender,
-) -> Result<Ended, Trouble> {
+) -> Result<TurnOutcome, CliError> {
     let mut reader = handle.read(after);
     let mut printed = Ok(());
     loop {
-        let batch = reader.next().await.map_err(|error| Trouble::open(OpenError::Store(error)))?;
+        let batch = reader.next().await.map_err(|error| CliError::from_open(OpenError::Store(error)))?;
         let Some(events) = batch else {
-            return Err(Trouble::failed("the session ended before the turn did")
-                .because("its log could not be written, or another ropewalk took the session over"));
+            return Err(CliError::failed("the session ended before the turn did")
+                .because("its log could not be written, or another ropewalk process took the session over"));
         };
         let ended = events.iter().find_map(|event| ended_by(event, turn));
         if printed.is_ok() {
             printed = tokio::task::block_in_place(|| printer.observe(&events, ended.as_ref()));
             if printed.is_err() {
-                // Closed already: the next batch says so.
+                // If the session has closed already, the next batch reports it.
                 drop(handle.send(Input::Cancel { by: by.clone(), only: Some(turn) }).await);
             }
         }
         if let Some((stop, _)) = ended {
-            return Ok(Ended { stop, printed });
+            return Ok(TurnOutcome { stop, printed });
         }
     }
 }
@@ -314,49 +326,51 @@ fn ended_by(event: &Event, turn: TurnId) -> Option<(Stop, Option<Arc<str>>)> {
     }
 }
 
-/// What the options want to be set, checked against what is offered.
-fn wishes(
+/// The settings that the options request, checked against what the agent offers.
+fn requested(
     specs: &[SettingSpec],
     options: &RunOptions,
     guards: &Guards,
-) -> Result<Vec<(&'static str, String)>, Trouble> {
-    // As it is offered, however it was written.
+) -> Result<Vec<(&'static str, String)>, CliError> {
+    // The model's full id, however it was written.
     let found = options.session.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
-    let model = if guards.outside.is_some() { options.session.model.clone() } else { found };
+    let model = if guards.external_agent.is_some() { options.session.model.clone() } else { found };
     let wanted = [(MODEL, &model), (MODE, &options.mode)];
-    let mut wishes = Vec::new();
+    let mut requested = Vec::new();
     for (id, value) in wanted {
         let Some(value) = value else { continue };
         let choices = specs.iter().find(|spec| *spec.id == *id).map_or(&[][..], |spec| &spec.choices);
         if !choices.iter().any(|choice| *choice.value == **value) {
             let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
             if known.is_empty() {
-                return Err(Trouble::usage(format!("this agent has no --{id}")).fix("leave it out"));
+                return Err(
+                    CliError::usage(format!("this agent does not support --{id}")).fix("remove the option")
+                );
             }
-            return Err(Trouble::usage(format!("{value:?} is not a choice for --{id}"))
-                .fix(format!("one of {}", known.join(", "))));
+            return Err(CliError::usage(format!("{value:?} is not a valid value for --{id}"))
+                .fix(format!("use one of {}", known.join(", "))));
         }
-        wishes.push((id, value.clone()));
+        requested.push((id, value.clone()));
     }
-    wishes.extend(guards.approval_once.as_ref().map(|preset| (APPROVAL, preset.to_string())));
-    Ok(wishes)
+    requested.extend(guards.approval_once.as_ref().map(|preset| (APPROVAL, preset.to_string())));
+    Ok(requested)
 }
 
-/// The session to work in, and the position that what we cause comes after.
+/// The session to work in, and the last position before our own events.
 async fn open(
     registry: &Registry,
     options: &RunOptions,
     by: &Sender,
-) -> Result<(SessionHandle, Seq), Trouble> {
+) -> Result<(SessionHandle, Seq), CliError> {
     let owner = Principal::local();
     let cwd = folder(options.session.cwd.as_deref())?;
-    let Some(again) = again(options) else {
-        let wish = Wish::new(owner, cwd, "run");
-        let handle = registry.create(wish).await.map_err(Trouble::open)?;
+    let Some(resumed) = resumed(options) else {
+        let wish = NewSessionRequest::new(owner, cwd, "run");
+        let handle = registry.create(wish).await.map_err(CliError::from_open)?;
         return Ok((handle, Seq::START));
     };
-    let id = session(registry, again, &cwd).await?;
-    let handle = registry.open(&owner, &id).await.map_err(Trouble::open)?;
+    let id = session(registry, resumed, &cwd).await?;
+    let handle = registry.open(&owner, &id).await.map_err(CliError::from_open)?;
     let after = handle.read(Seq::START).head();
     if options.session.cwd.is_some() && **handle.snapshot().cwd != *cwd {
         send(&handle, Input::Move { by: by.clone(), cwd }).await?;
@@ -364,41 +378,44 @@ async fn open(
     Ok((handle, after))
 }
 
-async fn newest_in(registry: &Registry, cwd: &Path) -> Result<engine::SessionId, Trouble> {
+async fn newest_in(registry: &Registry, cwd: &Path) -> Result<engine::SessionId, CliError> {
     let query = ListQuery { cwd: Some(cwd.to_owned()), limit: 1, ..ListQuery::all(Principal::local()) };
-    let newest = registry.list_used(query).await.map_err(Trouble::open)?;
+    let newest = registry.list_used(query).await.map_err(CliError::from_open)?;
     newest.into_iter().next().map(|listed| listed.row.id).ok_or_else(|| {
-        Trouble::not_found(format!("there is no session of {}", cwd.display()))
-            .fix("the same without --continue, or ropewalk sessions list")
+        CliError::not_found(format!("no session in {}", cwd.display()))
+            .fix("remove --continue, or list all sessions with `ropewalk sessions list --all`")
     })
 }
 
-/// The folder that was named, or the current one, by its real path.
-pub fn folder(named: Option<&Path>) -> Result<PathBuf, Trouble> {
+/// The real path of the given folder, or of the current one.
+pub fn folder(named: Option<&Path>) -> Result<PathBuf, CliError> {
     let path = named.unwrap_or_else(|| Path::new("."));
     let real = path.canonicalize().map_err(|error| {
-        Trouble::usage(format!("{} cannot be used as a folder", path.display())).because(error)
+        CliError::usage(format!("could not open the folder {}", path.display())).because(error)
     })?;
-    if real.is_dir() { Ok(real) } else { Err(Trouble::usage(format!("{} is not a folder", path.display()))) }
+    if real.is_dir() { Ok(real) } else { Err(CliError::usage(format!("{} is not a folder", path.display()))) }
 }
 
-async fn send(handle: &SessionHandle, input: Input) -> Result<engine::Accepted, Trouble> {
+async fn send(handle: &SessionHandle, input: Input) -> Result<engine::InputReceipt, CliError> {
     handle.send(input).await.map_err(|error| match error {
-        SendError::Refused(refusal) => Trouble::failed(refusal.to_string()),
-        SendError::Closed => Trouble::failed("the session closed").because("its log could not be written"),
+        SendError::Refused(refusal) => CliError::failed(refusal.to_string()),
+        SendError::Closed => {
+            CliError::failed("the session was closed").because("its log could not be written")
+        }
     })
 }
 
-/// Ctrl-C, or a polite request to end.
-struct Stops {
+/// Signals that stop the run: Ctrl-C or SIGTERM.
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stops {
-    fn new() -> Result<Self, Trouble> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Trouble::failed("signals cannot be heard").because(error));
+impl StopSignals {
+    fn new() -> Result<Self, CliError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| CliError::failed("could not install signal handlers").because(error))
+        };
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 

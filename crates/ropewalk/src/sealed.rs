@@ -1,4 +1,5 @@
-//! Devices that hold keys of this machine: paired over a hub that cannot read along, listed and revoked by the file.
+//! Devices with end-to-end keys of this machine: paired over a hub that cannot read the content, listed and revoked in
+//! the key file.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -10,66 +11,66 @@ use access::sealed::{self, Opener, SealedDevice, Vault, VaultError};
 use engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use wire::archive::Head;
-use wire::native::Device;
+use wire::archive::ArchiveHead;
+use wire::native::DeviceView;
 
 use crate::cli::PairOptions;
+use crate::cli_error::CliError;
 use crate::devices::role;
-use crate::pair::{LOOK_EVERY, drawn};
+use crate::pair::{LOOK_EVERY, qr_text};
 use crate::paths;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-const WHICH_KEY: &str = "--key FILE, with the sealed.json of the machine that sealed it; a backup of that machine has it \
+const WHICH_KEY: &str = "pass --key FILE with the sealed.json of the machine that sealed it; a backup of that machine contains it \
     (ropewalk restore BACKUP --into DIR)";
 
-/// What seals for this hub, as long as it lives.
-pub fn vault(machine: &str, hub: &str) -> Result<Vault, Trouble> {
-    Vault::open(&paths::sealed()?, machine, hub, Arc::new(SystemClock)).map_err(|error| trouble(&error))
+/// The vault that seals for this hub while it is open.
+pub fn vault(machine: &str, hub: &str) -> Result<Vault, CliError> {
+    Vault::open(&paths::sealed()?, machine, hub, Arc::new(SystemClock)).map_err(|error| cli_error(&error))
 }
 
-/// What opens the events of an export that a hub made: with the keys in a file, or with this machine's own.
-pub fn opener(name: &str, head: &Head, key: Option<&Path>) -> Result<Opener, Trouble> {
+/// Opens the events of a sealed hub export, with the keys in a file or this machine's own.
+pub fn opener(name: &str, head: &ArchiveHead, key: Option<&Path>) -> Result<Opener, CliError> {
     let by = head.sealed.as_ref().ok_or_else(|| {
-        Trouble::failed(format!("{name} cannot be imported"))
-            .because("it does not say which machine sealed it")
+        CliError::failed(format!("could not import {name}"))
+            .because("it does not name the machine that sealed it")
     })?;
     let path = match key {
         Some(key) => key.to_owned(),
         None => paths::sealed()?,
     };
-    let opener = Opener::read(&path, &by.machine, &by.session).map_err(|error| trouble(&error))?;
+    let opener = Opener::read(&path, &by.machine, &by.session).map_err(|error| cli_error(&error))?;
     opener.ok_or_else(|| {
-        let what = format!("{name} is sealed, and there is no key for it in {}", path.display());
-        Trouble::failed(what).fix(WHICH_KEY)
+        let what = format!("{name} is sealed, but {} has no key for it", path.display());
+        CliError::failed(what).fix(WHICH_KEY)
     })
 }
 
-/// The event at this place is not for the keys that were tried.
-pub fn not_opened(name: &str, place: usize, error: &VaultError) -> Trouble {
+/// The error for an event that the keys do not open.
+pub fn not_opened(name: &str, place: usize, error: &VaultError) -> CliError {
     let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    Trouble::failed(format!("{name} is sealed, and its event {place} does not open"))
+    CliError::failed(format!("{name} is sealed, and event {place} could not be decrypted"))
         .because(why)
         .fix(WHICH_KEY)
 }
 
-/// The hub that this machine seals for at the moment.
-pub fn bridged() -> Result<Option<String>, Trouble> {
-    sealed::bridged(&paths::sealed()?).map_err(|error| trouble(&error))
+/// The hub that this machine currently seals for.
+pub fn bridged() -> Result<Option<String>, CliError> {
+    sealed::bridged(&paths::sealed()?).map_err(|error| cli_error(&error))
 }
 
-/// Shows a code, and waits for who comes with it. Nobody is asked: who has the code was shown it.
-pub async fn pair(hub: &str, options: &PairOptions) -> Result<ExitCode, Trouble> {
+/// Shows a code and waits for a device to use it. Does not ask: only the person who sees the code has it.
+pub async fn pair(hub: &str, options: &PairOptions) -> Result<ExitCode, CliError> {
     let path = paths::sealed()?;
     let role_wanted = options.role.role();
     let now = SystemClock.now();
-    let invited = sealed::invite(&path, role_wanted, now).map_err(|error| trouble(&error))?;
+    let invited = sealed::invite(&path, role_wanted, now).map_err(|error| cli_error(&error))?;
     if options.server.json {
         terminal::put_json(&json!({ "url": invited.url, "hub": hub, "expires_at": invited.expires_at }))?;
     } else {
-        terminal::put_bytes(drawn(&invited.qr, io::stdout().is_terminal()).as_bytes())?;
+        terminal::put_bytes(qr_text(&invited.qr, io::stdout().is_terminal()).as_bytes())?;
         terminal::put(&format!(
-            "Point the phone's camera at it, or open\n\n  {}\n\nWho opens it is {} here, and reads what {} cannot. It works once, within five minutes.\n\n",
+            "Scan the code with the phone's camera, or open\n\n  {}\n\nThe device becomes {} here and can read what {} cannot. The code works once, within five minutes.\n\n",
             invited.url,
             role(role_wanted),
             terminal::one_line(hub),
@@ -78,22 +79,22 @@ pub async fn pair(hub: &str, options: &PairOptions) -> Result<ExitCode, Trouble>
     let life = Duration::from_millis(u64::try_from(invited.expires_at - now.0).unwrap_or_default());
     let deadline = Instant::now() + life;
     while Instant::now() < deadline {
-        if let Some(device) = sealed::paired(&path, &invited).map_err(|error| trouble(&error))? {
-            came(&device, options.server.json)?;
+        if let Some(device) = sealed::paired(&path, &invited).map_err(|error| cli_error(&error))? {
+            report_paired(&device, options.server.json)?;
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Trouble::failed("nobody came with the code")
-        .fix("sign in at the hub on that device, open the link there, and ropewalk pair again"))
+    Err(CliError::failed("no device used the code")
+        .fix("sign in to the hub on that device, run `ropewalk pair` again and open the link there"))
 }
 
-fn came(device: &SealedDevice, as_json: bool) -> Result<(), Trouble> {
-    if as_json {
-        return terminal::put_json(&json!({ "device": told(device), "words": device.words }));
+fn report_paired(device: &SealedDevice, print_json: bool) -> Result<(), CliError> {
+    if print_json {
+        return terminal::put_json(&json!({ "device": as_json(device), "words": device.words }));
     }
     terminal::put(&format!(
-        "{} is paired as {}. On its screen stand the words: {}\nShut it out: ropewalk devices revoke {}\n",
+        "{} is paired as {}. Check that it shows these words: {}\nTo revoke it: ropewalk devices revoke {}\n",
         terminal::one_line(&device.name),
         role(device.role),
         device.words,
@@ -101,22 +102,22 @@ fn came(device: &SealedDevice, as_json: bool) -> Result<(), Trouble> {
     ))
 }
 
-pub fn devices() -> Result<Vec<SealedDevice>, Trouble> {
-    sealed::devices(&paths::sealed()?).map_err(|error| trouble(&error))
+pub fn devices() -> Result<Vec<SealedDevice>, CliError> {
+    sealed::devices(&paths::sealed()?).map_err(|error| cli_error(&error))
 }
 
-pub fn revoke(device: &str) -> Result<(), Trouble> {
-    sealed::revoke(&paths::sealed()?, device).map(drop).map_err(|error| trouble(&error))
+pub fn revoke(device: &str) -> Result<(), CliError> {
+    sealed::revoke(&paths::sealed()?, device).map(drop).map_err(|error| cli_error(&error))
 }
 
-/// As it is listed for programs.
-pub fn told(device: &SealedDevice) -> Value {
+/// A device for `--json`.
+pub fn as_json(device: &SealedDevice) -> Value {
     json!({ "id": device.id, "name": device.name, "role": device.role, "createdAt": device.created_at })
 }
 
-/// As one of the devices that can be meant.
-pub fn as_device(device: &SealedDevice) -> Device {
-    Device {
+/// Converts it to a device that can be looked up by name.
+pub fn as_device(device: &SealedDevice) -> DeviceView {
+    DeviceView {
         id: device.id.clone(),
         name: device.name.clone(),
         role: device.role,
@@ -127,11 +128,11 @@ pub fn as_device(device: &SealedDevice) -> Device {
     }
 }
 
-fn trouble(error: &VaultError) -> Trouble {
+fn cli_error(error: &VaultError) -> CliError {
     let because = std::error::Error::source(error).map(ToString::to_string);
-    let trouble = Trouble::failed(error.to_string());
+    let failed = CliError::failed(error.to_string());
     match because {
-        Some(because) => trouble.because(because),
-        None => trouble,
+        Some(because) => failed.because(because),
+        None => failed,
     }
 }

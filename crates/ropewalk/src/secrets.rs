@@ -1,32 +1,32 @@
-//! The secrets of this process: made once from its environment, used by the log, the store and the
-//! screen alike.
+//! The secrets of this process, collected from its environment, to redact them in logs, stored sessions and output.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::Redactor;
-use guard::{Secrets, known_secrets};
+use guard::{SecretRedactor, known_secrets};
 
+use crate::cli_error::CliError;
 use crate::paths;
-use crate::trouble::Trouble;
 
-static SECRETS: Mutex<Known> = Mutex::new(Known { more: Vec::new(), made: None });
+static SECRETS: Mutex<SecretValues> = Mutex::new(SecretValues { more: Vec::new(), made: None });
 
-struct Known {
-    /// Values that are secret whatever their variables are called.
+struct SecretValues {
+    /// Further secret values.
     more: Vec<String>,
-    made: Option<Result<Arc<Secrets>, String>>,
+    made: Option<Result<Arc<SecretRedactor>, String>>,
 }
 
-fn secrets() -> Result<Arc<Secrets>, String> {
+fn secrets() -> Result<Arc<SecretRedactor>, String> {
     let mut known = SECRETS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Known { more, made } = &mut *known;
-    let make = || Secrets::new(known_secrets(paths::variables()).into_iter().chain(more.iter().cloned()));
+    let SecretValues { more, made } = &mut *known;
+    let make =
+        || SecretRedactor::new(known_secrets(paths::variables()).into_iter().chain(more.iter().cloned()));
     made.get_or_insert_with(|| make().map(Arc::new)).clone()
 }
 
-/// From here on this value is a secret too. What was handed out before does not know it.
-pub fn also(value: &str) {
+/// Adds a secret value. Redactors that were created before do not know it.
+pub fn add(value: &str) {
     let mut known = SECRETS.lock().unwrap_or_else(PoisonError::into_inner);
     if !known.more.iter().any(|more| more == value) {
         known.more.push(value.to_owned());
@@ -34,19 +34,19 @@ pub fn also(value: &str) {
     }
 }
 
-/// What takes the secrets out of every session.
-pub fn redactor() -> Result<Arc<dyn Redactor>, Trouble> {
+/// The redactor for sessions.
+pub fn redactor() -> Result<Arc<dyn Redactor>, CliError> {
     match secrets() {
         Ok(secrets) => Ok(secrets),
-        Err(reason) => Err(Trouble::failed("secrets cannot be looked for").because(reason)),
+        Err(reason) => Err(CliError::failed("could not prepare the redaction of secrets").because(reason)),
     }
 }
 
-/// A text for people or logs, without its secrets.
-pub fn without(text: &str) -> Cow<'_, str> {
+/// A text for people or logs, with its secrets redacted.
+pub fn redacted(text: &str) -> Cow<'_, str> {
     match secrets() {
         Ok(secrets) => secrets.redact(text).map_or(Cow::Borrowed(text), Cow::Owned),
-        // Nobody can say what is in it.
-        Err(_) => Cow::Borrowed("(left out: secrets cannot be looked for)\n"),
+        // The text may contain secrets, so drop it.
+        Err(_) => Cow::Borrowed("(omitted: secrets could not be redacted)\n"),
     }
 }

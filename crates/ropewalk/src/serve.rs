@@ -1,156 +1,155 @@
-//! `ropewalk serve`: an editor on standard input and output until it hangs up, or HTTP until somebody
-//! ends it, or both on the same sessions.
+//! `ropewalk serve`: serves an editor on standard input and output until it disconnects, or HTTP until the server is
+//! stopped, or both on the same sessions.
 
-mod joined;
+mod relay;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::server::{ConnectionParts, Greeted, Served};
+use ::server::{ConnectionParts, FlushedConnection, OnInitialize};
 use access::devices::Devices;
-use engine::{CallerKind, Limits, Principal, Registry, SystemClock, Timestamp};
-use service::Rules;
+use engine::{CallerKind, Principal, Registry, SessionLimits, SystemClock, Timestamp};
+use service::ServiceRules;
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::{Backends, Dialect, Identity, Spoken};
+use wire::{Dialect, DialectSelection, Identity, SandboxBackends};
 
-use crate::bridge::{Bridging, House, Wanted};
+use crate::bridge::{BridgeConfig, BridgedServer, RunningBridge};
 use crate::cli::ServeOptions;
+use crate::cli_error::CliError;
 use crate::config::{self, Config, ServerSettings};
-use crate::doors::{Door, Open, Shared};
-use crate::external::{self, OnlyOurs, Outside};
+use crate::external::{self, ExternalAgent, OwnAgentOptions};
 use crate::guards::Guards;
+use crate::http_door::{HttpDoor, OpenHttpDoor, Shared};
 use crate::metrics::Meters;
 use crate::models::Models;
 use crate::session_store::SessionStore;
-use crate::trouble::Trouble;
-use crate::up::Up;
+use crate::up::UpSetup;
 use crate::{audit, backends, editors, paths, run, server, terminal};
-use joined::Beside;
+use relay::JoinDecision;
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
     let options = match config::user().and_then(|config| options.clone().with_transport(&config)) {
         Ok(options) => options,
-        Err(trouble) => return Ok(trouble.report(false)),
+        Err(error) => return Ok(error.report(false)),
     };
-    let unlike = match joined::look(&options) {
-        Ok(Beside::Join(found)) => return joined::run(&found, &options),
-        Ok(Beside::Unlike(found, why)) => {
+    let differs = match relay::find_running(&options) {
+        Ok(JoinDecision::Join(found)) => return relay::run(&found, &options),
+        Ok(JoinDecision::Differs(found, why)) => {
             let address = found.address();
             terminal::say(&format!(
-                "{address} is served by another ropewalk, and {why}; this one serves its editor alone, without HTTP"
+                "another ropewalk already serves {address}, but {why}; serving this editor only, without HTTP"
             ));
             true
         }
-        Ok(Beside::Nobody) => false,
-        Err(trouble) => return Ok(trouble.report(false)),
+        Ok(JoinDecision::NoServer) => false,
+        Err(error) => return Ok(error.report(false)),
     };
     match prepare(&options) {
-        Ok(prepared) if unlike => finish(Prepared { door: None, ..prepared }),
+        Ok(prepared) if differs => finish(ServerSetup { door: None, ..prepared }),
         Ok(prepared) => finish_or_join(prepared, &options),
-        Err(trouble) => Ok(trouble.report(false)),
+        Err(error) => Ok(error.report(false)),
     }
 }
 
-/// Two editors may start at once: the one that comes too late joins the other.
-fn finish_or_join(prepared: Prepared, options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let Err(trouble) = serve_to_the_end(prepared)? else { return Ok(ExitCode::SUCCESS) };
-    match joined::look(options) {
-        Ok(Beside::Join(found)) => joined::run(&found, options),
-        Ok(Beside::Unlike(..) | Beside::Nobody) | Err(_) => Ok(trouble.report(false)),
+/// Two editors may start a server at the same time: the one that loses joins the other.
+fn finish_or_join(prepared: ServerSetup, options: &ServeOptions) -> anyhow::Result<ExitCode> {
+    let Err(error) = serve_to_the_end(prepared)? else { return Ok(ExitCode::SUCCESS) };
+    match relay::find_running(options) {
+        Ok(JoinDecision::Join(found)) => relay::run(&found, options),
+        Ok(JoinDecision::Differs(..) | JoinDecision::NoServer) | Err(_) => Ok(error.report(false)),
     }
 }
 
-/// The same for a person, with the web app on the way.
-pub fn run_for_person(options: &ServeOptions, up: Up) -> anyhow::Result<ExitCode> {
-    match prepare(options).map(|prepared| prepared.with(up)) {
+/// `up`: serves a person, with the web app.
+pub fn run_for_person(options: &ServeOptions, up: UpSetup) -> anyhow::Result<ExitCode> {
+    match prepare(options).map(|prepared| prepared.for_person(up)) {
         Ok(prepared) => finish(prepared),
-        Err(trouble) => Ok(trouble.report(false)),
+        Err(error) => Ok(error.report(false)),
     }
 }
 
-fn finish(prepared: Prepared) -> anyhow::Result<ExitCode> {
+fn finish(prepared: ServerSetup) -> anyhow::Result<ExitCode> {
     Ok(match serve_to_the_end(prepared)? {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(false),
+        Err(error) => error.report(false),
     })
 }
 
-fn serve_to_the_end(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+fn serve_to_the_end(prepared: ServerSetup) -> anyhow::Result<Result<(), CliError>> {
     if prepared.stdio && std::io::stdin().is_terminal() {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(prepared))?;
-    // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
+    // The thread that reads standard input may block forever; nothing needs it.
     runtime.shutdown_background();
     Ok(ended)
 }
 
-/// Everything that serving needs.
-struct Prepared {
+/// A server that is ready to start.
+struct ServerSetup {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
     meters: Meters,
-    rules: Rules,
+    rules: ServiceRules,
     identity: Identity,
-    dialect: Spoken,
+    dialect: DialectSelection,
     stdio: bool,
-    door: Option<Door>,
-    /// What else listens on this machine is worth a look.
+    door: Option<HttpDoor>,
+    /// Whether to look for model servers on this machine.
     probe: bool,
-    hall: Arc<Devices>,
+    devices: Arc<Devices>,
     idle_timeout: Duration,
-    /// The model of new sessions.
+    /// The model for new sessions.
     model: Option<Arc<str>>,
-    /// Who works instead of our own agent.
-    outside: Option<Outside>,
-    /// What a person is shown and given when all is ready.
-    up: Option<Up>,
-    /// Where else people drive the sessions from.
-    bridge: Option<Wanted>,
+    /// The external agent, if it replaces the built-in one.
+    external_agent: Option<ExternalAgent>,
+    /// What `up` shows a person when the server is ready.
+    up: Option<UpSetup>,
+    /// The bridge to start, if any.
+    bridge: Option<BridgeConfig>,
 }
 
-impl Prepared {
-    fn with(mut self, mut up: Up) -> Self {
-        self.door = self.door.map(|door| up.fit(door));
+impl ServerSetup {
+    fn for_person(mut self, mut up: UpSetup) -> Self {
+        self.door = self.door.map(|door| up.adapt_door(door));
         self.up = Some(up);
         self
     }
 
-    /// Who answers the person, for the person.
-    fn thinks(&self) -> (&'static str, String) {
-        match (&self.outside, self.model.as_deref()) {
-            (Some(outside), _) => ("agent", outside.name.to_string()),
+    /// The line about the agent or the model in the greeting of `up`: its label and text.
+    fn agent_or_model(&self) -> (&'static str, String) {
+        match (&self.external_agent, self.model.as_deref()) {
+            (Some(external_agent), _) => ("agent", external_agent.name.to_string()),
             (None, Some(model)) if !model.starts_with("offline:") => ("model", model.to_owned()),
             (None, _) => (
                 "model",
-                "offline: it needs no key and knows little; `ropewalk models list` says how to get another"
-                    .into(),
+                "offline demo model (no key needed); to use a real one: ropewalk models list".into(),
             ),
         }
     }
 
-    /// The bridge, if there is to be one.
-    fn bridge(&mut self, shared: &Shared) -> Result<Option<Bridging>, Trouble> {
+    /// Starts the bridge, if one is configured.
+    fn bridge(&mut self, shared: &Shared) -> Result<Option<RunningBridge>, CliError> {
         let Some(wanted) = self.bridge.take() else { return Ok(None) };
-        let house = House {
+        let bridged = BridgedServer {
             registry: &shared.registry,
             rules: &shared.rules,
             identity: &shared.identity,
             metrics: Some(&shared.metrics),
         };
         let teller = Arc::new(|text: &str| terminal::say(&terminal::harmless(text)));
-        Bridging::start(wanted, &house, None, teller).map(Some)
+        RunningBridge::start(wanted, &bridged, None, teller).map(Some)
     }
 
-    /// What every door uses, and the HTTP door if there is to be one.
-    async fn open(&mut self, started: Timestamp) -> Result<(Shared, Option<Open>), Trouble> {
+    /// Builds what all doors share, and opens the HTTP door if one is configured.
+    async fn open(&mut self, started: Timestamp) -> Result<(Shared, Option<OpenHttpDoor>), CliError> {
         let (registry, audit) = (&self.registry, self.audit.as_ref());
         if let Some(audit) = audit {
-            server::audit_devices(&self.hall, registry, audit);
+            server::audit_devices(&self.devices, registry, audit);
         }
         let shared = Shared {
             registry: Arc::clone(registry),
@@ -161,7 +160,7 @@ impl Prepared {
             metrics: Arc::clone(&self.meters.metrics),
             started,
             idle_timeout: self.idle_timeout,
-            hall: Arc::clone(&self.hall),
+            devices: Arc::clone(&self.devices),
             extras: server::extras(registry, audit, &self.rules.home_dir)?,
         };
         let http = match self.door.take() {
@@ -172,20 +171,20 @@ impl Prepared {
     }
 }
 
-/// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
+/// Checks all options before the first client is served.
+fn prepare(options: &ServeOptions) -> Result<ServerSetup, CliError> {
     let mut guards = Guards::of(&options.guard)?;
-    guards.must_hold(&options.guard)?;
+    guards.require_sandbox(&options.guard)?;
     let home_dir = run::folder(options.cwd.as_deref())?;
     let (budget, guard) = (&options.budget, &options.guard);
-    let only_ours = OnlyOurs { budget, guard, model: options.model.as_deref(), estimate: false };
-    external::choose(&mut guards, &options.agent, &options.command, &only_ours, &home_dir)?;
-    if guards.outside.is_none() {
+    let own_options = OwnAgentOptions { budget, guard, model: options.model.as_deref(), estimate: false };
+    external::choose(&mut guards, &options.agent, &options.command, &own_options, &home_dir)?;
+    if guards.external_agent.is_none() {
         guards.models = models(options, &guards.config)?;
     }
-    let bridge = Wanted::also(&options.bridge, &guards.config)?;
-    let door = Door::prepare(&options.http, &guards.config)?;
-    let door = door.map(|door| door.started_with(joined::digest(options)));
+    let bridge = BridgeConfig::for_server(&options.bridge, &guards.config)?;
+    let door = HttpDoor::prepare(&options.http, &guards.config)?;
+    let door = door.map(|door| door.started_with(relay::options_digest(options)));
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let settings = ServerSettings::of(options, &guards.config);
@@ -193,38 +192,38 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         0 => Duration::MAX,
         seconds => Duration::from_secs(seconds),
     };
-    let limits = Limits {
+    let limits = SessionLimits {
         sessions_max: usize::try_from(settings.max_sessions.value).unwrap_or(usize::MAX),
         idle_timeout,
         ask_timeout: settings.ask_timeout.value.map(Duration::from_secs),
         attended: true,
     };
-    let rules = Rules {
+    let rules = ServiceRules {
         home_dir,
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
-        history_max: history_max()?.unwrap_or(Rules::default().history_max),
+        history_max: history_max()?.unwrap_or(ServiceRules::default().history_max),
         bridges: guards.bridges.clone(),
-        ..Rules::default()
+        ..ServiceRules::default()
     };
     let identity = Identity {
         name: settings.agent_name.value,
         title: "Ropewalk".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         sandbox: guards.reach.mode.name().into(),
-        sandbox_backends: Backends::default(),
-        adapters: vec![guards.outside.as_ref().map_or("ropewalk", |outside| &outside.name).to_owned()],
+        sandbox_backends: SandboxBackends::default(),
+        adapters: vec![guards.external_agent.as_ref().map_or("ropewalk", |agent| &agent.name).to_owned()],
         disabled: guards.config.acp.disable.clone(),
     };
     let meters = Meters::new(options.otlp.as_deref())?;
-    let pushes = door.as_ref().and_then(Door::follower);
-    let (registry, audit) = server::metered(limits, &guards, &meters, pushes)?;
+    let pushes = door.as_ref().and_then(HttpDoor::follower);
+    let (registry, audit) = server::serving_registry(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none() || takes_piped_input(options);
     let dialect = options.spoken();
-    let hall = Arc::new(Devices::open(Some(paths::devices()?), Arc::new(SystemClock)));
-    let model = guards.models.first().filter(|_| guards.outside.is_none());
-    Ok(Prepared {
+    let devices = Arc::new(Devices::open(Some(paths::devices()?), Arc::new(SystemClock)));
+    let model = guards.models.first().filter(|_| guards.external_agent.is_none());
+    Ok(ServerSetup {
         registry,
         audit,
         meters,
@@ -234,53 +233,55 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         stdio,
         door,
         probe,
-        hall,
+        devices,
         idle_timeout,
         model,
-        outside: guards.outside,
+        external_agent: guards.external_agent,
         up: None,
         bridge,
     })
 }
 
-/// `ferret serve --http` promises that an editor's plugin and a client over HTTP use one process at the same time, and has no
-/// other option for it: so whoever starts it with a pipe is served there too. Services and background jobs have /dev/null.
+/// `ferret serve --http` promises that an editor plugin and an HTTP client can share one process, and has no option for it.
+/// So if standard input is a pipe, it is served too. Services and background jobs have /dev/null there.
 fn takes_piped_input(options: &ServeOptions) -> bool {
     options.preferred == Some(Dialect::Ferret) && terminal::input_is_piped()
 }
 
-/// How many updates a client of a dialect that numbers them is told again. The variable is otter's.
-fn history_max() -> Result<Option<u64>, Trouble> {
+/// How many updates are replayed to a client of a dialect that numbers them. The variable is otter's.
+fn history_max() -> Result<Option<u64>, CliError> {
     const NAME: &str = "OTTER_ACP_DEFAULT_HISTORY_SIZE";
     let Some(text) = paths::variable(NAME) else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.trim().parse().ok());
-    let wrong =
-        || Trouble::usage(format!("{NAME} is no number")).fix("set it to a number such as 1024, or unset it");
+    let wrong = || {
+        CliError::usage(format!("{NAME} must be a number"))
+            .fix("set it to a number such as 1024, or unset it")
+    };
     number.map(Some).ok_or_else(wrong)
 }
 
-fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
+fn models(options: &ServeOptions, config: &Config) -> Result<Models, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("models cannot be looked for").because(error))?;
+    let runtime = runtime.map_err(|error| CliError::failed("could not look for models").because(error))?;
     let mut models = runtime.block_on(Models::find(config, options.model.as_deref()))?;
     models.limit(&options.budget);
     models.budget.session_usd = options.budget.max_cost.or(models.budget.session_usd);
     Ok(models)
 }
 
-async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let outside = prepared.outside.clone();
-    if let Some(outside) = &outside {
-        outside.warm();
+async fn serve(prepared: ServerSetup) -> anyhow::Result<Result<(), CliError>> {
+    let external_agent = prepared.external_agent.clone();
+    if let Some(external_agent) = &external_agent {
+        external_agent.warm();
     }
     let served = serve_until_ended(prepared).await;
-    if let Some(outside) = outside {
-        outside.end().await;
+    if let Some(external_agent) = external_agent {
+        external_agent.end().await;
     }
     served
 }
 
-async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+async fn serve_until_ended(mut prepared: ServerSetup) -> anyhow::Result<Result<(), CliError>> {
     let registry = Arc::clone(&prepared.registry);
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -296,19 +297,19 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
     });
     let (shared, http) = match prepared.open(started).await {
         Ok(opened) => opened,
-        Err(trouble) => {
+        Err(error) => {
             registry.shutdown().await;
-            return Ok(Err(trouble));
+            return Ok(Err(error));
         }
     };
     if let (Some(up), Some(open)) = (&prepared.up, &http) {
-        up.show(&shared, open, &prepared.thinks()).await;
+        up.show(&shared, open, &prepared.agent_or_model()).await;
     }
     let mut bridging = match prepared.bridge(&shared) {
         Ok(bridging) => bridging,
-        Err(trouble) => {
+        Err(error) => {
             registry.shutdown().await;
-            return Ok(Err(trouble));
+            return Ok(Err(error));
         }
     };
     let mut editor = if prepared.stdio { Some(self::editor(&shared)?) } else { None };
@@ -324,7 +325,7 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
     if let Some(http) = &http {
         http.stop();
     }
-    // What it has not come to is there at the next start.
+    // The next start continues where it stops.
     if let Some(catching_up) = catching_up {
         catching_up.abort();
     }
@@ -342,18 +343,18 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
     Ok(Ok(()))
 }
 
-/// Says what ended the bridge, if something does. The server goes on without it.
-async fn given_up(bridging: &mut Option<Bridging>) {
+/// Reports why the bridge failed, if it does. The server continues without it.
+async fn given_up(bridging: &mut Option<RunningBridge>) {
     if let Some(running) = bridging {
-        let trouble = running.failed().await;
-        // How the program is to end is not decided by this.
-        let _code = trouble.report(false);
+        let error = running.failed().await;
+        // The bridge does not decide the exit code.
+        let _code = error.report(false);
     }
     std::future::pending().await
 }
 
 /// The client on standard input and output.
-fn editor(shared: &Shared) -> anyhow::Result<Served> {
+fn editor(shared: &Shared) -> anyhow::Result<FlushedConnection> {
     let parts = ConnectionParts {
         registry: Arc::clone(&shared.registry),
         principal: Principal::local(),
@@ -366,15 +367,15 @@ fn editor(shared: &Shared) -> anyhow::Result<Served> {
         name: "client".into(),
         zeph: false,
         any_session: false,
-        metrics: Some((Arc::clone(&shared.metrics), metrics::Door::Stdio)),
-        greeted: shared.greeted.clone(),
+        metrics: Some((Arc::clone(&shared.metrics), metrics::DoorLabel::Stdio)),
+        on_initialize: shared.greeted.clone(),
     };
-    Ok(Served::start(parts, ::server::stdio::open()?))
+    Ok(FlushedConnection::start(parts, ::server::stdio::open()?))
 }
 
-/// Waits until the only client has hung up. With HTTP there may be others: then this one is seen off,
-/// and the wait has no end.
-async fn hung_up(editor: &mut Option<Served>, http: bool) {
+/// Waits until the editor has disconnected. With HTTP, there may be other clients: then this finishes the
+/// editor's connection and waits forever.
+async fn hung_up(editor: &mut Option<FlushedConnection>, http: bool) {
     if let Some(client) = editor {
         client.input_ended().await;
         if !http {
@@ -388,9 +389,9 @@ async fn hung_up(editor: &mut Option<Served>, http: bool) {
     std::future::pending().await
 }
 
-/// Every client that says who it is stands in the audit. Those of the older dialects, which name their
-/// version by no number, are told what holds commands in here, so that is looked for before the answer.
-fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends) -> Greeted {
+/// Audits every client that introduces itself. Clients of the older dialects, which send no version number, are told
+/// which sandbox backends work here, so those are probed before the answer.
+fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &SandboxBackends) -> OnInitialize {
     let (clock, audit) = (Arc::clone(registry.clock()), audit.cloned());
     let backends = backends.clone();
     Arc::new(move |hello| {
@@ -398,7 +399,7 @@ fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends)
         let backends = hello.version.is_none().then(|| backends.clone());
         Box::pin(async move {
             if let Some(backends) = backends {
-                backends.found(backends::names().await);
+                backends.set(backends::names().await);
             }
             if let Some(audited) = audited {
                 audited.await;
@@ -407,17 +408,17 @@ fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends)
     })
 }
 
-/// A person started this by hand: say what it is for.
+/// Explains the command to a person who started it by hand on a terminal.
 fn welcome() {
-    eprintln!("ropewalk {} waits for an editor on standard input.\n", env!("CARGO_PKG_VERSION"));
+    eprintln!("ropewalk {} is waiting for an editor on standard input.\n", env!("CARGO_PKG_VERSION"));
     if let Ok(sessions) = SessionStore::chosen() {
-        eprintln!("Sessions are kept in {}.", sessions.shown());
+        eprintln!("Sessions are stored in {}.", sessions.location());
     }
     eprintln!(
-        "No model key is needed to try it: the offline model answers. `ropewalk models list` says more.\n"
+        "You can try it without a model key: the offline demo model answers. See `ropewalk models list`.\n"
     );
-    // What was typed is what an editor is to start.
+    // An editor should start the same command that was typed.
     let words: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     eprintln!("{}", editors::all(&words));
-    eprintln!("Press Ctrl-D to end.");
+    eprintln!("Press Ctrl-D to stop.");
 }

@@ -1,69 +1,73 @@
-//! The one place where a server is put together, the same for every command and every door.
+//! Builds the registry and what belongs to it, the same for every command and every door.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::devices::Devices;
-use agent::{Agent, AgentConfig, ForgetsUndo};
-use app::{Extras, RuleShelf};
+use agent::{Agent, AgentConfig, UndoCleanup};
+use app::{AppServerExtras, RuleStore};
 use engine::{
-    APPROVAL, Backend, Clock, Follower, Limits, MemoryStore, Registry, RegistryParts, Settings, Store,
+    APPROVAL, Backend, Clock, Follower, MemoryStore, Registry, RegistryParts, SessionLimits, Settings, Store,
     SystemClock,
 };
 use guard::Rulebook;
-use store::audit::{Audit, AuditError, AuditParts, Key, KeyError, RETENTION_DAYS};
+use store::audit::{Audit, AuditError, AuditKey, AuditKeyError, AuditParts, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
 use crate::audit::StartedAudit;
-use crate::eventlog::{self, EventLog};
+use crate::cli_error::CliError;
+use crate::eventlog::{self, EventLogWriter};
 use crate::guards::Guards;
 use crate::metrics::Meters;
+use crate::rule_list::RuleList;
 use crate::session_store::SessionStore;
-use crate::shelf::Shelf;
-use crate::trouble::Trouble;
 use crate::{audit, bridge, mcp, paths, secrets, terminal};
 
-/// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
-/// first session should not wait for the disk.
-pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
+/// A registry for reading sessions; it does not audit. `warm` is for servers, whose first session should not wait
+/// for the disk.
+pub fn registry(limits: SessionLimits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, CliError> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     Ok(Registry::new(parts(limits, warm, guards, &rules, &StartedAudit::default())?))
 }
 
-/// A registry that keeps nothing and audits nothing: what happens in it has happened nowhere.
-pub fn passing(limits: Limits, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
+/// A registry in memory only, without audit, for sessions that are thrown away.
+pub fn scratch_registry(limits: SessionLimits, guards: &Guards) -> Result<Arc<Registry>, CliError> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     let parts = parts(limits, false, guards, &rules, &StartedAudit::default())?;
     let store = Arc::new(MemoryStore::default());
     Ok(Registry::new(RegistryParts { store, ephemeral: false, ..parts }))
 }
 
-/// A registry and what audits it.
-pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
+/// A registry and its audit.
+pub type AuditedRegistry = (Arc<Registry>, Option<Arc<Audit>>);
 
-/// A registry for working with sessions. Without a sound audit key there is none.
-pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
-    watched(limits, warm, guards, None, None)
+/// A registry for working with sessions. Fails without a valid audit key.
+pub fn audited_registry(
+    limits: SessionLimits,
+    warm: bool,
+    guards: &Guards,
+) -> Result<AuditedRegistry, CliError> {
+    build_registry(limits, warm, guards, None, None)
 }
 
-/// The same for a server that is measured, and whose devices are told.
-pub fn metered(
-    limits: Limits,
+/// The same for a server, with metrics and push notifications.
+pub fn serving_registry(
+    limits: SessionLimits,
     guards: &Guards,
     meters: &Meters,
     pushes: Option<Arc<dyn Follower>>,
-) -> Result<Audited, Trouble> {
-    watched(limits, true, guards, Some(meters), pushes)
+) -> Result<AuditedRegistry, CliError> {
+    build_registry(limits, true, guards, Some(meters), pushes)
 }
 
-fn watched(
-    limits: Limits,
+fn build_registry(
+    limits: SessionLimits,
     warm: bool,
     guards: &Guards,
     meters: Option<&Meters>,
     pushes: Option<Arc<dyn Follower>>,
-) -> Result<Audited, Trouble> {
+) -> Result<AuditedRegistry, CliError> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     let started = StartedAudit::default();
     let mut parts = parts(limits, warm, guards, &rules, &started)?;
@@ -74,23 +78,23 @@ fn watched(
     parts.followers.extend(pushes);
     parts
         .followers
-        .extend(guards.eventlog.clone().map(|root| Arc::new(EventLog::new(root)) as Arc<dyn Follower>));
+        .extend(guards.eventlog.clone().map(|root| Arc::new(EventLogWriter::new(root)) as Arc<dyn Follower>));
     if guards.ephemeral {
-        let text = "nothing is saved or audited (--ephemeral): sessions are gone when this program ends";
+        let text = "nothing is saved or audited (--ephemeral): sessions are gone when this process exits";
         terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
         return Ok((Registry::new(parts), None));
     }
-    parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
+    parts.followers.push(Arc::new(UndoCleanup { folder: paths::undo()? }));
     let (folder, key_path) = (paths::audit()?, paths::audit_key()?);
-    let key = match Key::load_or_create(&key_path, &folder) {
-        // Where no key can be made, no session can be kept either, so nothing happens that is not audited.
-        // When the disk has room again, both can.
-        Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
-            Trouble::key(error).warn("the audit cannot be written");
+    let key = match AuditKey::load_or_create(&key_path, &folder) {
+        // If no key can be created, no session can be stored either, so nothing happens unaudited. Both work again
+        // when the disk has room.
+        Err(error @ AuditKeyError::Unmade(..)) if !paths::names_audit_key() => {
+            CliError::from_key(error).warn("could not write the audit log");
             None
         }
-        key if paths::names_audit_key() => Some(key.map_err(Trouble::key)?.given()),
-        key => Some(key.map_err(Trouble::key)?),
+        key if paths::names_audit_key() => Some(key.map_err(CliError::from_key)?.given()),
+        key => Some(key.map_err(CliError::from_key)?),
     };
     let audit = Audit::start(AuditParts {
         folder,
@@ -109,21 +113,21 @@ fn watched(
     Ok((registry, Some(audit)))
 }
 
-/// For a command whose row stands in no session's log: it does nothing while another process keeps the audit locked,
-/// because its row could not be written later.
-pub async fn audit_must_be_free(audit: Option<&Arc<Audit>>) -> Result<(), Trouble> {
+/// For a command whose audit row is not derived from a session's log: it must not run while another process keeps
+/// the audit locked, because its row could not be added later.
+pub async fn audit_must_be_free(audit: Option<&Arc<Audit>>) -> Result<(), CliError> {
     let Some(audit) = audit else { return Ok(()) };
     match audit.check().await {
-        Err(error @ AuditError::Locked(_)) => Err(Trouble::failed("nothing was changed").because(error)),
-        // Where nothing else can be written either, the command says so itself; the rest is warned of.
+        Err(error @ AuditError::Locked(_)) => Err(CliError::failed("nothing was changed").because(error)),
+        // If nothing can be written at all, the command itself fails; other problems are reported as warnings.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// From here on the audit has a row for every rule that is written or taken out.
+/// Audits every rule that is added or removed from now on.
 pub fn audit_changes(rules: &Rulebook, registry: &Registry, audit: &Arc<Audit>) {
     let (tracker, audit) = (registry.tracker().clone(), Arc::clone(audit));
-    rules.tell(move |change| match Handle::try_current() {
+    rules.on_change(move |change| match Handle::try_current() {
         Ok(runtime) => {
             let row = audit::rule_changed(SystemClock.now(), &change);
             drop(tracker.spawn_on(audit.post(row), &runtime));
@@ -132,14 +136,18 @@ pub fn audit_changes(rules: &Rulebook, registry: &Registry, audit: &Arc<Audit>) 
     });
 }
 
-/// What our own clients are shown of this machine and its rules.
-pub fn extras(registry: &Registry, audit: Option<&Arc<Audit>>, folder: &Path) -> Result<Extras, Trouble> {
+/// What our own clients see of this machine and its rules.
+pub fn extras(
+    registry: &Registry,
+    audit: Option<&Arc<Audit>>,
+    folder: &Path,
+) -> Result<AppServerExtras, CliError> {
     let book = Rulebook::new(paths::rules()?);
     if let Some(audit) = audit {
         audit_changes(&book, registry, audit);
     }
-    let shelf: Arc<dyn RuleShelf> = Arc::new(Shelf { book, folder: folder.to_owned() });
-    Ok(Extras { host: host_name(), shelf: Some(shelf) })
+    let shelf: Arc<dyn RuleStore> = Arc::new(RuleList { book, folder: folder.to_owned() });
+    Ok(AppServerExtras { host: host_name(), rule_store: Some(shelf) })
 }
 
 pub fn host_name() -> String {
@@ -148,7 +156,7 @@ pub fn host_name() -> String {
     named.unwrap_or_else(|| "this machine".to_owned())
 }
 
-/// From here on the audit has a row for every device that comes in, is not let in, or is shut out.
+/// Audits every device that is paired, declined or revoked from now on.
 pub fn audit_devices(hall: &Devices, registry: &Registry, audit: &Arc<Audit>) {
     let (tracker, audit) = (registry.tracker().clone(), Arc::clone(audit));
     hall.tell(move |happened| match Handle::try_current() {
@@ -160,7 +168,7 @@ pub fn audit_devices(hall: &Devices, registry: &Registry, audit: &Arc<Audit>) {
     });
 }
 
-/// What a session begins with, before anybody chooses something else.
+/// The initial settings of a session.
 fn first_settings(parts: &RegistryParts) -> Settings {
     let mut settings = Settings::defaults(&parts.backend.abilities().settings);
     if let Some(approval) = &parts.approval {
@@ -169,24 +177,24 @@ fn first_settings(parts: &RegistryParts) -> Settings {
     settings
 }
 
-/// What every registry is made from.
+/// The parts of every registry.
 fn parts(
-    limits: Limits,
+    limits: SessionLimits,
     warm: bool,
     guards: &Guards,
     rules: &Arc<Rulebook>,
     started: &StartedAudit,
-) -> Result<RegistryParts, Trouble> {
+) -> Result<RegistryParts, CliError> {
     let store: Arc<dyn Store> =
         if guards.ephemeral { Arc::new(MemoryStore::default()) } else { SessionStore::chosen()?.open(warm) };
-    let backend: Arc<dyn Backend> = match &guards.outside {
-        Some(outside) => outside.backend(),
+    let backend: Arc<dyn Backend> = match &guards.external_agent {
+        Some(external_agent) => external_agent.backend(),
         None => Arc::new(own_agent(guards, rules, started)?),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     Ok(RegistryParts {
         limits,
-        rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
+        rules: Arc::clone(rules) as Arc<dyn engine::PermissionRules>,
         approval: guards.approval.clone(),
         approval_max: guards.approval_max.clone(),
         redactor: Some(secrets::redactor()?),
@@ -196,7 +204,7 @@ fn parts(
     })
 }
 
-fn own_agent(guards: &Guards, rules: &Arc<Rulebook>, started: &StartedAudit) -> Result<Agent, Trouble> {
+fn own_agent(guards: &Guards, rules: &Arc<Rulebook>, started: &StartedAudit) -> Result<Agent, CliError> {
     let mut config = AgentConfig::new(guards.models.sources.clone());
     config.model = guards.models.model.clone();
     config.budget = guards.models.budget.clone();

@@ -1,10 +1,10 @@
-//! Which store keeps the sessions: a file of this machine, or a PostgreSQL that several servers share.
+//! Chooses the session store: a file on this machine, or a PostgreSQL database that several servers share.
 //!
-//! The order is that of the other settings: command line, settings file, environment, the file of this machine.
+//! The precedence is that of the other settings: command line, settings file, environment, default file.
 //!
-//! **Invariant:** an address with a password comes from a variable or from a file of the person's own. On the command line
-//! and in a settings file it is refused: others can read the one, and the other is copied and shared. A project's
-//! settings are not asked at all.
+//! **Invariant:** an address with a password comes from a variable or from a file of the person's own. It is refused on the
+//! command line, which other users can read, and in a settings file, which is copied and shared. A project's settings are
+//! never read.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -16,23 +16,23 @@ use store::SqliteStore;
 use store::sql::{PostgresAddress, PostgresStore};
 
 use crate::cli::StoreOptions;
-use crate::config::{self, Config, Setting, Source};
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
+use crate::config::{self, Config, ResolvedSetting, SettingSource};
 use crate::{guards, paths, secrets};
 
 pub const VARIABLE: &str = "ROPEWALK_STORE_URL";
-/// A longer file is not an address.
+/// A longer file does not hold an address.
 const ADDRESS_BYTES_MAX: u64 = 16 << 10;
 
-/// Whoever reads the file warns of its mode, once.
+/// The warning about the mode of the address file is printed once.
 static WARNED: Once = Once::new();
 
-/// What the command line says, for the whole process.
-static CHOICE: OnceLock<StoreOptions> = OnceLock::new();
+/// The options of the command line, for the whole process.
+static FLAGS: OnceLock<StoreOptions> = OnceLock::new();
 
-/// Before anybody opens a store. Only the first choice counts.
-pub fn choose(options: StoreOptions) {
-    drop(CHOICE.set(options));
+/// Called before any store is opened. Only the first call counts.
+pub fn set_flags(options: StoreOptions) {
+    drop(FLAGS.set(options));
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,20 +43,20 @@ pub enum SessionStore {
 
 impl SessionStore {
     /// The store of this process.
-    pub fn chosen() -> Result<Self, Trouble> {
+    pub fn chosen() -> Result<Self, CliError> {
         let settings = config::user()?;
-        setting(CHOICE.get().unwrap_or(&StoreOptions::default()), &settings).map(|setting| setting.value)
+        setting(FLAGS.get().unwrap_or(&StoreOptions::default()), &settings).map(|setting| setting.value)
     }
 
-    /// Where it is, without a password.
-    pub fn shown(&self) -> String {
+    /// Where it is, without the password.
+    pub fn location(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Postgres(address) => address.shown.clone(),
         }
     }
 
-    /// Returns at once; the store is opened in the background, or when something is asked of it.
+    /// Returns at once; the store is opened in the background or on first use.
     pub fn open(self, warm: bool) -> Arc<dyn Store> {
         match self {
             Self::File(path) => {
@@ -67,107 +67,105 @@ impl SessionStore {
     }
 }
 
-/// The file with the address, if the command line or the settings name one: agents must not read it.
+/// The file with the address, if the command line or the settings name one. Agents must not read it.
 pub fn address_file(settings: &Config) -> Option<PathBuf> {
-    let named = CHOICE.get().and_then(|options| options.store_file.clone());
+    let named = FLAGS.get().and_then(|options| options.store_file.clone());
     named.or_else(|| settings.store.file.clone())
 }
 
-/// The store, and where it was chosen.
-pub fn setting(options: &StoreOptions, settings: &Config) -> Result<Setting<SessionStore>, Trouble> {
+/// The store, and where the choice comes from.
+pub fn setting(options: &StoreOptions, settings: &Config) -> Result<ResolvedSetting<SessionStore>, CliError> {
     match (options.store.as_deref(), &options.store_file) {
-        (Some("sqlite"), None) => file_of(Source::Flag("store")),
+        (Some("sqlite"), None) => local_file(SettingSource::Flag("store")),
         (None | Some("postgres" | "postgresql"), Some(file)) => {
             let address = read_file(file)?;
-            Ok(Setting::new(SessionStore::Postgres(address), Source::Flag("store-file")))
+            Ok(ResolvedSetting::new(SessionStore::Postgres(address), SettingSource::Flag("store-file")))
         }
         (Some(_), Some(_)) => {
-            Err(Trouble::usage("--store and --store-file both say where sessions are kept")
-                .fix("give --store-file alone"))
+            Err(CliError::usage("--store and --store-file cannot be combined").fix("pass --store-file only"))
         }
-        (Some("postgres" | "postgresql"), None) => match elsewhere(settings)? {
+        (Some("postgres" | "postgresql"), None) => match from_settings_or_variable(settings)? {
             Some(found) => Ok(found),
-            None => Err(Trouble::usage("--store postgres needs an address").fix(format!(
-                "set {VARIABLE} to postgres://USER:PASSWORD@HOST/NAME, or give --store-file FILE"
+            None => Err(CliError::usage("--store postgres needs an address").fix(format!(
+                "set {VARIABLE} to postgres://USER:PASSWORD@HOST/NAME, or pass --store-file FILE"
             ))),
         },
         (Some(url), None) => {
             let address = without_password("--store", url)?;
-            Ok(Setting::new(SessionStore::Postgres(address), Source::Flag("store")))
+            Ok(ResolvedSetting::new(SessionStore::Postgres(address), SettingSource::Flag("store")))
         }
-        (None, None) => match elsewhere(settings)? {
+        (None, None) => match from_settings_or_variable(settings)? {
             Some(found) => Ok(found),
-            None => file_of(Source::Default),
+            None => local_file(SettingSource::Default),
         },
     }
 }
 
-fn file_of(source: Source) -> Result<Setting<SessionStore>, Trouble> {
-    Ok(Setting::new(SessionStore::File(paths::sessions()?), source))
+fn local_file(source: SettingSource) -> Result<ResolvedSetting<SessionStore>, CliError> {
+    Ok(ResolvedSetting::new(SessionStore::File(paths::sessions()?), source))
 }
 
-/// What the settings and the environment say.
-fn elsewhere(settings: &Config) -> Result<Option<Setting<SessionStore>>, Trouble> {
+/// The store from the settings or the environment.
+fn from_settings_or_variable(settings: &Config) -> Result<Option<ResolvedSetting<SessionStore>>, CliError> {
     let found = match (&settings.store.url, &settings.store.file) {
         (Some(_), Some(_)) => {
-            return Err(
-                Trouble::usage("[store] in the settings has both a url and a file").fix("leave one out")
-            );
+            return Err(CliError::usage("[store] in the settings has both a url and a file")
+                .fix("remove one of them"));
         }
         (Some(url), None) => {
             (without_password("url in [store] of the settings", url)?, settings.sources.of("store.url"))
         }
         (None, Some(file)) => (read_file(file)?, settings.sources.of("store.file")),
         (None, None) => match paths::variable(VARIABLE) {
-            Some(url) => (parse(VARIABLE, &url.to_string_lossy())?, Source::Variable(VARIABLE)),
+            Some(url) => (parse(VARIABLE, &url.to_string_lossy())?, SettingSource::Variable(VARIABLE)),
             None => return Ok(None),
         },
     };
-    Ok(Some(Setting::new(SessionStore::Postgres(found.0), found.1)))
+    Ok(Some(ResolvedSetting::new(SessionStore::Postgres(found.0), found.1)))
 }
 
-fn without_password(place: &str, url: &str) -> Result<PostgresAddress, Trouble> {
+fn without_password(place: &str, url: &str) -> Result<PostgresAddress, CliError> {
     let address = parse(place, url)?;
     if address.password.is_none() {
         return Ok(address);
     }
-    Err(Trouble::usage(format!("the address in {place} has a password in it"))
-        .because("others can read it there: in the list of processes, or wherever the settings are copied to")
+    Err(CliError::usage(format!("the address in {place} contains a password"))
+        .because("other users can read it there, in the process list or in copies of the settings")
         .fix(format!(
-            "put the address into {VARIABLE}, or into a file for you only and give --store-file FILE; \
+            "put the address into {VARIABLE}, or into a private file and pass --store-file FILE; \
              then change the password, which may have been seen"
         )))
 }
 
-/// Whatever is wrong with an address is said without repeating it.
-fn parse(place: &str, url: &str) -> Result<PostgresAddress, Trouble> {
+/// Errors about an address never repeat it.
+fn parse(place: &str, url: &str) -> Result<PostgresAddress, CliError> {
     let url = url.trim();
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        return Err(Trouble::usage(format!("{place} does not name a store"))
-            .because("sessions are kept in a file of this machine (sqlite) or on PostgreSQL")
-            .fix("postgres://USER@HOST/NAME, postgres or sqlite"));
+        return Err(CliError::usage(format!("{place} is not a valid session store"))
+            .because("sessions are stored in a file on this machine (sqlite) or in PostgreSQL")
+            .fix("use sqlite, postgres or postgres://USER@HOST/NAME"));
     }
     let address = PostgresAddress::parse(url)
-        .map_err(|error| Trouble::usage(format!("the address in {place} cannot be used")).because(error))?;
+        .map_err(|error| CliError::usage(format!("the address in {place} is invalid")).because(error))?;
     if let Some(password) = &address.password {
-        secrets::also(password);
-        secrets::also(address.url());
+        secrets::add(password);
+        secrets::add(address.url());
     }
     Ok(address)
 }
 
-fn read_file(path: &Path) -> Result<PostgresAddress, Trouble> {
+fn read_file(path: &Path) -> Result<PostgresAddress, CliError> {
     let place = path.display().to_string();
     let unreadable = |error: std::io::Error| {
-        Trouble::failed(format!("the address of the session store cannot be read from {place}"))
+        CliError::failed(format!("could not read the address of the session store from {place}"))
             .because(error)
-            .fix("write it there as postgres://USER:PASSWORD@HOST/NAME, for you only (chmod 600)")
+            .fix("write it there as postgres://USER:PASSWORD@HOST/NAME, readable only by you (chmod 600)")
     };
     let file = store::open_regular(path).map_err(unreadable)?;
     let file = file.ok_or_else(|| unreadable(std::io::ErrorKind::NotFound.into()))?;
     if file.metadata().map_err(unreadable)?.permissions().mode() & 0o077 != 0 {
         WARNED.call_once(|| {
-            guards::warn(&format!("{place} can be read by others of this machine; chmod 600 {place}"))
+            guards::warn(&format!("other users of this machine can read {place}; run chmod 600 {place}"))
         });
     }
     let mut text = String::new();

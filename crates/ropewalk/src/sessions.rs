@@ -1,4 +1,4 @@
-//! `ropewalk sessions`: what there is, read without disturbing whoever works with it.
+//! `ropewalk sessions`: reads sessions without disturbing running turns, and changes stored ones.
 
 mod change;
 mod cost;
@@ -13,41 +13,41 @@ mod show;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use engine::{Body, Limits, Page, Principal, Registry, Seq, SessionId};
+use engine::{Body, PageRequest, Principal, Registry, Seq, SessionId, SessionLimits};
 
 use crate::cli::SessionsCommand;
+use crate::cli_error::CliError;
 use crate::guards::Guards;
-use crate::trouble::Trouble;
 use crate::{eventlog, run as one_run, server};
-pub use wire::since::Since;
+pub use wire::past_time::PastTime;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);
     if let SessionsCommand::Salvage(options) = &command {
-        // The store that it saves from may be beyond opening.
+        // The damaged store may not open at all.
         return Ok(salvage::run(options));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let limits = Limits { attended: false, ..Limits::default() };
+        let limits = SessionLimits { attended: false, ..SessionLimits::default() };
         if let Some(id) = named(&command).filter(|_| changes(&command)) {
-            eventlog::take_in_named(id, &one_run::folder(None)?).await?;
+            eventlog::import_named(id, &one_run::folder(None)?).await?;
         }
-        // To look at sessions needs no audit, and so no key.
+        // Reading sessions needs no audit, and so no key.
         let (registry, audit) = match changes(&command) {
-            true => server::audited(limits, false, &Guards::none())?,
+            true => server::audited_registry(limits, false, &Guards::none())?,
             false => (server::registry(limits, false, &Guards::none())?, None),
         };
         let outcome = match server::audit_must_be_free(audit.as_ref()).await {
             Ok(()) => carry_out_there(&registry, command).await,
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         registry.shutdown().await;
         outcome
     });
     Ok(match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(as_json),
+        Err(error) => error.report(as_json),
     })
 }
 
@@ -81,7 +81,7 @@ fn changes(command: &SessionsCommand) -> bool {
     }
 }
 
-/// The one session that a command is about.
+/// The single session that a command is about.
 fn named(command: &SessionsCommand) -> Option<&str> {
     match command {
         SessionsCommand::Show(options) => Some(&options.id),
@@ -97,10 +97,10 @@ fn named(command: &SessionsCommand) -> Option<&str> {
     }
 }
 
-/// Reads a session of chimera's without taking it in.
-async fn carry_out_there(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), Trouble> {
+/// Carries out the command; reads a session of chimera without importing it.
+async fn carry_out_there(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), CliError> {
     let reading = match named(&command).filter(|_| !changes(&command)) {
-        Some(id) => eventlog::for_reading(registry, id).await?,
+        Some(id) => eventlog::open_read_only(registry, id).await?,
         None => None,
     };
     let Some(passing) = reading else { return carry_out(registry, command).await };
@@ -109,7 +109,7 @@ async fn carry_out_there(registry: &Arc<Registry>, command: SessionsCommand) -> 
     outcome
 }
 
-async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), Trouble> {
+async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), CliError> {
     match command {
         SessionsCommand::List(options) => list::run(registry, &options).await,
         SessionsCommand::Show(options) => show::run(registry, &options).await,
@@ -120,17 +120,17 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
         SessionsCommand::Fork(options) => change::fork(registry, &options).await,
         SessionsCommand::Rename(options) => change::rename(registry, &options).await,
         SessionsCommand::Delete(options) => change::delete(registry, &options).await,
-        // Done without a registry.
+        // Carried out without a registry.
         SessionsCommand::Salvage(_) => Ok(()),
     }
 }
 
-/// The agent that works in a session, if it is another program.
-pub async fn agent_of(registry: &Registry, id: &SessionId) -> Result<Option<Arc<str>>, Trouble> {
+/// The external agent that last worked in a session, if any.
+pub async fn agent_of(registry: &Registry, id: &SessionId) -> Result<Option<Arc<str>>, CliError> {
     let (mut after, mut found) = (Seq::START, None);
     loop {
-        let page = registry.read(&Principal::local(), id, after, Page::OUTLINE).await;
-        let page = page.map_err(Trouble::open)?;
+        let page = registry.read(&Principal::local(), id, after, PageRequest::OUTLINE).await;
+        let page = page.map_err(CliError::from_open)?;
         let Some(last) = page.last() else { return Ok(found) };
         after = last.seq;
         for event in page {

@@ -1,7 +1,7 @@
-//! Writing to people: colour where it is wanted, and nothing that their terminal would obey.
+//! Output for people: colour if wanted, and no control characters.
 //!
-//! What a session holds was written by models, tools and files. Shown on a terminal, its control
-//! characters could move the cursor, rename the window or hide what is asked; they are made visible.
+//! The content of a session comes from models, tools and files. On a terminal, its control characters could move the
+//! cursor, rename the window or hide a question, so they are replaced by visible ones.
 
 use std::borrow::Cow;
 use std::fs::{File, FileType};
@@ -12,11 +12,11 @@ use std::os::unix::fs::FileTypeExt;
 use rustix::termios::QueueSelector;
 use serde_json::Value;
 
+use crate::cli_error::CliError;
 use crate::paths;
 use crate::secrets;
-use crate::trouble::Trouble;
 
-/// Colours, or none.
+/// Colours, on or off.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
     on: bool,
@@ -48,7 +48,7 @@ pub fn wants_colour() -> bool {
     paths::variable("NO_COLOR").is_none() && paths::variable("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Text that a terminal only shows.
+/// Replaces everything that a terminal would interpret.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| c == '\r' || is_harmful(c)) {
         return Cow::Borrowed(text);
@@ -56,14 +56,14 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
-        // Alone it would have what follows written over what was there.
+        // Without a line feed, it would overwrite the line.
         let returns = c == '\r' && rest.peek() != Some(&'\n');
         out.push(if returns || is_harmful(c) { '\u{fffd}' } else { c });
     }
     Cow::Owned(out)
 }
 
-/// Control characters, those that turn the direction of what follows, and those that nobody sees.
+/// Control characters, direction marks and invisible characters.
 fn is_harmful(c: char) -> bool {
     engine::is_hidden(c) && !matches!(c, '\n' | '\t' | '\r')
 }
@@ -73,7 +73,7 @@ pub fn one_line(text: &str) -> String {
     harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Harmless text on one line that can be told from any other: in quotes where it has line ends, tabs or outer blanks.
+/// Harmless text on one line, unambiguous: quoted if it has line ends, tabs or outer blanks.
 pub fn exact_line(text: &str) -> String {
     let shown = harmless(text);
     match shown.contains(['\n', '\t', '\r']) || shown.trim() != shown {
@@ -82,7 +82,7 @@ pub fn exact_line(text: &str) -> String {
     }
 }
 
-/// At most so many characters of it.
+/// Cuts the text to this many characters.
 pub fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -90,52 +90,52 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A line on standard error, without secrets. Who closed it does not want to know.
+/// Prints a line on standard error, with secrets redacted. Ignores a closed stream.
 pub fn say(line: &str) {
-    drop(writeln!(io::stderr().lock(), "{}", secrets::without(line)));
+    drop(writeln!(io::stderr().lock(), "{}", secrets::redacted(line)));
 }
 
-/// Writes text for people to standard output. A pager hands on what it is given, so this does not
-/// depend on whether there is a terminal.
-pub fn put(text: &str) -> Result<(), Trouble> {
+/// Writes text for people to standard output. Control characters are replaced even without a terminal: a pager would pass
+/// them on.
+pub fn put(text: &str) -> Result<(), CliError> {
     put_bytes(harmless(text).as_bytes())
 }
 
 /// Writes one JSON object on a line of its own.
-pub fn put_json(value: &Value) -> Result<(), Trouble> {
+pub fn put_json(value: &Value) -> Result<(), CliError> {
     put_bytes(format!("{value}\n").as_bytes())
 }
 
-pub fn put_bytes(bytes: &[u8]) -> Result<(), Trouble> {
+pub fn put_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Trouble::output(&error))
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| CliError::from_output(&error))
 }
 
-/// What standard input is; nothing if it is closed.
+/// The file type of standard input; `None` if it is closed.
 pub fn input_kind() -> Option<FileType> {
     File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok().map(|input| input.file_type())
 }
 
-/// Somebody may write to standard input who is neither a person nor a file: some programs start others with sockets for pipes.
+/// Whether standard input is a pipe or a socket. Some programs use sockets as pipes.
 pub fn input_is_piped() -> bool {
     input_kind().is_some_and(|kind| kind.is_fifo() || kind.is_socket())
 }
 
-/// Asks a yes-or-no question on standard error; the default is no. Only what is typed after the question is shown
-/// counts: an answer that somebody gave before they knew what is asked is none.
-pub fn says_yes(question: &str) -> Result<bool, Trouble> {
+/// Asks a yes-or-no question on standard error; the default is no. Discards what was typed before the question was
+/// shown.
+pub fn says_yes(question: &str) -> Result<bool, CliError> {
     let stdin = io::stdin();
-    // Without a terminal nothing can be typed ahead, and nothing is dropped.
+    // Without a terminal, nothing can be typed ahead.
     if stdin.is_terminal() {
         rustix::termios::tcflush(&stdin, QueueSelector::IFlush)
-            .map_err(|error| Trouble::failed("could not discard earlier terminal input").because(error))?;
+            .map_err(|error| CliError::failed("could not discard earlier terminal input").because(error))?;
     }
     let mut out = io::stderr().lock();
     let asked = write!(out, "{} [y/N] ", one_line(question)).and_then(|()| out.flush());
-    asked.map_err(|error| Trouble::output(&error))?;
+    asked.map_err(|error| CliError::from_output(&error))?;
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
-    read.map_err(|error| Trouble::failed("could not read the answer").because(error))?;
+    read.map_err(|error| CliError::failed("could not read the answer").because(error))?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 

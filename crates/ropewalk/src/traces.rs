@@ -1,8 +1,7 @@
-//! Traces for a collector: each turn, from the prompt to the tools, as spans.
+//! OpenTelemetry traces: each turn as a trace, with spans for model calls, tools and permission requests.
 //!
-//! One more reader of every log. A trace is made when its turn has ended, from the log's own times, and put
-//! into a bounded queue; one task sends what is in it. Neither the session nor its readers ever wait for
-//! the collector: what does not fit is dropped and counted.
+//! A follower of every session log. When a turn has ended, its trace is built from the times in the log and put into a
+//! bounded queue, which one task sends. Sessions never wait for the collector: what does not fit is dropped and counted.
 //!
 //! **Invariant:** no text of a prompt, an answer, a command or a path is in a span.
 
@@ -10,7 +9,7 @@ mod encode;
 mod endpoint;
 mod export;
 mod spans;
-mod weave;
+mod trace_builder;
 
 #[cfg(test)]
 mod tests;
@@ -18,15 +17,15 @@ mod tests;
 use std::sync::Arc;
 
 use engine::{BoxFuture, Follower, MODEL, SessionHandle, SessionId, follow_log};
-use metrics::{Metrics, Spans};
+use metrics::{Metrics, SpanFate};
 use tokio::sync::mpsc;
 
 pub use self::endpoint::Endpoint;
-pub use self::export::{Exporter, FLUSH_MAX, Pace};
+pub use self::export::{ExportTiming, Exporter, FLUSH_MAX};
 use self::spans::Trace;
-use self::weave::Weave;
+use self::trace_builder::TraceBuilder;
 
-/// Traces that may wait for the collector. With the limit of spans in a trace this bounds the memory.
+/// Maximum number of queued traces. Together with the limit of spans per trace, this bounds the memory.
 const QUEUE_MAX: usize = 128;
 
 /// Follows every session for the traces.
@@ -35,15 +34,15 @@ pub struct Traces {
     metrics: Arc<Metrics>,
 }
 
-/// The reading end, for the registry, and the sending end, for a task of its own.
+/// Returns the follower, for the registry, and the exporter, to run in its own task.
 pub fn open(
-    pace: Pace,
+    timing: ExportTiming,
     endpoint: Endpoint,
     metrics: &Arc<Metrics>,
 ) -> Result<(Arc<Traces>, Exporter), reqwest::Error> {
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let traces = Traces { queue, metrics: Arc::clone(metrics) };
-    Ok((Arc::new(traces), Exporter::new(pace, endpoint, waiting, Arc::clone(metrics))?))
+    Ok((Arc::new(traces), Exporter::new(timing, endpoint, waiting, Arc::clone(metrics))?))
 }
 
 impl Follower for Traces {
@@ -51,9 +50,9 @@ impl Follower for Traces {
         let (queue, metrics) = (self.queue.clone(), Arc::clone(&self.metrics));
         Box::pin(async move {
             let model = session.snapshot().settings.get(MODEL).to_owned();
-            let mut weave = Weave::new(session.id().clone(), &model);
+            let mut builder = TraceBuilder::new(session.id().clone(), &model);
             follow_log(&session, |event| {
-                if let Some(trace) = weave.event(event) {
+                if let Some(trace) = builder.event(event) {
                     hand_over(&queue, &metrics, trace);
                 }
             })
@@ -67,8 +66,8 @@ impl Follower for Traces {
 }
 
 fn hand_over(queue: &mpsc::Sender<Trace>, metrics: &Metrics, trace: Trace) {
-    metrics.spans(Spans::Dropped, trace.left_out);
+    metrics.spans(SpanFate::Dropped, trace.left_out);
     if let Err(refused) = queue.try_send(trace) {
-        metrics.spans(Spans::Dropped, refused.into_inner().count());
+        metrics.spans(SpanFate::Dropped, refused.into_inner().count());
     }
 }

@@ -1,4 +1,4 @@
-//! `ropewalk mcp trust` and `untrust`: the owner's consent to programs that a project names, given ahead.
+//! `ropewalk mcp trust` and `untrust`: the owner's advance consent to MCP servers that a project names.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,27 +8,27 @@ use guard::{Rulebook, TrustedServer};
 use serde_json::{Value, json};
 
 use crate::cli::{McpTrustOptions, McpUntrustOptions};
+use crate::cli_error::CliError;
 use crate::config::{self, ServerEntry};
-use crate::permissions::audited;
+use crate::permissions::with_audit;
 use crate::terminal::{self, one_line};
-use crate::trouble::Trouble;
 use crate::{paths, run};
 
-pub fn trust(options: &McpTrustOptions) -> Result<(), Trouble> {
+pub fn trust(options: &McpTrustOptions) -> Result<(), CliError> {
     if options.list {
         return list(options.json);
     }
     let folder = run::folder(options.cwd.as_deref())?;
     let entries = config::project_entries(&folder)
-        .map_err(|reason| Trouble::failed("the project's settings cannot be read").because(reason))?;
+        .map_err(|reason| CliError::failed("could not read the project's settings").because(reason))?;
     match &options.name {
-        Some(name) => give(&folder, name, &entries, options.json),
-        None => offer(&folder, &entries, options.json),
+        Some(name) => trust_one(&folder, name, &entries, options.json),
+        None => show_project(&folder, &entries, options.json),
     }
 }
 
-/// Everything that is trusted on this machine.
-fn list(as_json: bool) -> Result<(), Trouble> {
+/// Lists all trusted servers on this machine.
+fn list(as_json: bool) -> Result<(), CliError> {
     let (servers, warnings) = Rulebook::new(paths::rules()?).trusted();
     for warning in &warnings {
         terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), one_line(warning)));
@@ -39,7 +39,7 @@ fn list(as_json: bool) -> Result<(), Trouble> {
         );
     }
     if servers.is_empty() {
-        return terminal::put("No project's MCP server is trusted. ropewalk mcp trust NAME trusts one.\n");
+        return terminal::put("No project's MCP server is trusted. To trust one: ropewalk mcp trust NAME\n");
     }
     let mut out = String::new();
     for TrustedServer { folder, name, digest } in &servers {
@@ -48,60 +48,58 @@ fn list(as_json: bool) -> Result<(), Trouble> {
     terminal::put(&out)
 }
 
-/// What this project names, for the person to judge.
-fn offer(folder: &Path, entries: &[ServerEntry], as_json: bool) -> Result<(), Trouble> {
+/// Lists the servers of this project, for the person to review.
+fn show_project(folder: &Path, entries: &[ServerEntry], as_json: bool) -> Result<(), CliError> {
     let book = Rulebook::new(paths::rules()?);
     let trusted = |entry: &ServerEntry| book.trusts(folder, &consent_digest(&entry.server));
     if as_json {
         let entry = |entry: &ServerEntry| {
             json!({
-                "name": entry.server.name.as_ref(), "entry": entry.shown(),
+                "name": entry.server.name.as_ref(), "entry": entry.one_line(),
                 "digest": consent_digest(&entry.server), "trusted": trusted(entry),
             })
         };
         return terminal::put_json(&json!({ "servers": entries.iter().map(entry).collect::<Vec<_>>() }));
     }
     if entries.is_empty() {
-        return terminal::put("This project names no MCP servers.\n");
+        return terminal::put("This project has no MCP servers.\n");
     }
     let mut out = String::new();
     for entry in entries {
         let state = if trusted(entry) { "trusted" } else { "not trusted" };
-        writeln!(out, "{state}: {}", one_line(&entry.shown())).ok();
+        writeln!(out, "{state}: {}", one_line(&entry.one_line())).ok();
     }
-    out.push_str(
-        "ropewalk mcp trust NAME trusts one: it then starts here without asking, inside the sandbox.\n",
-    );
+    out.push_str("To let one start here without asking, inside the sandbox: ropewalk mcp trust NAME\n");
     terminal::put(&out)
 }
 
-fn give(folder: &Path, name: &str, entries: &[ServerEntry], as_json: bool) -> Result<(), Trouble> {
+fn trust_one(folder: &Path, name: &str, entries: &[ServerEntry], as_json: bool) -> Result<(), CliError> {
     let Some(entry) = entries.iter().find(|entry| *entry.server.name == *name) else {
-        return Err(Trouble::not_found(format!("this project names no MCP server {name:?}"))
-            .fix("ropewalk mcp trust shows what it names; -C DIR looks at another folder"));
+        return Err(CliError::not_found(format!("MCP server {name:?} not found in this project"))
+            .fix("list its servers with `ropewalk mcp trust`, or pass -C DIR for another folder"));
     };
     let digest = consent_digest(&entry.server);
-    let new = audited(|book| book.trust(folder, name, &digest))?;
+    let new = with_audit(|book| book.trust(folder, name, &digest))?;
     if as_json {
         return terminal::put_json(&json!({
-            "trusted": name, "folder": folder, "entry": entry.shown(), "digest": digest, "changed": new,
+            "trusted": name, "folder": folder, "entry": entry.one_line(), "digest": digest, "changed": new,
         }));
     }
-    let how = if new { "is trusted" } else { "was trusted already" };
+    let how = if new { "is now trusted" } else { "was already trusted" };
     terminal::put(&format!(
         "{}\n{} {how} in {}.\n",
-        one_line(&entry.shown()),
+        one_line(&entry.one_line()),
         one_line(name),
         folder.display()
     ))
 }
 
-pub fn untrust(options: &McpUntrustOptions) -> Result<(), Trouble> {
+pub fn untrust(options: &McpUntrustOptions) -> Result<(), CliError> {
     let folder = options.cwd.as_deref().map(|cwd| run::folder(Some(cwd))).transpose()?;
-    let gone = audited(|book| book.untrust(&options.name, folder.as_deref()))?;
+    let gone = with_audit(|book| book.untrust(&options.name, folder.as_deref()))?;
     if gone.is_empty() {
-        return Err(Trouble::not_found(format!("no MCP server {:?} is trusted", options.name))
-            .fix("ropewalk mcp trust --list shows what is"));
+        return Err(CliError::not_found(format!("no trusted MCP server {:?}", options.name))
+            .fix("ropewalk mcp trust --list"));
     }
     if options.json {
         return terminal::put_json(
@@ -109,7 +107,7 @@ pub fn untrust(options: &McpUntrustOptions) -> Result<(), Trouble> {
         );
     }
     let line = |server: &TrustedServer| {
-        format!("{} is not trusted any more in {}.\n", one_line(&server.name), server.folder.display())
+        format!("{} is no longer trusted in {}.\n", one_line(&server.name), server.folder.display())
     };
     terminal::put(&gone.iter().map(line).collect::<String>())
 }
@@ -118,22 +116,25 @@ fn trusted_json(TrustedServer { folder, name, digest }: &TrustedServer) -> Value
     json!({ "name": name, "folder": folder, "digest": digest })
 }
 
-/// What a person should hear of an entry of a project: a rule of an earlier version that counts as consent
-/// from here on, and variables that are not looked up.
-pub fn news(folder: &Path, entry: &ServerEntry) -> Vec<String> {
-    let mut news = Vec::new();
+/// Notices about an entry of a project: a rule of an earlier version that now counts as consent, and variables that are
+/// not expanded.
+pub fn notices(folder: &Path, entry: &ServerEntry) -> Vec<String> {
+    let mut notices = Vec::new();
     if entry.has_variables() {
-        news.push("it has ${..} in it, which is passed on as it is: a project's entry does not see the variables of this program".to_owned());
+        notices.push(
+            "it contains ${..}, which is not replaced: a project's server cannot read your variables"
+                .to_owned(),
+        );
     }
     let carried = paths::rules().ok().and_then(|paths| {
-        let (server, subject) = (&entry.server, consent_subject(&entry.shown()));
+        let (server, subject) = (&entry.server, consent_subject(&entry.one_line()));
         Rulebook::new(paths).carry_over(folder, &server.name, &consent_digest(server), &subject)
     });
     if let Some(rule) = carried {
-        news.push(format!(
-            "your rule {} allowed exactly this program, so it is trusted from here on (ropewalk mcp trust --list); rules allow no program of a project any more, and this one can be taken out",
+        notices.push(format!(
+            "your rule {} allowed exactly this program, so it is now trusted (see ropewalk mcp trust --list); rules no longer allow programs of a project, so you can remove this one",
             one_line(&rule)
         ));
     }
-    news
+    notices
 }

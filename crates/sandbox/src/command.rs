@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::confine::Fence;
+use crate::helper::Fence;
 
 #[derive(Debug, Clone)]
-pub struct Command {
+pub struct ChildCommand {
     pub program: Program,
     pub cwd: PathBuf,
     /// The whole environment of the child. Which variables may be passed on is its giver's decision.
     pub environment: Vec<(OsString, OsString)>,
-    pub limits: Limits,
+    pub limits: CommandLimits,
     /// What the child may reach. Without a fence: whatever the user may.
     pub fence: Option<Fence>,
 }
@@ -28,14 +28,14 @@ pub enum Program {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CommandLimits {
     /// How long the command may run; zero is as long as it takes.
     pub wall: Duration,
     /// After this much output the rest is read and counted, but not handed on.
     pub forward_bytes_max: u64,
     /// After this much output the command is ended.
     pub output_bytes_max: u64,
-    /// How long the command may take to end by itself once it was told to.
+    /// How long the command may take to end by itself after it was asked to.
     pub grace: Duration,
     /// Processes and threads that may live at once.
     pub processes_max: u32,
@@ -45,7 +45,7 @@ pub struct Limits {
     pub file_bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for CommandLimits {
     fn default() -> Self {
         Self {
             wall: Duration::from_secs(120),

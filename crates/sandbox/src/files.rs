@@ -1,18 +1,17 @@
-//! The files that this process touches for a tool, through folder handles that cannot be left.
+//! The files that this process opens for a tool, through folder handles that a path cannot escape.
 //!
-//! Each root is opened once. A path is first resolved: its links are followed by their text, and the
-//! place where that ends is judged by the one table. Then the place is opened from the root's handle
-//! with links forbidden. So whoever swaps a folder for a link between the two gets an error, never
-//! another file, and a root that is renamed or replaced stays the folder that was opened.
+//! Each root is opened once. A path is resolved first: its links are followed by their text, and the policy judges the final
+//! path. Then the file is opened from the root's handle with links forbidden. So if a folder is swapped for a link between the
+//! two steps the result is an error, never another file, and a root that is renamed or replaced stays the folder that was
+//! opened.
 //!
-//! A file is replaced by renaming a finished one over it: nobody reads half of it, and what else the
-//! old entry was linked to stays as it is.
+//! A file is replaced by renaming a finished one over it: no reader sees half of it, and other hard links to the old file stay
+//! as they are.
 //!
-//! **Invariant:** nothing is opened for a tool that [`Policy::judge`] refuses, whatever made the
-//! [`Spot`].
+//! **Invariant:** nothing is opened for a tool that [`Policy::judge`] refuses, however the [`PermittedPath`] was created.
 
+mod atomic_write;
 mod beneath;
-mod place;
 mod resolve;
 
 use std::ffi::{OsStr, OsString};
@@ -26,46 +25,46 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 
 use crate::git;
-use crate::policy::{Broken, Mode, Policy, Want};
-use beneath::{FOLDER, Handle};
+use crate::policy::{Access, DenialReason, Mode, Policy};
+use beneath::{FOLDER, FolderHandle};
 
 const PERMISSIONS: Bits = Bits::RWXU.union(Bits::RWXG).union(Bits::RWXO);
 
 /// The files of a session.
 pub struct Files {
     policy: Policy,
-    roots: Vec<Arc<Root>>,
+    roots: Vec<Arc<OpenRoot>>,
     /// The whole file system: where links outside the roots are followed from, and the last root if
     /// there is no fence.
-    everything: Arc<Root>,
+    everything: Arc<OpenRoot>,
     /// What repositories below the roots name, looked for with the first write.
     named_below: OnceLock<Vec<PathBuf>>,
 }
 
-/// A place that was found inside a root. What is there may change; where it is cannot.
+/// A path inside a root that the policy permits. The entry there may change; its location cannot.
 #[derive(Debug, Clone)]
-pub struct Spot {
-    root: Arc<Root>,
+pub struct PermittedPath {
+    root: Arc<OpenRoot>,
     /// Plain names only.
     below: PathBuf,
     real: PathBuf,
 }
 
 #[derive(Debug)]
-struct Root {
+struct OpenRoot {
     path: PathBuf,
-    handle: Handle,
+    handle: FolderHandle,
 }
 
-/// What stands in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: OsString,
-    pub kind: Kind,
+    pub kind: EntryKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Folder,
     Link,
@@ -73,17 +72,17 @@ pub enum Kind {
     Other,
 }
 
-/// Why a file cannot be had.
+/// Why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    #[error("{}", refusal(.path, *.broken))]
-    Refused { path: PathBuf, broken: Broken },
+    #[error("{}", refusal(.path, *.reason))]
+    Refused { path: PathBuf, reason: DenialReason },
     #[error("{} cannot be used: {reason}", .path.display())]
-    Unusable { path: PathBuf, reason: Unfit },
+    Unusable { path: PathBuf, reason: UnusableReason },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnusableReason {
     #[error("No such file or directory (os error 2)")]
     Missing,
     #[error("it is a folder")]
@@ -104,13 +103,13 @@ pub enum Unfit {
     System(String),
 }
 
-impl From<Errno> for Unfit {
+impl From<Errno> for UnusableReason {
     fn from(error: Errno) -> Self {
         match error {
             Errno::NOENT => Self::Missing,
             Errno::ISDIR => Self::Folder,
             Errno::NOTDIR => Self::NotAFolder,
-            // A socket, or a device that nobody serves.
+            // A socket, or a device without a driver.
             Errno::NXIO => Self::Special,
             Errno::LOOP | Errno::XDEV => Self::Swapped,
             Errno::INVAL => Self::Malformed,
@@ -124,7 +123,7 @@ impl Files {
     pub fn open(mut policy: Policy) -> Result<Self, FileError> {
         let mut roots = Vec::new();
         for path in &mut policy.roots {
-            let root = Root::open(path)?;
+            let root = OpenRoot::open(path)?;
             if let Some(within) = &policy.within {
                 root.check_within(within)?;
             }
@@ -132,108 +131,108 @@ impl Files {
             roots.push(Arc::new(root));
         }
         #[cfg(target_os = "linux")]
-        policy.roots.iter().for_each(|root| crate::cage::free_names(root));
+        policy.roots.iter().for_each(|root| crate::fence::free_names(root));
         policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
             *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());
         }
-        let everything = Arc::new(Root::open(Path::new("/"))?);
+        let everything = Arc::new(OpenRoot::open(Path::new("/"))?);
         Ok(Self { policy, roots, everything, named_below: OnceLock::new() })
     }
 
-    /// The table, with the real paths of its folders.
+    /// The policy, with the real paths of its folders.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Where an absolute path leads, existing or not, if that may be reached.
-    pub fn find(&self, path: &Path, want: Want) -> Result<Spot, FileError> {
+    /// Resolves an absolute path, existing or not, if the policy permits to reach it.
+    pub fn find(&self, path: &Path, want: Access) -> Result<PermittedPath, FileError> {
         let real = self.resolve(path, want)?;
         self.judge(&real, want)?;
         let root = self.root_of(&real).unwrap_or(&self.everything);
         let below = real.strip_prefix(&root.path).unwrap_or(&real).to_owned();
-        Ok(Spot { root: Arc::clone(root), below, real })
+        Ok(PermittedPath { root: Arc::clone(root), below, real })
     }
 
-    /// Opens a regular file for reading. Never waits for what is none.
-    pub fn open_file(&self, spot: &Spot) -> Result<File, FileError> {
-        self.judge(&spot.real, Want::Read)?;
-        let open = || -> Result<OwnedFd, Unfit> {
+    /// Opens a regular file for reading. Never blocks on anything else.
+    pub fn open_file(&self, target: &PermittedPath) -> Result<File, FileError> {
+        self.judge(&target.real, Access::Read)?;
+        let open = || -> Result<OwnedFd, UnusableReason> {
             // A device may do something merely because it is opened, so it is looked at first.
-            regular(FileType::from_raw_mode(spot.stat()?.st_mode))?;
+            regular(FileType::from_raw_mode(target.stat()?.st_mode))?;
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let fd = spot.root.handle.open(&spot.below, flags)?;
+            let fd = target.root.handle.open(&target.below, flags)?;
             regular(FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode))?;
             Ok(fd)
         };
-        open().map(File::from).map_err(|reason| spot.unusable(reason))
+        open().map(File::from).map_err(|reason| target.unusable(reason))
     }
 
-    /// What stands in a folder, in no order.
-    pub fn entries(&self, spot: &Spot) -> Result<Vec<Entry>, FileError> {
-        self.judge(&spot.real, Want::Read)?;
+    /// The entries of a folder, in no order.
+    pub fn entries(&self, target: &PermittedPath) -> Result<Vec<Entry>, FileError> {
+        self.judge(&target.real, Access::Read)?;
         let read = || -> Result<Vec<Entry>, Errno> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-            let folder = Dir::new(spot.root.handle.open(&spot.below, flags)?)?;
+            let folder = Dir::new(target.root.handle.open(&target.below, flags)?)?;
             read_entries(folder)
         };
-        read().map_err(|error| spot.unusable(error.into()))
+        read().map_err(|error| target.unusable(error.into()))
     }
 
     /// Puts a file in place, with the folders it needs. `draft` is a name that nobody else uses: where a
     /// file is replaced, the new one has it for a moment. Keeps the permissions of what it replaces.
-    pub fn replace(&self, spot: &Spot, bytes: &[u8], draft: &str) -> Result<(), FileError> {
-        self.replace_with(spot, bytes, draft, None)
+    pub fn replace(&self, target: &PermittedPath, bytes: &[u8], draft: &str) -> Result<(), FileError> {
+        self.replace_with(target, bytes, draft, None)
     }
 
     /// The same with permissions of its own, given as the lowest nine bits.
     pub fn replace_with(
         &self,
-        spot: &Spot,
+        target: &PermittedPath,
         bytes: &[u8],
         draft: &str,
         permissions: Option<u32>,
     ) -> Result<(), FileError> {
-        self.judge(&spot.real, Want::Write)?;
-        let (Some(parent), Some(name)) = (spot.below.parent(), spot.below.file_name()) else {
-            return Err(spot.unusable(Unfit::Folder));
+        self.judge(&target.real, Access::Write)?;
+        let (Some(parent), Some(name)) = (target.below.parent(), target.below.file_name()) else {
+            return Err(target.unusable(UnusableReason::Folder));
         };
         if !is_plain(OsStr::new(draft)) {
-            return Err(spot.unusable(Unfit::Malformed));
+            return Err(target.unusable(UnusableReason::Malformed));
         }
-        let put = || -> Result<(), Unfit> {
-            let folder = spot.root.handle.make_folders(parent)?;
-            place::put(&folder, name, bytes, draft, permissions)
+        let put = || -> Result<(), UnusableReason> {
+            let folder = target.root.handle.make_folders(parent)?;
+            atomic_write::put(&folder, name, bytes, draft, permissions)
         };
-        put().map_err(|reason| spot.unusable(reason))
+        put().map_err(|reason| target.unusable(reason))
     }
 
     /// Removes a regular file; folders and whatever else is there stay.
-    pub fn remove(&self, spot: &Spot) -> Result<(), FileError> {
-        self.judge(&spot.real, Want::Write)?;
-        let (Some(parent), Some(name)) = (spot.below.parent(), spot.below.file_name()) else {
-            return Err(spot.unusable(Unfit::Folder));
+    pub fn remove(&self, target: &PermittedPath) -> Result<(), FileError> {
+        self.judge(&target.real, Access::Write)?;
+        let (Some(parent), Some(name)) = (target.below.parent(), target.below.file_name()) else {
+            return Err(target.unusable(UnusableReason::Folder));
         };
-        let remove = || -> Result<(), Unfit> {
-            let folder = spot.root.handle.open(parent, FOLDER)?;
+        let remove = || -> Result<(), UnusableReason> {
+            let folder = target.root.handle.open(parent, FOLDER)?;
             let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             regular(FileType::from_raw_mode(stat.st_mode))?;
             Ok(rustix::fs::unlinkat(&folder, name, AtFlags::empty())?)
         };
-        remove().map_err(|reason| spot.unusable(reason))
+        remove().map_err(|reason| target.unusable(reason))
     }
 
-    fn judge(&self, real: &Path, want: Want) -> Result<(), FileError> {
-        let refused = |broken| FileError::Refused { path: real.to_owned(), broken };
+    fn judge(&self, real: &Path, want: Access) -> Result<(), FileError> {
+        let refused = |reason| FileError::Refused { path: real.to_owned(), reason };
         self.policy.judge(want, real).map_err(refused)?;
         // The table lets commands read what the machine consists of; a file tool has no use for it.
         if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
-            return Err(refused(Broken::Outside));
+            return Err(refused(DenialReason::Outside));
         }
-        let fenced = want == Want::Write && self.policy.mode != Mode::Off;
+        let fenced = want == Access::Write && self.policy.mode != Mode::Off;
         if fenced && (self.is_in_bare_repository(real) || self.is_named_by_repository(real)) {
-            return Err(refused(Broken::Protected));
+            return Err(refused(DenialReason::Protected));
         }
         Ok(())
     }
@@ -256,38 +255,38 @@ impl Files {
     }
 
     /// The innermost root around a path without links.
-    fn root_of(&self, real: &Path) -> Option<&Arc<Root>> {
+    fn root_of(&self, real: &Path) -> Option<&Arc<OpenRoot>> {
         let around = self.roots.iter().filter(|root| real.starts_with(&root.path));
         around.max_by_key(|root| root.path.as_os_str().len())
     }
 }
 
-impl Root {
+impl OpenRoot {
     fn open(path: &Path) -> Result<Self, FileError> {
         let unusable = |reason| FileError::Unusable { path: path.to_owned(), reason };
-        let real = path.canonicalize().map_err(|error| unusable(unfit(&error)))?;
-        let handle = Handle::of(&real).map_err(|error| unusable(error.into()))?;
+        let real = path.canonicalize().map_err(|error| unusable(unusable_reason(&error)))?;
+        let handle = FolderHandle::of(&real).map_err(|error| unusable(error.into()))?;
         Ok(Self { path: real, handle })
     }
 
-    /// The handle was opened by the real path, without following links, so the path says where it is.
+    /// The handle was opened by the real path without following links, so the path is where the folder is.
     fn check_within(&self, folders: &[PathBuf]) -> Result<(), FileError> {
         let around =
             |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| self.path.starts_with(folder));
         if folders.iter().any(around) {
             return Ok(());
         }
-        Err(FileError::Refused { path: self.path.clone(), broken: Broken::Outside })
+        Err(FileError::Refused { path: self.path.clone(), reason: DenialReason::Outside })
     }
 }
 
-impl Spot {
+impl PermittedPath {
     /// The absolute path, without links.
     pub fn real(&self) -> &Path {
         &self.real
     }
 
-    /// What has this name in the folder at this spot. Not judged yet: that comes with its use.
+    /// The entry with this name in the folder at this path. The policy judges it when it is used.
     pub fn child(&self, name: &OsStr) -> Option<Self> {
         is_plain(name).then(|| Self {
             root: Arc::clone(&self.root),
@@ -296,8 +295,8 @@ impl Spot {
         })
     }
 
-    /// What is there, if anything.
-    pub fn kind(&self) -> Option<Kind> {
+    /// The kind of the entry, if it exists.
+    pub fn kind(&self) -> Option<EntryKind> {
         self.stat().ok().map(|stat| kind(FileType::from_raw_mode(stat.st_mode)))
     }
 
@@ -308,8 +307,8 @@ impl Spot {
         u32::try_from(u64::from(bits.bits())).ok()
     }
 
-    /// When what is there was last written, in nanoseconds; only good to be compared.
-    pub fn written(&self) -> Option<i128> {
+    /// When the entry was last written, in nanoseconds; only meaningful for comparison.
+    pub fn modified_ns(&self) -> Option<i128> {
         let stat = self.stat().ok()?;
         Some(i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec))
     }
@@ -321,56 +320,57 @@ impl Spot {
         rustix::fs::statat(self.root.handle.open(parent, FOLDER)?, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn unusable(&self, reason: Unfit) -> FileError {
+    fn unusable(&self, reason: UnusableReason) -> FileError {
         FileError::Unusable { path: self.real.clone(), reason }
     }
 }
 
-fn refusal(path: &Path, broken: Broken) -> String {
+fn refusal(path: &Path, reason: DenialReason) -> String {
     let path = path.display();
-    match broken {
-        Broken::Outside => {
+    match reason {
+        DenialReason::Outside => {
             format!("{path} is outside the workspace; to work there too, start with --add-dir and its folder")
         }
-        Broken::Hidden => format!(
+        DenialReason::Hidden => format!(
             "{path} is hidden from tools and commands because it holds secrets; copy what is needed into the \
              workspace yourself"
         ),
-        Broken::ReadOnly => format!(
+        DenialReason::ReadOnly => format!(
             "{path} cannot be changed: the sandbox is read-only; to allow changes, restart with --sandbox \
              workspace-write"
         ),
-        Broken::Protected => format!(
+        DenialReason::Protected => format!(
             "{path} is protected: it could make your editor, your shell or git run something; change it yourself"
         ),
     }
 }
 
-fn unfit(error: &std::io::Error) -> Unfit {
-    Errno::from_io_error(error).map_or_else(|| Unfit::System(error.to_string()), Unfit::from)
+fn unusable_reason(error: &std::io::Error) -> UnusableReason {
+    Errno::from_io_error(error)
+        .map_or_else(|| UnusableReason::System(error.to_string()), UnusableReason::from)
 }
 
-/// Whether this is one name, and not a way to somewhere.
+/// Whether this is a single plain name, and not a path.
 fn is_plain(name: &OsStr) -> bool {
     let mut parts = Path::new(name).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(only)), None) if only == name)
 }
 
-fn kind(kind: FileType) -> Kind {
+fn kind(kind: FileType) -> EntryKind {
     match kind {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Folder,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Other,
+        FileType::RegularFile => EntryKind::File,
+        FileType::Directory => EntryKind::Folder,
+        FileType::Symlink => EntryKind::Link,
+        _ => EntryKind::Other,
     }
 }
 
-fn regular(file_type: FileType) -> Result<(), Unfit> {
+fn regular(file_type: FileType) -> Result<(), UnusableReason> {
     match kind(file_type) {
-        Kind::File => Ok(()),
-        Kind::Folder => Err(Unfit::Folder),
-        Kind::Link => Err(Unfit::Swapped),
-        Kind::Other => Err(Unfit::Special),
+        EntryKind::File => Ok(()),
+        EntryKind::Folder => Err(UnusableReason::Folder),
+        EntryKind::Link => Err(UnusableReason::Swapped),
+        EntryKind::Other => Err(UnusableReason::Special),
     }
 }
 
@@ -383,7 +383,7 @@ fn read_entries(mut folder: Dir) -> Result<Vec<Entry>, Errno> {
             continue;
         }
         let file_type = match entry.file_type() {
-            // Some file systems do not say it in the listing.
+            // Some file systems do not report it in the listing.
             FileType::Unknown => rustix::fs::statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
             known => known,
@@ -411,7 +411,7 @@ mod tests {
         std::os::unix::fs::symlink(&out, work.join("out")).unwrap();
         std::os::unix::fs::symlink(out.join("f"), work.join("link")).unwrap();
         for step in [false, true] {
-            let handle = Handle::of(&work).unwrap().stepping(step);
+            let handle = FolderHandle::of(&work).unwrap().stepping(step);
             let open = |path: &str, flags| handle.open(Path::new(path), flags);
             assert!(open("a/b/f", OFlags::RDONLY).is_ok(), "{step}");
             assert!(open("", FOLDER).is_ok(), "{step}");

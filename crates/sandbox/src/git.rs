@@ -5,22 +5,22 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::account::account_homes;
+use crate::account_homes::account_homes;
 use crate::protected::{PROTECTED_IN_GIT, protected_below};
 
 mod index;
 mod programs;
 mod settings;
 
-pub use programs::{git_looks_only, git_program};
-use settings::{Setting, Settings, read_file};
+pub use programs::{git_program_setting, git_read_only_environment};
+use settings::{GitSetting, GitSettings, read_file};
 
-/// The largest file that only says where a repository is.
+/// The largest file that only contains the path of a repository.
 const LINK_BYTES_MAX: u64 = 1 << 16;
 
 /// Paths that a repository names and that are as good as its settings.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamedPaths {
     /// Folders of hooks. Relative ones start at the working tree.
     pub(crate) hooks: Vec<PathBuf>,
     /// Included settings, the link from a submodule's working tree to its repository, and what stands in the
@@ -30,9 +30,9 @@ pub(crate) struct Named {
 
 /// What a repository names, by the folder or the file that is called `.git` and the folder that is its working
 /// tree unless it names another. Touches the disk.
-pub(crate) fn named_paths(git: &Path, tree: &Path) -> Named {
+pub(crate) fn named_paths(git: &Path, tree: &Path) -> NamedPaths {
     let folders = repository_folders(git).unwrap_or_default();
-    let settings = Settings::read(&config_files(&folders));
+    let settings = GitSettings::read(&config_files(&folders));
     let mut trees: Vec<PathBuf> =
         settings.all("core", "worktree").flat_map(|setting| setting.paths(&account_homes())).collect();
     let links = trees.iter().map(|tree| tree.join(".git"));
@@ -46,15 +46,15 @@ pub(crate) fn named_paths(git: &Path, tree: &Path) -> Named {
         trees.push(tree.to_owned());
     }
     // Of several in one file the last counts.
-    let hooks: BTreeMap<&PathBuf, &Setting> =
+    let hooks: BTreeMap<&PathBuf, &GitSetting> =
         settings.all("core", "hookspath").map(|setting| (&setting.file, setting)).collect();
     let hooks = hooks.into_values().flat_map(|setting| {
         trees.iter().flat_map(|tree| setting.paths_from(tree, &account_homes())).collect::<Vec<_>>()
     });
-    Named { hooks: hooks.collect(), files }
+    NamedPaths { hooks: hooks.collect(), files }
 }
 
-impl Named {
+impl NamedPaths {
     /// All of them, without links and dots.
     fn real_paths(self) -> impl Iterator<Item = PathBuf> {
         self.hooks.into_iter().chain(self.files).map(|named| real_path(&named))
@@ -83,8 +83,8 @@ pub(crate) fn named_below(root: &Path) -> Vec<PathBuf> {
 }
 
 /// A folder around the root can hold hooks, but nothing in the root is one.
-fn in_root(root: &Path, named: impl Iterator<Item = Named>) -> impl Iterator<Item = PathBuf> {
-    named.flat_map(Named::real_paths).filter(move |path| path == root || !root.starts_with(path))
+fn in_root(root: &Path, named: impl Iterator<Item = NamedPaths>) -> impl Iterator<Item = PathBuf> {
+    named.flat_map(NamedPaths::real_paths).filter(move |path| path == root || !root.starts_with(path))
 }
 
 /// Whether a repository between a root and a path names the path, or a folder around it. Touches the disk.
@@ -95,7 +95,7 @@ pub(crate) fn is_named(path: &Path, root: &Path) -> bool {
 }
 
 /// What a repository names, if there is one: a folder or file called `.git`, or one without a working tree.
-fn named_at(path: &Path) -> Option<Named> {
+fn named_at(path: &Path) -> Option<NamedPaths> {
     let tree = match path.file_name()? {
         name if name == ".git" && path.exists() => path.parent()?,
         _ if is_repository(path) => path,
@@ -110,11 +110,11 @@ pub(crate) fn is_repository(folder: &Path) -> bool {
 }
 
 /// The folders in which git keeps a repository, by the folder or the file that is called `.git`: its own and
-/// the one that it shares with other working trees. The error says why that cannot be read.
+/// the one that it shares with other working trees. The error is why that cannot be read.
 fn repository_folders(git: &Path) -> Result<Vec<PathBuf>, &'static str> {
-    let folder = if git.is_dir() { Some(git.to_owned()) } else { leads(git, b"gitdir:")? };
+    let folder = if git.is_dir() { Some(git.to_owned()) } else { pointed_folder(git, b"gitdir:")? };
     let Some(folder) = folder else { return Ok(Vec::new()) };
-    let common = leads(&folder.join("commondir"), b"")?;
+    let common = pointed_folder(&folder.join("commondir"), b"")?;
     Ok(std::iter::once(folder).chain(common).collect())
 }
 
@@ -123,7 +123,7 @@ fn config_files(folders: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Where a file leads that holds one path.
-fn leads(file: &Path, word: &[u8]) -> Result<Option<PathBuf>, &'static str> {
+fn pointed_folder(file: &Path, word: &[u8]) -> Result<Option<PathBuf>, &'static str> {
     let Some(bytes) = read_file(file, LINK_BYTES_MAX)? else { return Ok(None) };
     let Some(path) = bytes.strip_prefix(word) else { return Ok(None) };
     let path = path.strip_prefix(b" ").unwrap_or(path);
@@ -132,20 +132,20 @@ fn leads(file: &Path, word: &[u8]) -> Result<Option<PathBuf>, &'static str> {
     Ok(file.parent().map(|folder| folder.join(to)))
 }
 
-/// How many links that lead to nothing yet are followed.
+/// How many dangling links are followed.
 const DANGLING_MAX: usize = 40;
 
-/// The path without links and dots, as far as it exists; what does not exist is kept as it is written. A link
-/// that leads to nothing yet is followed: whoever makes what it leads to has made it.
+/// The path without links and dots, as far as it exists; the rest stays as it is written. A dangling link is followed:
+/// creating its target would create the entry.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..DANGLING_MAX {
-        match dangling(&path) {
+        match resolve_dangling_link(&path) {
             Some(target) => path = target,
             None => break,
         }
     }
-    let (known, rest) = known_part(&path);
+    let (known, rest) = existing_part(&path);
     let Ok(real) = known.canonicalize() else { return path };
     rest.iter().rev().fold(real, |real, part| match part {
         Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
@@ -154,16 +154,16 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
     })
 }
 
-/// The path with its first link that leads to nothing replaced by where it leads.
-fn dangling(path: &Path) -> Option<PathBuf> {
-    let (known, rest) = known_part(path);
+/// The path with its first dangling link replaced by the link's target.
+fn resolve_dangling_link(path: &Path) -> Option<PathBuf> {
+    let (known, rest) = existing_part(path);
     let link = known.join(rest.last()?);
     let target = known.join(std::fs::read_link(link).ok()?);
     Some(rest.iter().rev().skip(1).fold(target, |path, part| path.join(part)))
 }
 
-/// The part of a path that leads to something, and what comes behind it, last name first.
-fn known_part(path: &Path) -> (&Path, Vec<Component<'_>>) {
+/// The part of a path that exists, and the components behind it, last one first.
+fn existing_part(path: &Path) -> (&Path, Vec<Component<'_>>) {
     let (mut known, mut rest) = (path, Vec::new());
     while !known.exists() {
         let (Some(last), Some(parent)) = (known.components().next_back(), known.parent()) else { break };

@@ -1,50 +1,49 @@
-//! What tools and commands may reach, and how that is kept: starting, limiting and ending child
-//! processes, and opening files. Every child of the program is born here.
+//! Limits what tools and commands may reach: starts, limits and ends child processes, and opens files. Every child
+//! process of the program is started here.
 //!
-//! A child gets nothing it was not given: no inherited environment, no standard input, and no terminal
-//! but one that was made for it.
-//! It leads its own process group, which ends as a whole: when the command ends, when its time or
-//! output limit is reached, when it is cancelled, and when whoever waits for it goes away.
+//! A child gets nothing that it was not given: no inherited environment, no standard input, and no terminal except one
+//! that was created for it. It leads its own process group, and the whole group ends together: when the command ends, when
+//! its time or output limit is reached, when it is cancelled, and when the caller that waits for it is dropped.
 //!
-//! A child with a fence is started by a helper, which is this program once more: see `docs/sandbox.md`.
+//! A child with a fence is started by a helper, which is this program started once more: see `docs/sandbox.md`.
 //!
-//! Files that this process touches for a tool are opened below handles of the session's folders.
+//! Files that this process opens for a tool are opened below handles of the session's folders.
 
-mod ability;
-mod account;
-#[cfg(target_os = "linux")]
-mod cage;
+mod account_homes;
 mod command;
-mod confine;
+#[cfg(target_os = "linux")]
+mod fence;
 mod files;
+mod frames;
 mod git;
-mod group;
+mod helper;
+mod helper_report;
+mod helper_request;
 mod policy;
+mod probe;
+mod process_group;
 mod protected;
-mod report;
 mod run;
 mod service;
-mod signal;
-mod spec;
-mod steered;
+mod signal_names;
+mod steered_programs;
 mod terminal;
 mod violation;
-mod wire;
 
-pub use ability::{Ability, Backend, probe};
-pub use account::account_homes;
+pub use account_homes::account_homes;
+pub use command::{ChildCommand, CommandLimits, Program};
 #[cfg(target_os = "linux")]
-pub use cage::helper_main;
-pub use command::{Command, Limits, Program};
-pub use confine::{Fence, HELPER_ARGUMENT, Helper};
-pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
-pub use git::{git_looks_only, git_program};
-pub use policy::{Broken, Mode, Policy, UnknownMode, Want};
-pub use protected::{PROTECTED, Protected, ProtectedEntries, protected_below};
-pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
-pub use service::{Service, ServiceNews, ServicePipes};
-pub use steered::steered_program;
-pub use terminal::{Terminal, Window};
+pub use fence::helper_main;
+pub use files::{Entry, EntryKind, FileError, Files, PermittedPath, UnusableReason};
+pub use git::{git_program_setting, git_read_only_environment};
+pub use helper::{Fence, HELPER_ARGUMENT, Helper};
+pub use policy::{Access, DenialReason, Mode, Policy, UnknownMode};
+pub use probe::{FenceBackend, SandboxSupport, probe};
+pub use protected::{PROTECTED, ProtectedEntries, ProtectedKind, protected_below};
+pub use run::{Chunk, CommandExit, EndCause, Output, StartError, StdStream, run, run_in_terminal};
+pub use service::{ServiceEvent, ServicePipes, ServiceProcess};
+pub use steered_programs::steered_program;
+pub use terminal::{PseudoTerminal, WindowSize};
 pub use violation::{Op, Violation};
 
 /// There is no fence to build here, so nothing is started.

@@ -1,5 +1,5 @@
-//! What may be reached, as one table. The mounts of a child, the file tools of this process and the
-//! report of a refusal are all made from it, so their answers cannot differ.
+//! What may be reached, as one table. The mounts of a child, the file tools of this process and the report of a refusal are
+//! all derived from it, so their answers cannot differ.
 //!
 //! **Invariant:** a narrower mode never allows what a wider one refuses.
 
@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::protected::{PROTECTED_IN_HOME, is_protected, plain};
+use crate::protected::{PROTECTED_IN_HOME, is_protected, normalised_name};
 
 /// How far a session's tools and commands reach. Fixed when the process starts; ordered from narrow
 /// to wide.
@@ -68,9 +68,9 @@ impl FromStr for Mode {
     }
 }
 
-/// What is wanted of a path.
+/// How a path would be accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum Access {
     Read,
     /// Create, change, rename or remove.
     Write,
@@ -78,7 +78,7 @@ pub enum Want {
 
 /// Why a path is out of reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum DenialReason {
     #[error("it holds secrets and is hidden from tools and commands")]
     Hidden,
     #[error("the sandbox is read-only")]
@@ -110,28 +110,28 @@ pub struct Policy {
 
 impl Policy {
     /// Judges a path that has no link left in it.
-    pub fn judge(&self, want: Want, real: &Path) -> Result<(), Broken> {
+    pub fn judge(&self, want: Access, real: &Path) -> Result<(), DenialReason> {
         if self.mode == Mode::Off {
             return Ok(());
         }
         if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
-            return Err(Broken::Hidden);
+            return Err(DenialReason::Hidden);
         }
-        if want == Want::Read {
+        if want == Access::Read {
             return Ok(());
         }
         if !self.mode.writes() {
-            return Err(Broken::ReadOnly);
+            return Err(DenialReason::ReadOnly);
         }
         let roots = self.roots.iter().filter(|root| !self.is_around_home(root));
         let inside: Vec<_> = roots.filter_map(|root| real.strip_prefix(root).ok()).collect();
         if inside.is_empty() {
-            return Err(Broken::Outside);
+            return Err(DenialReason::Outside);
         }
         let locked = self.locked.iter().any(|locked| real.starts_with(locked));
         // Roots may lie in each other; what one of them protects, none gives away.
         if locked || self.is_start_file(real) || inside.into_iter().any(is_protected) {
-            return Err(Broken::Protected);
+            return Err(DenialReason::Protected);
         }
         Ok(())
     }
@@ -145,7 +145,9 @@ impl Policy {
         // A project may lie in such a folder; then only its root is given, and not the folder.
         let whole = self.homes.iter().filter(|home| self.roots.contains(home));
         let mut first = whole.filter_map(|home| real.strip_prefix(home).ok()?.components().next());
-        first.any(|name| PROTECTED_IN_HOME.contains(&plain(&name.as_os_str().to_string_lossy()).as_str()))
+        first.any(|name| {
+            PROTECTED_IN_HOME.contains(&normalised_name(&name.as_os_str().to_string_lossy()).as_str())
+        })
     }
 }
 
@@ -172,13 +174,13 @@ mod tests {
         };
         for (root, path, expected) in [
             ("/home/me", "/home/me/code/a", Ok(())),
-            ("/home/me", "/home/me/.config/systemd/user/x", Err(Broken::Protected)),
-            ("/home/me", "/home/me/.vimrc", Err(Broken::Protected)),
+            ("/home/me", "/home/me/.config/systemd/user/x", Err(DenialReason::Protected)),
+            ("/home/me", "/home/me/.vimrc", Err(DenialReason::Protected)),
             ("/home/me/.config/nvim", "/home/me/.config/nvim/init.lua", Ok(())),
-            ("/home", "/home/me/code/a", Err(Broken::Outside)),
-            ("/", "/srv/a", Err(Broken::Outside)),
+            ("/home", "/home/me/code/a", Err(DenialReason::Outside)),
+            ("/", "/srv/a", Err(DenialReason::Outside)),
         ] {
-            assert_eq!(policy(root).judge(Want::Write, Path::new(path)), expected, "{root} {path}");
+            assert_eq!(policy(root).judge(Access::Write, Path::new(path)), expected, "{root} {path}");
         }
     }
 
@@ -193,7 +195,7 @@ mod tests {
             homes: vec!["/home/me".into()],
         };
         let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
-        use Broken::{Hidden, Outside, Protected, ReadOnly};
+        use DenialReason::{Hidden, Outside, Protected, ReadOnly};
         for (path, expected) in [
             ("/home/work/a", Ok(())),
             ("/more/a/.git/hooks/x", Err(Protected)),
@@ -217,12 +219,12 @@ mod tests {
             ("/more/.git/worktrees/w/commondir", Err(Protected)),
             ("/more/.config/nextest.toml", Ok(())),
         ] {
-            assert_eq!(judge(Mode::WorkspaceWrite, Want::Write, path), expected, "{path}");
-            let narrow = judge(Mode::ReadOnly, Want::Write, path);
+            assert_eq!(judge(Mode::WorkspaceWrite, Access::Write, path), expected, "{path}");
+            let narrow = judge(Mode::ReadOnly, Access::Write, path);
             assert!(matches!(narrow, Err(ReadOnly | Hidden)), "{path}");
-            assert_eq!(judge(Mode::Off, Want::Write, path), Ok(()), "{path}");
+            assert_eq!(judge(Mode::Off, Access::Write, path), Ok(()), "{path}");
         }
-        assert_eq!(judge(Mode::ReadOnly, Want::Read, "/etc/passwd"), Ok(()));
-        assert_eq!(judge(Mode::WorkspaceWriteNetwork, Want::Read, "/home/me/.ssh/id"), Err(Hidden));
+        assert_eq!(judge(Mode::ReadOnly, Access::Read, "/etc/passwd"), Ok(()));
+        assert_eq!(judge(Mode::WorkspaceWriteNetwork, Access::Read, "/home/me/.ssh/id"), Err(Hidden));
     }
 }

@@ -1,10 +1,9 @@
-//! Names that only the person may create or change, because they make an editor, a shell, git, an agent or a
-//! manager of tools run something when a folder is opened or used.
+//! Names that only the person may create or change, because they make an editor, a shell, git, an agent or a version manager
+//! run something when a folder is opened or used.
 //!
-//! They count at every depth: a folder below the workspace is opened like any other, and git looks into
-//! repositories that lie in another one. File tools are refused by the path alone. A command is held off by
-//! mounts, which need an entry to stand on, so what exists below the workspace is looked for before it runs,
-//! and what is new is looked for afterwards.
+//! They count at every depth: a folder below the workspace is opened like any other, and git looks into repositories that lie
+//! in another one. File tools are refused by the path alone. Commands are stopped by mounts, which need an existing entry. So
+//! what exists below the workspace is searched for before a command runs, and what is new is searched for afterwards.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::FileType;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::git::{is_repository, locked_below};
 
-/// Names that are also held where they do not exist, directly below a root, while a command runs.
+/// Names that are occupied by placeholders while a command runs if they do not exist directly below a root.
 pub const PROTECTED: [&str; 12] = [
     ".git",
     ".ropewalk",
@@ -31,7 +30,7 @@ pub const PROTECTED: [&str; 12] = [
 ];
 
 /// More names that neither file tools nor commands change.
-const MORE: [&str; 73] = [
+const MORE_PROTECTED: [&str; 73] = [
     ".aider.conf.yml",
     ".continue",
     ".cline",
@@ -127,7 +126,7 @@ const TOOLS_ONLY: [&str; 8] = [
 const TOOLS_ONLY_STEMS: [&str; 4] = ["lefthook", ".lefthook", "lefthook-local", ".lefthook-local"];
 const HOOK_ENDINGS: [&str; 5] = ["yml", "yaml", "toml", "json", "jsonc"];
 
-/// A folder of another program's, in which a command must be able to work: only these of it are held.
+/// Folders of other programs in which a command must be able to work: only these entries of them are guarded.
 const SETTINGS_IN: [(&str, &[&str]); 5] = [
     // Build servers write it anew whenever they start.
     (".bsp", &[]),
@@ -170,7 +169,7 @@ pub(crate) const PROTECTED_IN_HOME: [&str; 27] = [
     ".gnupg",
 ];
 
-/// Those of them that start something wherever a shell or git is told to read them: directly below a root.
+/// Those of them that run something wherever a shell or git reads them: guarded directly below a root.
 pub(crate) const PROTECTED_ANYWHERE: [&str; 11] = [
     ".bashrc",
     ".bash_profile",
@@ -232,13 +231,13 @@ const DEPTH_MAX: usize = 12;
 const FOUND_MAX: usize = 200;
 /// Only a slow file system takes so long.
 const TIME_MAX: Duration = Duration::from_millis(500);
-/// New entries that are told one by one.
-const SHOWN_MAX: usize = 5;
+/// How many new entries are reported one by one.
+const REPORTED_MAX: usize = 5;
 
-/// Whether a path below a root is one that only the person may change, whoever reaches it by a file tool.
+/// Whether only the person may change this path below a root; file tools are refused.
 pub(crate) fn is_protected(below_root: &Path) -> bool {
     let names = below_root.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(plain(&name.to_string_lossy())),
+        Component::Normal(name) => Some(normalised_name(&name.to_string_lossy())),
         _ => None,
     });
     // A folder with a HEAD is what git takes for a repository, with settings of its own.
@@ -256,7 +255,7 @@ pub(crate) fn is_protected(below_root: &Path) -> bool {
 
 /// What a protected entry below a root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Protected {
+pub enum ProtectedKind {
     /// The folder of a repository: `.git`, or one without a working tree.
     Repository,
     /// Whatever else has such a name.
@@ -264,19 +263,19 @@ pub enum Protected {
 }
 
 /// Looks for protected entries below a folder, by their paths from it. Follows no link.
-pub fn protected_below(root: &Path) -> Vec<(PathBuf, Protected)> {
-    Look::at(root).found
+pub fn protected_below(root: &Path) -> Vec<(PathBuf, ProtectedKind)> {
+    TreeScan::at(root).found
 }
 
-/// What was seen of a tree.
-struct Look {
-    found: Vec<(PathBuf, Protected)>,
+/// The protected entries that were found in a folder tree.
+struct TreeScan {
+    found: Vec<(PathBuf, ProtectedKind)>,
     /// Folders that were looked into, and those that there was no time for.
     seen: BTreeSet<PathBuf>,
     ahead: VecDeque<(PathBuf, usize)>,
 }
 
-impl Look {
+impl TreeScan {
     fn at(root: &Path) -> Self {
         let began = Instant::now();
         let ahead = VecDeque::from([(PathBuf::new(), 0)]);
@@ -296,13 +295,14 @@ impl Look {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         let has_head = entries.iter().any(|(name, _)| name == "HEAD");
         if depth > 0 && has_head && is_repository(&root.join(&folder)) {
-            self.found.push((folder, Protected::Repository));
+            self.found.push((folder, ProtectedKind::Repository));
             return;
         }
-        let within = folder.file_name().map(|name| plain(&name.to_string_lossy())).unwrap_or_default();
+        let within =
+            folder.file_name().map(|name| normalised_name(&name.to_string_lossy())).unwrap_or_default();
         for (name, kind) in entries {
-            let (name_seen, path) = (plain(&name.to_string_lossy()), folder.join(&name));
-            let in_folder = || is_name_in(&within, &name_seen).then_some(Protected::Settings);
+            let (name_seen, path) = (normalised_name(&name.to_string_lossy()), folder.join(&name));
+            let in_folder = || is_name_in(&within, &name_seen).then_some(ProtectedKind::Settings);
             match kind_of(&name_seen, kind).or_else(in_folder) {
                 Some(what) => self.found.push((path, what)),
                 None if kind.is_dir()
@@ -317,8 +317,8 @@ impl Look {
         self.seen.insert(folder);
     }
 
-    /// Whether a path was not there at the time of this look, as far as it went.
-    fn lacks(&self, path: &Path) -> bool {
+    /// Whether a path did not exist at the time of this scan, as far as the scan went.
+    fn did_not_exist(&self, path: &Path) -> bool {
         let known = |path: &Path| self.found.iter().any(|(found, _)| found == path);
         let Some(seen) = path.ancestors().skip(1).find(|folder| self.seen.contains(*folder)) else {
             return false;
@@ -330,18 +330,18 @@ impl Look {
 
 /// The protected entries of a workspace at one time, to tell which came afterwards.
 pub struct ProtectedEntries {
-    before: Vec<(PathBuf, Look)>,
+    before: Vec<(PathBuf, TreeScan)>,
     /// Names outside the workspace that were free.
     free: Vec<PathBuf>,
-    /// By their whole paths, those that were told.
-    told: BTreeSet<PathBuf>,
+    /// The full paths of the entries that were reported.
+    reported: BTreeSet<PathBuf>,
 }
 
 impl ProtectedEntries {
     /// Touches the disk.
-    pub fn look(roots: &[PathBuf]) -> Self {
-        let before = roots.iter().map(|root| (root.clone(), Look::at(root))).collect();
-        Self { before, free: Vec::new(), told: BTreeSet::new() }
+    pub fn scan(roots: &[PathBuf]) -> Self {
+        let before = roots.iter().map(|root| (root.clone(), TreeScan::at(root))).collect();
+        Self { before, free: Vec::new(), reported: BTreeSet::new() }
     }
 
     /// Looks at names in an agent's own folders, too: they make the agent run something when it is started.
@@ -349,8 +349,8 @@ impl ProtectedEntries {
         Self { free: names.iter().filter(|name| is_free(name)).cloned().collect(), ..self }
     }
 
-    /// What is there by now and was not, as sentences for people. Each entry is told once. Touches the disk.
-    pub fn notice(&mut self) -> Option<String> {
+    /// Describes the entries that are new, in sentences for people. Each entry is reported once. Touches the disk.
+    pub fn describe_new(&mut self) -> Option<String> {
         let said: Vec<_> =
             [self.notice_of_workspace(), self.notice_of_agent()].into_iter().flatten().collect();
         (!said.is_empty()).then(|| said.join("\n"))
@@ -358,8 +358,8 @@ impl ProtectedEntries {
 
     fn notice_of_agent(&mut self) -> Option<String> {
         let added: Vec<_> = self.free.iter().filter(|name| !is_free(name)).cloned().collect();
-        let added: Vec<_> = added.into_iter().filter(|name| self.told.insert(name.clone())).collect();
-        let shown = listed(added.iter().map(|name| name.display().to_string()).collect())?;
+        let added: Vec<_> = added.into_iter().filter(|name| self.reported.insert(name.clone())).collect();
+        let shown = first_names(added.iter().map(|name| name.display().to_string()).collect())?;
         Some(format!(
             "new in the agent's own folders, and able to make it run something when you start it without a \
              sandbox: {shown}; look at it before you do"
@@ -372,16 +372,16 @@ impl ProtectedEntries {
             let new: Vec<_> = protected_below(root)
                 .into_iter()
                 .map(|(path, _)| path)
-                .filter(|path| before.lacks(path))
+                .filter(|path| before.did_not_exist(path))
                 .collect();
             let by_git = if new.is_empty() { Vec::new() } else { locked_below(root) };
-            for path in new.into_iter().filter(|path| !is_held(root, path, &by_git)) {
-                if self.told.insert(root.join(&path)) {
-                    added.push(named(root, &path));
+            for path in new.into_iter().filter(|path| !is_placeholder(root, path, &by_git)) {
+                if self.reported.insert(root.join(&path)) {
+                    added.push(described(root, &path));
                 }
             }
         }
-        let shown = listed(added)?;
+        let shown = first_names(added)?;
         Some(format!(
             "new in the workspace, and able to make git, an editor or another program run something: {shown}; \
              look at it before you open or use that folder"
@@ -390,11 +390,11 @@ impl ProtectedEntries {
 }
 
 /// The first of them by name, and how many more there are.
-fn listed(mut added: Vec<String>) -> Option<String> {
+fn first_names(mut added: Vec<String>) -> Option<String> {
     added.sort();
     added.dedup();
-    let shown = added.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = added.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
+    let shown = added.iter().take(REPORTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = added.len().checked_sub(REPORTED_MAX + 1).map(|more| format!(" and {} more", more + 1));
     (!added.is_empty()).then(|| format!("{shown}{}", more.unwrap_or_default()))
 }
 
@@ -402,16 +402,16 @@ fn is_free(name: &Path) -> bool {
     name.symlink_metadata().is_err()
 }
 
-fn named(root: &Path, below: &Path) -> String {
+fn described(root: &Path, below: &Path) -> String {
     let nested = below.file_name().is_some_and(|name| name == ".git") || is_repository(&root.join(below));
     let what = if nested { " (a nested repository)" } else { "" };
     format!("{}{what}", below.display())
 }
 
-/// Whether a name is held while another command runs: an empty folder with the mark, where one is put. A command
-/// can make such a folder too, but not there: a name directly in the workspace is held before it starts, and
-/// what settings name is read-only for it.
-fn is_held(root: &Path, below: &Path, named: &[PathBuf]) -> bool {
+/// Whether an entry is a placeholder of another running command: an empty folder with the mark, at a path where
+/// placeholders are created. A command can create such a folder too, but not at these paths: a name directly in the
+/// workspace is occupied before it starts, and what settings name is read-only for it.
+fn is_placeholder(root: &Path, below: &Path, named: &[PathBuf]) -> bool {
     let path = root.join(below);
     let marked = path.symlink_metadata().is_ok_and(|data| data.is_dir() && data.mode() & 0o1000 != 0);
     let held = below.to_str().is_some_and(|name| PROTECTED.contains(&name))
@@ -419,17 +419,17 @@ fn is_held(root: &Path, below: &Path, named: &[PathBuf]) -> bool {
     marked && held && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-fn kind_of(name: &str, kind: FileType) -> Option<Protected> {
+fn kind_of(name: &str, kind: FileType) -> Option<ProtectedKind> {
     if name == ".git" && kind.is_dir() {
-        return Some(Protected::Repository);
+        return Some(ProtectedKind::Repository);
     }
-    (is_name(name) || is_tools_only(name)).then_some(Protected::Settings)
+    (is_name(name) || is_tools_only(name)).then_some(ProtectedKind::Settings)
 }
 
-/// What of a protected entry a command must not change, by paths from it; empty: all of it. `None`: it may
+/// Which parts of a protected entry a command must not change, by paths from it; empty: all of it. `None`: it may
 /// change all of it.
-pub(crate) fn held_of(path: &Path) -> Option<&'static [&'static str]> {
-    let name = plain(&path.file_name()?.to_string_lossy());
+pub(crate) fn guarded_parts(path: &Path) -> Option<&'static [&'static str]> {
+    let name = normalised_name(&path.file_name()?.to_string_lossy());
     if is_tools_only(&name) {
         return None;
     }
@@ -447,7 +447,7 @@ fn is_name(name: &str) -> bool {
         rest.is_some_and(|rest| rest.ends_with(".toml"))
     };
     PROTECTED.contains(&name)
-        || MORE.contains(&name)
+        || MORE_PROTECTED.contains(&name)
         || MORE_ENDINGS.iter().any(|ending| name.ends_with(ending))
         || is_mise()
 }
@@ -464,7 +464,7 @@ fn is_tools_only(name: &str) -> bool {
 
 /// A name as a careless file system or a careless reader takes it: without case, without what cannot
 /// be seen, without what Windows drops.
-pub(crate) fn plain(name: &str) -> String {
+pub(crate) fn normalised_name(name: &str) -> String {
     let ignorable = |c: &char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let seen: String = name.chars().filter(|c| !ignorable(c)).flat_map(char::to_lowercase).collect();
     let trimmed = seen.trim_end_matches(['.', ' ']);
@@ -575,7 +575,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join(".git/objects")).unwrap();
         std::fs::write(root.join(".git/config"), "[core]\nhooksPath = tools/.husky/_\n").unwrap();
-        let mut before = ProtectedEntries::look(std::slice::from_ref(&root));
+        let mut before = ProtectedEntries::scan(std::slice::from_ref(&root));
         let mark = |path: &str, bits| {
             std::fs::create_dir_all(root.join(path)).unwrap();
             std::fs::set_permissions(root.join(path), std::fs::Permissions::from_mode(bits)).unwrap();
@@ -583,13 +583,13 @@ mod tests {
         // As the fence holds them.
         mark(".idea", 0o1755);
         mark("tools/.husky", 0o1755);
-        assert_eq!(before.notice(), None);
+        assert_eq!(before.describe_new(), None);
         mark("lib4/.git", 0o1755);
         mark("lib5/.git/hooks", 0o755);
         mark("lib5/.git", 0o1755);
         mark(".devcontainer", 0o1755);
         std::fs::write(root.join(".idea/workspace.xml"), "").unwrap();
-        let said = before.notice().unwrap();
+        let said = before.describe_new().unwrap();
         assert!(
             said.contains(": .devcontainer, .idea, lib4/.git (a nested repository), lib5/.git (a"),
             "{said}"
@@ -601,17 +601,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("a/.vscode")).unwrap();
-        let mut before = ProtectedEntries::look(std::slice::from_ref(&root));
+        let mut before = ProtectedEntries::scan(std::slice::from_ref(&root));
         std::fs::create_dir_all(root.join(".idea")).unwrap();
         std::fs::set_permissions(root.join(".idea"), std::fs::Permissions::from_mode(0o1755)).unwrap();
-        assert_eq!(before.notice(), None);
+        assert_eq!(before.describe_new(), None);
         std::fs::create_dir_all(root.join("lib2/.git")).unwrap();
         std::fs::create_dir_all(root.join("a/.ropewalk")).unwrap();
-        let said = before.notice().unwrap();
+        let said = before.describe_new().unwrap();
         assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); look at it"), "{said}");
-        assert_eq!(before.notice(), None, "it is told once");
+        assert_eq!(before.describe_new(), None, "it is told once");
         std::fs::create_dir_all(root.join("b/.vscode")).unwrap();
-        assert!(before.notice().is_some_and(|said| said.contains(": b/.vscode; look at it")));
+        assert!(before.describe_new().is_some_and(|said| said.contains(": b/.vscode; look at it")));
     }
 
     #[test]
@@ -620,15 +620,15 @@ mod tests {
         let own = folder.path().canonicalize().unwrap();
         std::fs::write(own.join("settings.json"), "mine").unwrap();
         let names = ["settings.json", "hooks", "plugins"].map(|name| own.join(name));
-        let mut before = ProtectedEntries::look(&[]).with_names_of_agent(&names);
-        assert_eq!(before.notice(), None);
+        let mut before = ProtectedEntries::scan(&[]).with_names_of_agent(&names);
+        assert_eq!(before.describe_new(), None);
         std::fs::write(own.join("settings.json"), "changed, which the fence is for").unwrap();
         std::fs::create_dir(own.join("hooks")).unwrap();
         std::os::unix::fs::symlink("nowhere", own.join("plugins")).unwrap();
-        let said = before.notice().unwrap();
-        let told = format!(": {0}/hooks, {0}/plugins; look at it", own.display());
-        assert!(said.starts_with("new in the agent's own folders") && said.contains(&told), "{said}");
-        assert_eq!(before.notice(), None, "it is told once");
+        let said = before.describe_new().unwrap();
+        let reported = format!(": {0}/hooks, {0}/plugins; look at it", own.display());
+        assert!(said.starts_with("new in the agent's own folders") && said.contains(&reported), "{said}");
+        assert_eq!(before.describe_new(), None, "it is told once");
     }
 
     /// A look that did not get everywhere says nothing of where it did not.
@@ -637,15 +637,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("a/b/.vscode")).unwrap();
-        let mut look = Look::at(&root);
+        let mut look = TreeScan::at(&root);
         look.found.clear();
         look.seen.remove(Path::new("a/b"));
         look.ahead.push_back(("a/b".into(), 2));
-        let mut before =
-            ProtectedEntries { before: vec![(root.clone(), look)], free: Vec::new(), told: BTreeSet::new() };
-        assert_eq!(before.notice(), None);
+        let mut before = ProtectedEntries {
+            before: vec![(root.clone(), look)],
+            free: Vec::new(),
+            reported: BTreeSet::new(),
+        };
+        assert_eq!(before.describe_new(), None);
         std::fs::create_dir_all(root.join("a/c/d/.vscode")).unwrap();
-        assert!(before.notice().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));
+        assert!(before.describe_new().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));
     }
 
     #[test]
@@ -684,14 +687,14 @@ mod tests {
                 "x/.config/mise Settings"
             ]
         );
-        assert_eq!(held_of(Path::new(".cargo")), Some(&["config", "config.toml"][..]));
+        assert_eq!(guarded_parts(Path::new(".cargo")), Some(&["config", "config.toml"][..]));
         assert_eq!(
-            (held_of(Path::new(".bsp")), held_of(Path::new("mise/config.toml"))),
+            (guarded_parts(Path::new(".bsp")), guarded_parts(Path::new("mise/config.toml"))),
             (None, Some(&[][..]))
         );
-        assert_eq!(held_of(Path::new("s/.hg")), Some(&["hgrc", "hgrc-not-shared"][..]));
+        assert_eq!(guarded_parts(Path::new("s/.hg")), Some(&["hgrc", "hgrc-not-shared"][..]));
         assert_eq!(
-            (held_of(Path::new("a/.gitmodules")), held_of(Path::new("a/.idea"))),
+            (guarded_parts(Path::new("a/.gitmodules")), guarded_parts(Path::new("a/.idea"))),
             (None, Some(&[][..]))
         );
     }

@@ -1,10 +1,10 @@
-//! Runs a command to its end and hands its output on as it arrives.
+//! Runs a command to its end and forwards its output as it arrives.
 //!
-//! One future does it all, so there is no task to forget: dropping it ends the command. Output goes
-//! into a bounded channel; a slow receiver slows the command down, and the time limit still holds.
+//! One future does it all, so there is no task to forget: dropping the future ends the command. Output goes into a bounded
+//! channel; a slow receiver slows the command down, and the time limit still holds.
 //!
-//! **Invariant:** when [`run`] returns, the command and whatever it left in its group have ended.
-//! **Invariant:** a command with a fence never ran if the helper did not say that the fence stands.
+//! **Invariant:** when [`run`] returns, the command and everything left in its process group have ended.
+//! **Invariant:** a command with a fence never ran if the helper did not report that the fence stands.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::command::{Command, Limits};
-use crate::group::Group;
-use crate::report::Report;
-use crate::signal;
-use crate::terminal::{Screen, Terminal, Typist};
+use crate::command::{ChildCommand, CommandLimits};
+use crate::helper_report::HelperReport;
+use crate::process_group::ProcessGroup;
+use crate::signal_names;
+use crate::terminal::{PseudoTerminal, TerminalReader, TerminalWriter};
 use crate::violation::Violation;
 
 /// The largest piece of output that is handed on at once.
@@ -44,38 +44,38 @@ pub enum Output {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    pub stream: Stream,
+    pub stream: StdStream,
     pub bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum StdStream {
     Stdout,
     Stderr,
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct CommandExit {
     pub code: Option<i32>,
     /// The name of the signal that ended the command.
     pub signal: Option<String>,
-    pub cause: Cause,
+    pub cause: EndCause,
     /// Everything the command wrote.
     pub output_bytes: u64,
     /// The part of it that was not handed on.
     pub dropped_bytes: u64,
 }
 
-impl Ended {
+impl CommandExit {
     /// The number of the signal that ended the command.
     pub fn signal_number(&self) -> Option<i32> {
-        self.signal.as_deref().and_then(signal::number)
+        self.signal.as_deref().and_then(signal_names::number)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum EndCause {
     /// The command ended, well or badly.
     Itself,
     TimedOut,
@@ -97,70 +97,73 @@ pub enum StartError {
 
 /// Runs the command to its end. Cancelling ends it politely, dropping the future ends it at once.
 pub async fn run(
-    command: Command,
+    command: ChildCommand,
     cancel: CancellationToken,
     output: mpsc::Sender<Output>,
-) -> Result<Ended, StartError> {
+) -> Result<CommandExit, StartError> {
     run_with(command, None, cancel, output).await
 }
 
 /// The same in a terminal of its own. All of its output is [`Stream::Stdout`]: a terminal has one.
 pub async fn run_in_terminal(
-    command: Command,
-    terminal: Terminal,
+    command: ChildCommand,
+    terminal: PseudoTerminal,
     cancel: CancellationToken,
     output: mpsc::Sender<Output>,
-) -> Result<Ended, StartError> {
+) -> Result<CommandExit, StartError> {
     run_with(command, Some(terminal), cancel, output).await
 }
 
 async fn run_with(
-    command: Command,
-    terminal: Option<Terminal>,
+    command: ChildCommand,
+    terminal: Option<PseudoTerminal>,
     cancel: CancellationToken,
     output: mpsc::Sender<Output>,
-) -> Result<Ended, StartError> {
+) -> Result<CommandExit, StartError> {
     if cancel.is_cancelled() {
-        return Ok(Ended {
+        return Ok(CommandExit {
             code: None,
             signal: None,
-            cause: Cause::Cancelled,
+            cause: EndCause::Cancelled,
             output_bytes: 0,
             dropped_bytes: 0,
         });
     }
-    let (screen, typist, theirs) = match terminal {
+    let (terminal_reader, terminal_writer, theirs) = match terminal {
         None => (None, None, None),
         Some(terminal) => {
-            let (screen, typist, theirs) = terminal.open().map_err(StartError::Spawn)?;
-            (Some(screen), typist, Some(theirs))
+            let (terminal_reader, terminal_writer, theirs) = terminal.open().map_err(StartError::Spawn)?;
+            (Some(terminal_reader), terminal_writer, Some(theirs))
         }
     };
-    let mut group = Group::start(&command, theirs).await?;
-    let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take(), screen };
+    let mut group = ProcessGroup::start(&command, theirs).await?;
+    let pipes =
+        OutputPipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take(), terminal_reader };
     let wall = if command.limits.wall.is_zero() { FOREVER } else { command.limits.wall.min(FOREVER) };
     let deadline = Instant::now() + wall;
-    let count = Count { limits: command.limits, total: 0, dropped: 0 };
-    let start = if command.fence.is_some() { Start::Pending } else { Start::Done };
-    let (phase, cause) = (Phase::Running, Cause::Itself);
-    Running { group, pipes, typist, output, count, deadline, phase, cause, start }.finish(cancel).await
+    let count = OutputCount { limits: command.limits, total: 0, dropped: 0 };
+    let start = if command.fence.is_some() { StartState::Pending } else { StartState::Done };
+    let (phase, cause) = (Phase::Active, EndCause::Itself);
+    RunningCommand { group, pipes, terminal_writer, output, count, deadline, phase, cause, start }
+        .finish(cancel)
+        .await
 }
 
-struct Running {
-    group: Group,
-    pipes: Pipes,
-    typist: Option<Typist>,
+struct RunningCommand {
+    group: ProcessGroup,
+    pipes: OutputPipes,
+    terminal_writer: Option<TerminalWriter>,
     output: mpsc::Sender<Output>,
-    count: Count,
+    count: OutputCount,
     deadline: Instant,
     phase: Phase,
-    cause: Cause,
-    start: Start,
+    cause: EndCause,
+    start: StartState,
 }
 
 /// Whether the command itself was started.
-enum Start {
-    /// The helper has not said yet.
+enum StartState {
+    /// The helper has not reported yet.
     Pending,
     Done,
     Failed(StartError),
@@ -169,7 +172,7 @@ enum Start {
 /// What the next deadline means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Running,
+    Active,
     /// Told to end; killed at the deadline.
     Ending,
     /// Killed; given up at the deadline.
@@ -182,23 +185,23 @@ enum Wake {
     Cancelled,
     Deadline,
     Exited(io::Result<ExitStatus>),
-    Output(Stream, Vec<u8>),
+    Output(StdStream, Vec<u8>),
     OutputEnded,
     Typed,
     /// Nothing more can be typed.
     TypingEnded,
-    Report(Report),
+    Report(HelperReport),
     ReportsEnded,
 }
 
-impl Running {
-    async fn finish(mut self, cancel: CancellationToken) -> Result<Ended, StartError> {
+impl RunningCommand {
+    async fn finish(mut self, cancel: CancellationToken) -> Result<CommandExit, StartError> {
         let mut status = None;
         loop {
             match self.next_wake(&cancel).await {
-                Wake::Cancelled => self.end(Cause::Cancelled),
+                Wake::Cancelled => self.end(EndCause::Cancelled),
                 Wake::Deadline => match self.phase {
-                    Phase::Running => self.end(Cause::TimedOut),
+                    Phase::Active => self.end(EndCause::TimedOut),
                     Phase::Ending => self.kill(),
                     Phase::Killed | Phase::Draining => break,
                 },
@@ -206,29 +209,29 @@ impl Running {
                     status = exit.ok();
                     self.drain();
                 }
-                Wake::Output(stream, bytes) => self.take(stream, bytes, &cancel).await,
+                Wake::Output(stream, bytes) => self.forward_output(stream, bytes, &cancel).await,
                 // A command may close its output and go on.
                 Wake::OutputEnded | Wake::ReportsEnded if self.phase != Phase::Draining => {}
                 Wake::OutputEnded => break,
                 Wake::ReportsEnded | Wake::Typed => {}
-                Wake::TypingEnded => self.typist = None,
-                Wake::Report(report) => self.hear(report, &cancel).await,
+                Wake::TypingEnded => self.terminal_writer = None,
+                Wake::Report(report) => self.handle_report(report, &cancel).await,
             }
         }
-        match std::mem::replace(&mut self.start, Start::Done) {
-            Start::Failed(error) => return Err(error),
+        match std::mem::replace(&mut self.start, StartState::Done) {
+            StartState::Failed(error) => return Err(error),
             // Whoever was to be the helper is not one.
-            Start::Pending if self.cause != Cause::Cancelled => {
+            StartState::Pending if self.cause != EndCause::Cancelled => {
                 let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
                 return Err(StartError::NoFence(format!(
                     "the helper ended before the command began ({how})"
                 )));
             }
-            Start::Pending | Start::Done => {}
+            StartState::Pending | StartState::Done => {}
         }
-        Ok(Ended {
+        Ok(CommandExit {
             code: status.and_then(|status| status.code()),
-            signal: status.and_then(|status| status.signal()).map(signal::name),
+            signal: status.and_then(|status| status.signal()).map(signal_names::name),
             cause: self.cause,
             output_bytes: self.count.total,
             dropped_bytes: self.count.dropped,
@@ -237,22 +240,22 @@ impl Running {
 
     async fn next_wake(&mut self, cancel: &CancellationToken) -> Wake {
         let exited = self.phase == Phase::Draining;
-        let reports = self.group.tether.as_mut().filter(|tether| tether.open());
+        let reports = self.group.connection.as_mut().filter(|connection| connection.open());
         let (reporting, reports) = (reports.is_some(), async {
             match reports {
-                Some(tether) => tether.next().await,
+                Some(connection) => connection.next().await,
                 None => None,
             }
         });
-        let (typing, typed) = (self.typist.is_some() && !exited, async {
-            match &mut self.typist {
-                Some(typist) => typist.step().await,
+        let (typing, typed) = (self.terminal_writer.is_some() && !exited, async {
+            match &mut self.terminal_writer {
+                Some(terminal_writer) => terminal_writer.step().await,
                 None => false,
             }
         });
         tokio::select! {
             biased;
-            () = cancel.cancelled(), if self.phase == Phase::Running => Wake::Cancelled,
+            () = cancel.cancelled(), if self.phase == Phase::Active => Wake::Cancelled,
             () = sleep_until(self.deadline) => Wake::Deadline,
             exit = self.group.child.wait(), if !exited => Wake::Exited(exit),
             report = reports, if reporting => report.map_or(Wake::ReportsEnded, Wake::Report),
@@ -264,24 +267,24 @@ impl Running {
         }
     }
 
-    async fn hear(&mut self, report: Report, cancel: &CancellationToken) {
-        let ended_by_itself = self.cause == Cause::Itself;
+    async fn handle_report(&mut self, report: HelperReport, cancel: &CancellationToken) {
+        let ended_by_itself = self.cause == EndCause::Itself;
         match report {
-            Report::Started => self.start = Start::Done,
-            Report::Refused(violation) => {
-                self.hand_on(Output::Refused(violation), cancel).await;
+            HelperReport::Started => self.start = StartState::Done,
+            HelperReport::Refused(violation) => {
+                self.forward(Output::Refused(violation), cancel).await;
             }
-            Report::TooMuchMemory if ended_by_itself => self.cause = Cause::TooMuchMemory,
-            Report::TooManyProcesses if ended_by_itself => self.cause = Cause::TooManyProcesses,
-            Report::TooMuchMemory | Report::TooManyProcesses => {}
-            Report::NotStarted(error) => {
-                self.start = Start::Failed(StartError::Spawn(io::Error::from_raw_os_error(error)));
+            HelperReport::TooMuchMemory if ended_by_itself => self.cause = EndCause::TooMuchMemory,
+            HelperReport::TooManyProcesses if ended_by_itself => self.cause = EndCause::TooManyProcesses,
+            HelperReport::TooMuchMemory | HelperReport::TooManyProcesses => {}
+            HelperReport::NotStarted(error) => {
+                self.start = StartState::Failed(StartError::Spawn(io::Error::from_raw_os_error(error)));
             }
-            Report::NoFence(reason) => self.start = Start::Failed(StartError::NoFence(reason)),
+            HelperReport::NoFence(reason) => self.start = StartState::Failed(StartError::NoFence(reason)),
         }
     }
 
-    fn end(&mut self, cause: Cause) {
+    fn end(&mut self, cause: EndCause) {
         self.cause = cause;
         self.phase = Phase::Ending;
         self.deadline = Instant::now() + self.count.limits.grace;
@@ -293,7 +296,7 @@ impl Running {
         self.deadline = Instant::now() + KILL_WAIT;
         self.group.signal(Signal::KILL);
         // Whoever has not begun by then may be no helper, and would not listen.
-        if matches!(self.start, Start::Pending) {
+        if matches!(self.start, StartState::Pending) {
             self.group.signal(Signal::KILL);
         }
     }
@@ -305,20 +308,20 @@ impl Running {
         self.group.finish();
     }
 
-    async fn take(&mut self, stream: Stream, bytes: Vec<u8>, cancel: &CancellationToken) {
+    async fn forward_output(&mut self, stream: StdStream, bytes: Vec<u8>, cancel: &CancellationToken) {
         let admitted = self.count.admit(bytes);
-        if self.count.exceeded() && self.phase == Phase::Running {
-            self.end(Cause::TooMuchOutput);
+        if self.count.exceeded() && self.phase == Phase::Active {
+            self.end(EndCause::TooMuchOutput);
         }
         let Some(bytes) = admitted else { return };
         let size = bytes.len() as u64;
-        if !self.hand_on(Output::Chunk(Chunk { stream, bytes }), cancel).await {
+        if !self.forward(Output::Chunk(Chunk { stream, bytes }), cancel).await {
             self.count.dropped += size;
         }
     }
 
-    async fn hand_on(&mut self, output: Output, cancel: &CancellationToken) -> bool {
-        if self.phase == Phase::Running {
+    async fn forward(&mut self, output: Output, cancel: &CancellationToken) -> bool {
+        if self.phase == Phase::Active {
             return tokio::select! {
                 biased;
                 sent = self.output.send(output) => sent.is_ok(),
@@ -332,13 +335,13 @@ impl Running {
     }
 }
 
-struct Count {
-    limits: Limits,
+struct OutputCount {
+    limits: CommandLimits,
     total: u64,
     dropped: u64,
 }
 
-impl Count {
+impl OutputCount {
     /// The part of these bytes that is still to be handed on.
     fn admit(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let room = self.limits.forward_bytes_max.saturating_sub(self.total);
@@ -354,48 +357,48 @@ impl Count {
     }
 }
 
-struct Pipes {
+struct OutputPipes {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     /// Instead of both.
-    screen: Option<Screen>,
+    terminal_reader: Option<TerminalReader>,
 }
 
-impl Pipes {
+impl OutputPipes {
     fn open(&self) -> bool {
-        self.stdout.is_some() || self.stderr.is_some() || self.screen.is_some()
+        self.stdout.is_some() || self.stderr.is_some() || self.terminal_reader.is_some()
     }
 
     /// The next piece of output, or `None` once both pipes are at their end. Safe to drop.
-    async fn read(&mut self) -> Option<(Stream, Vec<u8>)> {
-        if let Some(screen) = &self.screen {
-            let piece = screen.read(CHUNK_BYTES_MAX).await;
+    async fn read(&mut self) -> Option<(StdStream, Vec<u8>)> {
+        if let Some(terminal_reader) = &self.terminal_reader {
+            let piece = terminal_reader.read(CHUNK_BYTES_MAX).await;
             if piece.is_none() {
-                self.screen = None;
+                self.terminal_reader = None;
             }
-            return piece.map(|bytes| (Stream::Stdout, bytes));
+            return piece.map(|bytes| (StdStream::Stdout, bytes));
         }
         loop {
             let (stream, piece) = match (&mut self.stdout, &mut self.stderr) {
                 (Some(stdout), Some(stderr)) => tokio::select! {
-                    piece = piece(stdout) => (Stream::Stdout, piece),
-                    piece = piece(stderr) => (Stream::Stderr, piece),
+                    piece = read_chunk(stdout) => (StdStream::Stdout, piece),
+                    piece = read_chunk(stderr) => (StdStream::Stderr, piece),
                 },
-                (Some(stdout), None) => (Stream::Stdout, piece(stdout).await),
-                (None, Some(stderr)) => (Stream::Stderr, piece(stderr).await),
+                (Some(stdout), None) => (StdStream::Stdout, read_chunk(stdout).await),
+                (None, Some(stderr)) => (StdStream::Stderr, read_chunk(stderr).await),
                 (None, None) => return None,
             };
             match (stream, piece) {
                 (stream, Some(bytes)) => return Some((stream, bytes)),
-                (Stream::Stdout, None) => self.stdout = None,
-                (Stream::Stderr, None) => self.stderr = None,
+                (StdStream::Stdout, None) => self.stdout = None,
+                (StdStream::Stderr, None) => self.stderr = None,
             }
         }
     }
 }
 
 /// What a pipe has right now, at most one chunk; `None` at its end.
-async fn piece(pipe: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Vec<u8>> {
+async fn read_chunk(pipe: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(CHUNK_BYTES_MAX);
     match pipe.read_buf(&mut bytes).await {
         Ok(0) | Err(_) => None,

@@ -1,12 +1,11 @@
-//! A child that is spoken to while it runs, as tool servers and other people's agents are: its pipes are
-//! the caller's.
+//! A child that the caller talks to while it runs, such as a tool server or an external agent: its pipes are the caller's.
 //!
-//! Like every child it gets no environment but the one it is given, leads its own process group and ends
-//! as a whole. With a fence it is started by the helper, as a command is; its input goes to the helper as
-//! a file, because the helper's own is the line that ties it to this program.
+//! Like every child it gets no environment except the one it is given, leads its own process group and ends as a whole. With
+//! a fence it is started by the helper, as a command is. Its input is passed to the helper as a file, because the helper's own
+//! input is the connection to this program.
 //!
-//! **Invariant:** when a [`Service`] is dropped, it and whatever it left in its group have ended.
-//! **Invariant:** a service with a fence never ran if the helper did not say that the fence stands.
+//! **Invariant:** when a [`ServiceProcess`] is dropped, it and everything left in its process group have ended.
+//! **Invariant:** a service with a fence never ran if the helper did not report that the fence stands.
 
 use std::io;
 use std::process::ExitStatus;
@@ -16,10 +15,10 @@ use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
-use crate::command::Command;
-use crate::group::Group;
-use crate::report::Report;
-use crate::run::{Cause, StartError};
+use crate::command::ChildCommand;
+use crate::helper_report::HelperReport;
+use crate::process_group::ProcessGroup;
+use crate::run::{EndCause, StartError};
 use crate::violation::Violation;
 
 /// How long to wait for a killed process to be gone. It can only be late if the kernel holds it.
@@ -27,26 +26,26 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long the helper may take to build a fence: some milliseconds, on a machine that has time.
 const FENCE_WAIT: Duration = Duration::from_secs(30);
 
-/// How long to wait for the end of the reports of a helper that has ended. Only somebody who has the other
-/// end of its line can make it late.
+/// How long to wait for the end of the reports of a helper that has ended. Only another process that has the other end
+/// of its connection open can delay it.
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
 
-pub struct Service {
-    group: Group,
-    cause: Cause,
+pub struct ServiceProcess {
+    group: ProcessGroup,
+    cause: EndCause,
     not_started: Option<StartError>,
 }
 
-/// Closing its input is how a service is told to end.
+/// Closing `stdin` asks the service to end.
 pub struct ServicePipes {
     pub stdin: ChildStdin,
     pub stdout: ChildStdout,
     pub stderr: ChildStderr,
 }
 
-/// What there is to know of a running service.
+/// An event of a running service.
 #[derive(Debug)]
-pub enum ServiceNews {
+pub enum ServiceEvent {
     /// It tried something that its fence refused.
     Refused(Violation),
     /// It and what it left behind have ended.
@@ -54,35 +53,37 @@ pub enum ServiceNews {
 }
 
 enum Wake {
-    Report(Option<Report>),
+    Report(Option<HelperReport>),
     Exited(Option<ExitStatus>),
 }
 
-impl Service {
+impl ServiceProcess {
     /// Starts the program. With a fence, the fence stands when this returns. A program that then cannot
-    /// be run is told by [`Service::not_started`] after its end.
-    pub async fn start(command: &Command) -> Result<(Self, ServicePipes), StartError> {
-        let mut group = Group::start_listening(command).await?;
+    /// be run is reported by [`ServiceProcess::not_started`] after its end.
+    pub async fn start(command: &ChildCommand) -> Result<(Self, ServicePipes), StartError> {
+        let mut group = ProcessGroup::start_with_input(command).await?;
         let child = &mut group.child;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(StartError::Spawn(io::Error::other("the child has no pipes")));
         };
-        let mut service = Self { group, cause: Cause::Itself, not_started: None };
+        let mut service = Self { group, cause: EndCause::Itself, not_started: None };
         if command.fence.is_some() {
             service.fenced().await?;
         }
         Ok((service, ServicePipes { stdin, stdout, stderr }))
     }
 
-    /// Waits until the helper says that the fence stands.
+    /// Waits until the helper reports that the fence stands.
     async fn fenced(&mut self) -> Result<(), StartError> {
         let said = async {
             loop {
                 match self.wake().await {
-                    Wake::Report(Some(Report::Started)) => return Ok(()),
-                    Wake::Report(Some(Report::NoFence(reason))) => return Err(StartError::NoFence(reason)),
-                    Wake::Report(Some(Report::NotStarted(error))) => return Err(spawn_error(error)),
+                    Wake::Report(Some(HelperReport::Started)) => return Ok(()),
+                    Wake::Report(Some(HelperReport::NoFence(reason))) => {
+                        return Err(StartError::NoFence(reason));
+                    }
+                    Wake::Report(Some(HelperReport::NotStarted(error))) => return Err(spawn_error(error)),
                     Wake::Report(_) => {}
                     Wake::Exited(status) => {
                         let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
@@ -103,16 +104,18 @@ impl Service {
         }
     }
 
-    /// What happens next. Safe to drop; after the end it says the end again.
-    pub async fn next(&mut self) -> ServiceNews {
+    /// The next event. Cancel-safe; after the end it returns the end again.
+    pub async fn next(&mut self) -> ServiceEvent {
         loop {
             match self.wake().await {
-                Wake::Report(Some(Report::Refused(violation))) => return ServiceNews::Refused(violation),
-                Wake::Report(Some(report)) => self.hear(report),
+                Wake::Report(Some(HelperReport::Refused(violation))) => {
+                    return ServiceEvent::Refused(violation);
+                }
+                Wake::Report(Some(report)) => self.handle_report(report),
                 Wake::Report(None) => {}
                 Wake::Exited(status) => {
                     self.group.finish();
-                    return ServiceNews::Ended(status);
+                    return ServiceEvent::Ended(status);
                 }
             }
         }
@@ -121,7 +124,7 @@ impl Service {
     /// Waits until the program has ended; then ends what it left behind. Safe to drop.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         loop {
-            if let ServiceNews::Ended(status) = self.next().await {
+            if let ServiceEvent::Ended(status) = self.next().await {
                 return status;
             }
         }
@@ -133,7 +136,7 @@ impl Service {
     }
 
     /// Which limit it was ended for, if it was one.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> EndCause {
         self.cause
     }
 
@@ -157,30 +160,30 @@ impl Service {
         timeout(KILL_WAIT, self.ended()).await.ok().flatten()
     }
 
-    /// The line to a helper ends with it, so its reports come before its exit.
+    /// The connection to a helper ends with it, so its reports come before its exit.
     async fn wake(&mut self) -> Wake {
-        let Group { child, tether, .. } = &mut self.group;
-        if let Some(tether) = tether.as_mut().filter(|tether| tether.open()) {
+        let ProcessGroup { child, connection, .. } = &mut self.group;
+        if let Some(connection) = connection.as_mut().filter(|connection| connection.open()) {
             let gone = async {
                 child.wait().await.ok();
                 sleep(REPORTS_WAIT).await;
             };
             tokio::select! {
                 biased;
-                report = tether.next() => return Wake::Report(report),
+                report = connection.next() => return Wake::Report(report),
                 () = gone => {}
             }
         }
         Wake::Exited(child.wait().await.ok())
     }
 
-    fn hear(&mut self, report: Report) {
+    fn handle_report(&mut self, report: HelperReport) {
         match report {
-            Report::TooMuchMemory => self.cause = Cause::TooMuchMemory,
-            Report::TooManyProcesses => self.cause = Cause::TooManyProcesses,
-            Report::NotStarted(error) => self.not_started = Some(spawn_error(error)),
-            Report::NoFence(reason) => self.not_started = Some(StartError::NoFence(reason)),
-            Report::Started | Report::Refused(_) => {}
+            HelperReport::TooMuchMemory => self.cause = EndCause::TooMuchMemory,
+            HelperReport::TooManyProcesses => self.cause = EndCause::TooManyProcesses,
+            HelperReport::NotStarted(error) => self.not_started = Some(spawn_error(error)),
+            HelperReport::NoFence(reason) => self.not_started = Some(StartError::NoFence(reason)),
+            HelperReport::Started | HelperReport::Refused(_) => {}
         }
     }
 }

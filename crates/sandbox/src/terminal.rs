@@ -1,11 +1,10 @@
-//! A terminal that is made for one command, for programs that behave otherwise without one: they ask,
-//! they show progress, they draw.
+//! A pseudo-terminal for one command, for programs that behave differently without a terminal: they ask, show progress, draw.
 //!
-//! What is typed is not echoed, so the output is what the command wrote and nothing else, and ends of
-//! lines stay as they were written. Until the command says otherwise itself: the terminal is its own.
+//! Typed text is not echoed, so the output is only what the command wrote, and line ends stay as they were written. The command
+//! can change that itself: the terminal is its own.
 //!
-//! The command gets it as input, output and controlling terminal of a session of its own, and nobody
-//! else has it: whatever it does to the terminal it does to itself.
+//! The command gets it as input, output and controlling terminal of a session of its own, and no other process has it: whatever
+//! the command does to the terminal affects only itself.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,22 +20,22 @@ use tokio::sync::mpsc;
 
 /// A terminal before it is opened.
 #[derive(Debug)]
-pub struct Terminal {
-    pub window: Window,
-    /// What is typed into it. Without, nobody ever types.
+pub struct PseudoTerminal {
+    pub window: WindowSize,
+    /// What is typed into it; `None` if nothing ever is.
     pub typed: Option<mpsc::Receiver<Vec<u8>>>,
 }
 
 /// How large it is, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct WindowSize {
     pub columns: u16,
     pub rows: u16,
 }
 
-impl Terminal {
+impl PseudoTerminal {
     /// Our end to read, our end to type on, and the command's end.
-    pub(crate) fn open(self) -> io::Result<(Screen, Option<Typist>, OwnedFd)> {
+    pub(crate) fn open(self) -> io::Result<(TerminalReader, Option<TerminalWriter>, OwnedFd)> {
         let ours = openpt(flags())?;
         grantpt(&ours)?;
         unlockpt(&ours)?;
@@ -50,9 +49,10 @@ impl Terminal {
         tcsetwinsize(&theirs, window)?;
         fcntl_setfl(&ours, fcntl_getfl(&ours)? | OFlags::NONBLOCK)?;
         let ours = Arc::new(watched(ours)?);
-        let typist = |queue| Typist { terminal: Arc::clone(&ours), queue, waiting: Vec::new() };
-        let typist = self.typed.map(typist);
-        Ok((Screen { terminal: ours }, typist, theirs))
+        let terminal_writer =
+            |queue| TerminalWriter { terminal: Arc::clone(&ours), queue, waiting: Vec::new() };
+        let terminal_writer = self.typed.map(terminal_writer);
+        Ok((TerminalReader { terminal: ours }, terminal_writer, theirs))
     }
 }
 
@@ -84,11 +84,11 @@ fn other_end(ours: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// What the command writes.
-pub(crate) struct Screen {
+pub(crate) struct TerminalReader {
     terminal: Arc<AsyncFd<OwnedFd>>,
 }
 
-impl Screen {
+impl TerminalReader {
     /// The next piece, or `None` once the command's end is closed. Safe to drop.
     pub(crate) async fn read(&self, bytes_max: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; bytes_max];
@@ -96,7 +96,7 @@ impl Screen {
             let mut ready = self.terminal.readable().await.ok()?;
             let read = ready.try_io(|terminal| Ok(rustix::io::read(terminal.get_ref(), &mut bytes[..])?));
             match read {
-                // The end is told as an error.
+                // The end is reported as an error.
                 Ok(Ok(0) | Err(_)) => return None,
                 Ok(Ok(count)) => {
                     bytes.truncate(count);
@@ -110,14 +110,14 @@ impl Screen {
 }
 
 /// Types what is put into its queue.
-pub(crate) struct Typist {
+pub(crate) struct TerminalWriter {
     terminal: Arc<AsyncFd<OwnedFd>>,
     queue: mpsc::Receiver<Vec<u8>>,
     waiting: Vec<u8>,
 }
 
-impl Typist {
-    /// Types some of what waits, and says whether more may come. Safe to drop.
+impl TerminalWriter {
+    /// Types some of the queued text, and returns whether more may come. Cancel-safe.
     pub(crate) async fn step(&mut self) -> bool {
         if self.waiting.is_empty() {
             match self.queue.recv().await {

@@ -1,21 +1,21 @@
 //! What a command tried and was refused, in words for people and as data for logs.
 //!
-//! The path was read from the memory of the command, which may change it at any time. It is shown and
-//! logged, and never decides anything: the kernel has refused already.
+//! The path was read from the memory of the command, which may change it at any time. It is shown and logged, and never
+//! decides anything: the kernel has refused already.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
-use crate::policy::Broken;
-use crate::wire::{Malformed, Reader, Writer};
+use crate::frames::{MalformedFrame, Reader, Writer};
+use crate::policy::DenialReason;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Violation {
     pub op: Op,
     pub path: Option<PathBuf>,
     /// What was tried, where there is no path to say it: `a connection over IPv4`.
     pub detail: String,
-    pub broken: Option<Broken>,
+    pub reason: Option<DenialReason>,
     /// The name of the program that tried.
     pub program: String,
 }
@@ -39,7 +39,7 @@ pub enum Op {
     Namespace,
     Kernel,
     Terminal,
-    /// There were more refusals than are told one by one.
+    /// There were more refusals than are reported one by one.
     More,
 }
 
@@ -107,26 +107,39 @@ impl Op {
     }
 }
 
+/// By hand, because log lines name the reason `broken`.
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Violation")
+            .field("op", &self.op)
+            .field("path", &self.path)
+            .field("detail", &self.detail)
+            .field("broken", &self.reason)
+            .field("program", &self.program)
+            .finish()
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.op == Op::More {
             return f.write_str("more was refused than is listed here");
         }
         match &self.path {
-            Some(path) => write!(f, "{} {}", self.op.phrase(), Shown(&path.to_string_lossy()))?,
-            None => write!(f, "{}", Shown(&self.detail))?,
+            Some(path) => write!(f, "{} {}", self.op.phrase(), Escaped(&path.to_string_lossy()))?,
+            None => write!(f, "{}", Escaped(&self.detail))?,
         }
-        match self.broken {
-            Some(broken) => write!(f, " refused: {broken}"),
+        match self.reason {
+            Some(reason) => write!(f, " refused: {reason}"),
             None => f.write_str(" refused by the sandbox"),
         }
     }
 }
 
-/// Text from a command, with what would steer a terminal or turn the line around made visible.
-struct Shown<'a>(&'a str);
+/// Text from a command, with characters escaped that control a terminal or change the direction of the text.
+struct Escaped<'a>(&'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             let steers = c.is_control()
@@ -137,7 +150,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-const BROKEN: [Broken; 4] = [Broken::Hidden, Broken::ReadOnly, Broken::Outside, Broken::Protected];
+const REASONS: [DenialReason; 4] =
+    [DenialReason::Hidden, DenialReason::ReadOnly, DenialReason::Outside, DenialReason::Protected];
 
 impl Violation {
     pub(crate) fn write(&self, writer: &mut Writer) {
@@ -147,21 +161,21 @@ impl Violation {
             writer.path(path);
         }
         writer.text(self.detail.as_bytes());
-        let broken = self.broken.and_then(|broken| BROKEN.iter().position(|known| *known == broken));
-        writer.number(broken.map_or(0, |at| at as u64 + 1));
+        let reason = self.reason.and_then(|reason| REASONS.iter().position(|known| *known == reason));
+        writer.number(reason.map_or(0, |at| at as u64 + 1));
         writer.text(self.program.as_bytes());
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, MalformedFrame> {
         let nth = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let op = *Op::ALL.get(nth(reader.number()?)).ok_or(Malformed)?;
+        let op = *Op::ALL.get(nth(reader.number()?)).ok_or(MalformedFrame)?;
         let path = if reader.number()? == 1 { Some(reader.path()?) } else { None };
         let detail = reader.string()?;
-        let broken = match reader.number()? {
+        let reason = match reader.number()? {
             0 => None,
-            at => Some(*BROKEN.get(nth(at - 1)).ok_or(Malformed)?),
+            at => Some(*REASONS.get(nth(at - 1)).ok_or(MalformedFrame)?),
         };
-        Ok(Self { op, path, detail, broken, program: reader.string()? })
+        Ok(Self { op, path, detail, reason, program: reader.string()? })
     }
 }
 
@@ -174,7 +188,7 @@ mod tests {
             op,
             path: path.map(Into::into),
             detail: "a connection over IPv4".into(),
-            broken: path.map(|_| Broken::Outside),
+            reason: path.map(|_| DenialReason::Outside),
             program: "sh".into(),
         }
     }

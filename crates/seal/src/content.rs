@@ -1,9 +1,9 @@
-//! What a machine shows: events, views and cards, sealed once for all of its devices.
+//! Sealing of what a machine shows (events, views and cards), once for all of its devices.
 //!
-//! There is one random key per generation, and every device has them all, wrapped for it alone. When a
-//! device is revoked the next generation begins, whose key it never gets. Every session has keys of its
-//! own, derived from that, so that a random nonce is drawn among few: 2^32 messages of one session and
-//! generation would make two alike with a chance of 1 in 2^33, and at thirty a second they take four years.
+//! There is one random key per generation. Every device has all of them, each wrapped for it alone. When a
+//! device is revoked, the next generation begins, and the device never gets its key. Every session has keys of its
+//! own, derived from that, so that random nonces are drawn from few messages: 2^32 messages of one session and
+//! generation would repeat one with a probability of 1 in 2^33, and at thirty a second they take four years.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,18 +11,18 @@ use std::fmt;
 use p256::elliptic_curve::zeroize::Zeroizing;
 
 use crate::context::Context;
-use crate::key::{Bond, Key, MachineId};
+use crate::key::{Bond, MachineId, SymmetricKey};
 use crate::message::{CONTENT, KEYS, Reader};
 use crate::random::array;
-use crate::{Random, Refused};
+use crate::{Random, SealError};
 
 /// Older ones are forgotten, and what was sealed with them stays sealed.
 const GENERATIONS_MAX: usize = 64;
 const ENTRY_BYTES: usize = 8 + 32;
 
-/// Where in a session something belongs. Whoever puts it elsewhere makes it unreadable.
+/// The position of a sealed item in a session. Moving it elsewhere makes it unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum ContentPosition<'a> {
     Event {
         seq: u64,
     },
@@ -30,7 +30,7 @@ pub enum Place<'a> {
         from: Option<u64>,
         upto: u64,
     },
-    /// With what stands beside it in the clear.
+    /// With the public fields beside it.
     Card {
         state: &'a str,
         asks: &'a [u64],
@@ -38,7 +38,7 @@ pub enum Place<'a> {
     },
 }
 
-impl Place<'_> {
+impl ContentPosition<'_> {
     fn bind(&self, context: Context) -> Context {
         match self {
             Self::Event { seq } => context.text("event").number(*seq),
@@ -53,19 +53,19 @@ impl Place<'_> {
 
 /// The keys of all generations. Never empty.
 #[derive(Clone)]
-pub struct ContentKeys(BTreeMap<u64, Key>);
+pub struct ContentKeys(BTreeMap<u64, SymmetricKey>);
 
 impl ContentKeys {
-    pub fn generate(random: &mut dyn Random) -> Result<Self, Refused> {
+    pub fn generate(random: &mut dyn Random) -> Result<Self, SealError> {
         let mut keys = Self(BTreeMap::new());
         keys.renew(random)?;
         Ok(keys)
     }
 
     /// The next generation begins. Gives its number.
-    pub fn renew(&mut self, random: &mut dyn Random) -> Result<u64, Refused> {
-        let next = self.generation().checked_add(1).ok_or(Refused::Exhausted)?;
-        self.0.insert(next, Key(Zeroizing::new(array(random)?)));
+    pub fn renew(&mut self, random: &mut dyn Random) -> Result<u64, SealError> {
+        let next = self.generation().checked_add(1).ok_or(SealError::Exhausted)?;
+        self.0.insert(next, SymmetricKey(Zeroizing::new(array(random)?)));
         while self.0.len() > GENERATIONS_MAX {
             self.0.pop_first();
         }
@@ -86,19 +86,19 @@ impl ContentKeys {
         bytes
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Refused> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SealError> {
         let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if entries.is_empty() || entries.len() > GENERATIONS_MAX || !rest.is_empty() {
-            return Err(Refused::Malformed);
+            return Err(SealError::Malformed);
         }
         let mut keys = BTreeMap::new();
         for entry in entries {
-            let (generation, key) = entry.split_first_chunk().ok_or(Refused::Malformed)?;
+            let (generation, key) = entry.split_first_chunk().ok_or(SealError::Malformed)?;
             let mut bytes = Zeroizing::new([0; 32]);
             bytes.copy_from_slice(key);
-            keys.insert(u64::from_be_bytes(*generation), Key(bytes));
+            keys.insert(u64::from_be_bytes(*generation), SymmetricKey(bytes));
         }
-        if keys.len() == entries.len() { Ok(Self(keys)) } else { Err(Refused::Malformed) }
+        if keys.len() == entries.len() { Ok(Self(keys)) } else { Err(SealError::Malformed) }
     }
 
     /// For all devices, at this place of this session.
@@ -106,10 +106,10 @@ impl ContentKeys {
         &self,
         machine: &MachineId,
         session: &str,
-        place: &Place<'_>,
+        place: &ContentPosition<'_>,
         plain: &[u8],
         random: &mut dyn Random,
-    ) -> Result<Vec<u8>, Refused> {
+    ) -> Result<Vec<u8>, SealError> {
         let generation = self.generation();
         let key = self.of_session(machine, session, generation)?;
         let nonce = array(random)?;
@@ -121,15 +121,15 @@ impl ContentKeys {
         Ok(bytes)
     }
 
-    /// What it says, and the generation whose key sealed it. Who shows what is current takes the newest
-    /// generation only: a revoked device knows the others.
+    /// The content, and the generation of the key that sealed it. A reader of current content accepts the
+    /// newest generation only: a revoked device knows the others.
     pub fn open(
         &self,
         machine: &MachineId,
         session: &str,
-        place: &Place<'_>,
+        place: &ContentPosition<'_>,
         bytes: &[u8],
-    ) -> Result<(u64, Vec<u8>), Refused> {
+    ) -> Result<(u64, Vec<u8>), SealError> {
         let mut reader = Reader::of(bytes, CONTENT)?;
         let (generation, nonce) = (reader.number()?, reader.array()?);
         let key = self.of_session(machine, session, generation)?;
@@ -137,10 +137,15 @@ impl ContentKeys {
         Ok((generation, plain))
     }
 
-    fn of_session(&self, machine: &MachineId, session: &str, generation: u64) -> Result<Key, Refused> {
-        let key = self.0.get(&generation).ok_or(Refused::UnknownGeneration)?;
+    fn of_session(
+        &self,
+        machine: &MachineId,
+        session: &str,
+        generation: u64,
+    ) -> Result<SymmetricKey, SealError> {
+        let key = self.0.get(&generation).ok_or(SealError::UnknownGeneration)?;
         let context = Context::of("session").text(machine.as_str()).number(generation).text(session);
-        Key::derive(key.0.as_slice(), &[], &context)
+        SymmetricKey::derive(key.0.as_slice(), &[], &context)
     }
 }
 
@@ -152,7 +157,7 @@ impl fmt::Debug for ContentKeys {
 
 impl Bond {
     /// The keys, for this device alone.
-    pub fn wrap(&self, keys: &ContentKeys, random: &mut dyn Random) -> Result<Vec<u8>, Refused> {
+    pub fn wrap(&self, keys: &ContentKeys, random: &mut dyn Random) -> Result<Vec<u8>, SealError> {
         let nonce = array(random)?;
         let bound = self.bound_keys(keys.generation());
         let sealed = self.derive("wrap", &[])?.seal(nonce, &bound, &keys.to_bytes())?;
@@ -163,13 +168,14 @@ impl Bond {
     }
 
     /// The keys, if they are of this generation and for this device.
-    pub fn unwrap(&self, generation: u64, bytes: &[u8]) -> Result<ContentKeys, Refused> {
+    pub fn unwrap(&self, generation: u64, bytes: &[u8]) -> Result<ContentKeys, SealError> {
         let mut reader = Reader::of(bytes, KEYS)?;
         let nonce = reader.array()?;
         let plain = self.derive("wrap", &[])?.open(nonce, &self.bound_keys(generation), reader.rest())?;
         let plain = Zeroizing::new(plain);
-        ContentKeys::from_bytes(&plain)
-            .and_then(|keys| if keys.generation() == generation { Ok(keys) } else { Err(Refused::Malformed) })
+        ContentKeys::from_bytes(&plain).and_then(|keys| {
+            if keys.generation() == generation { Ok(keys) } else { Err(SealError::Malformed) }
+        })
     }
 
     fn bound_keys(&self, generation: u64) -> Context {
@@ -177,6 +183,6 @@ impl Bond {
     }
 }
 
-fn bound(machine: &MachineId, session: &str, generation: u64, place: &Place<'_>) -> Context {
+fn bound(machine: &MachineId, session: &str, generation: u64, place: &ContentPosition<'_>) -> Context {
     place.bind(Context::of("content").text(machine.as_str()).number(generation).text(session))
 }

@@ -1,5 +1,5 @@
-//! What keys are derived for and what messages are bound to: a label and fields, written so that no two
-//! lists of fields give the same bytes. Each has its length before it.
+//! The context of derived keys and authenticated messages: a label and fields, encoded so that no two
+//! lists of fields give the same bytes. Each field is preceded by its length.
 
 /// Every label begins so. Another version of this protocol has another one, and nothing in common with it.
 const VERSION: &str = "ropewalk.seal.v1";

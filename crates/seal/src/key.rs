@@ -1,4 +1,4 @@
-//! Keys: a machine's and a device's own, and what the two have in common.
+//! Keys: those of a machine and of a device, and the secret that the two share.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use ring::hmac;
 use crate::context::Context;
 use crate::message::to_text;
 use crate::random::array;
-use crate::{Random, Refused};
+use crate::{Random, SealError};
 
 pub(crate) const POINT_BYTES: usize = 65;
 pub(crate) const NONCE_BYTES: usize = 12;
@@ -20,7 +20,7 @@ pub(crate) const MAC_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
 const MARK_BYTES: usize = 16;
 const MACHINE_CHARS_MAX: usize = 128;
-/// Nearly every number is a private key; so many that are not, in a row, are no chance.
+/// Nearly every number is a private key; this many invalid ones in a row cannot happen by chance.
 const KEY_TRIES: usize = 16;
 
 /// A machine at a hub, by the name under which it registers.
@@ -28,11 +28,11 @@ const KEY_TRIES: usize = 16;
 pub struct MachineId(String);
 
 impl MachineId {
-    /// Letters, digits, `-`, `_` and `.`: it stands in links.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    /// Letters, digits, `-`, `_` and `.`, because it is part of links.
+    pub fn parse(text: &str) -> Result<Self, SealError> {
         let fits = (1..=MACHINE_CHARS_MAX).contains(&text.len());
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        if fits && plain { Ok(Self(text.to_owned())) } else { Err(Refused::NotAMachine) }
+        if fits && plain { Ok(Self(text.to_owned())) } else { Err(SealError::NotAMachine) }
     }
 
     pub fn as_str(&self) -> &str {
@@ -45,9 +45,9 @@ impl MachineId {
 pub struct Point([u8; POINT_BYTES]);
 
 impl Point {
-    pub fn parse(bytes: &[u8]) -> Result<Self, Refused> {
-        let point: [u8; POINT_BYTES] = bytes.try_into().map_err(|_| Refused::NotAPoint)?;
-        PublicKey::from_sec1_bytes(&point).map_err(|_| Refused::NotAPoint)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, SealError> {
+        let point: [u8; POINT_BYTES] = bytes.try_into().map_err(|_| SealError::NotAPoint)?;
+        PublicKey::from_sec1_bytes(&point).map_err(|_| SealError::NotAPoint)?;
         Ok(Self(point))
     }
 
@@ -55,12 +55,12 @@ impl Point {
         &self.0
     }
 
-    /// The id of the device whose key it is.
+    /// The id of the device with this key.
     pub fn device(&self) -> DeviceId {
         DeviceId(self.digest("device"))
     }
 
-    /// What a link says of the machine whose key it is.
+    /// The fingerprint in links of the machine with this key.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint(self.digest("fingerprint"))
     }
@@ -92,23 +92,23 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Of a machine or of a device. Overwritten when it goes.
+/// The private key of a machine or of a device. Overwritten when it is dropped.
 #[derive(Clone)]
 pub struct PrivateKey(SecretKey);
 
 impl PrivateKey {
-    pub fn generate(random: &mut dyn Random) -> Result<Self, Refused> {
+    pub fn generate(random: &mut dyn Random) -> Result<Self, SealError> {
         for _ in 0..KEY_TRIES {
             let bytes = Zeroizing::new(array::<32>(random)?);
             if let Ok(key) = SecretKey::from_slice(bytes.as_slice()) {
                 return Ok(Self(key));
             }
         }
-        Err(Refused::NoRandom)
+        Err(SealError::NoRandom)
     }
 
-    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, Refused> {
-        SecretKey::from_slice(bytes).map(Self).map_err(|_| Refused::Malformed)
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, SealError> {
+        SecretKey::from_slice(bytes).map(Self).map_err(|_| SealError::Malformed)
     }
 
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
@@ -122,7 +122,8 @@ impl PrivateKey {
         Point(point)
     }
 
-    /// Marks something so that this machine knows it again, and nobody else learns or guesses from the mark what it was.
+    /// Marks a value so that this machine recognises it again, while nobody else can learn or guess the
+    /// value from the mark.
     pub fn mark(&self, of: &[u8]) -> [u8; MARK_BYTES] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.to_bytes().as_slice());
         let own = hmac::sign(&key, Context::of("mark").as_slice());
@@ -132,8 +133,8 @@ impl PrivateKey {
         mark
     }
 
-    fn agree(&self, other: &Point) -> Result<Zeroizing<[u8; 32]>, Refused> {
-        let other = PublicKey::from_sec1_bytes(&other.0).map_err(|_| Refused::NotAPoint)?;
+    fn agree(&self, other: &Point) -> Result<Zeroizing<[u8; 32]>, SealError> {
+        let other = PublicKey::from_sec1_bytes(&other.0).map_err(|_| SealError::NotAPoint)?;
         let shared = self.0.diffie_hellman(&other);
         let mut bytes = Zeroizing::new([0; 32]);
         bytes.copy_from_slice(shared.raw_secret_bytes());
@@ -147,7 +148,7 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// What a machine and one of its devices have in common. Both ends make the same one.
+/// The secret that a machine and one of its devices share. Both ends derive the same one.
 #[derive(Clone)]
 pub struct Bond {
     pub(crate) machine: MachineId,
@@ -158,11 +159,11 @@ pub struct Bond {
 }
 
 impl Bond {
-    pub fn at_machine(id: &MachineId, own: &PrivateKey, device: &Point) -> Result<Self, Refused> {
+    pub fn at_machine(id: &MachineId, own: &PrivateKey, device: &Point) -> Result<Self, SealError> {
         Self::new(id, own.public(), *device, own.agree(device)?)
     }
 
-    pub fn at_device(id: &MachineId, own: &PrivateKey, machine: &Point) -> Result<Self, Refused> {
+    pub fn at_device(id: &MachineId, own: &PrivateKey, machine: &Point) -> Result<Self, SealError> {
         Self::new(id, *machine, own.public(), own.agree(machine)?)
     }
 
@@ -171,7 +172,7 @@ impl Bond {
         machine: Point,
         device: Point,
         shared: Zeroizing<[u8; 32]>,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, SealError> {
         Ok(Self { machine: id.clone(), device: device.device(), parties: [machine, device], shared })
     }
 
@@ -180,10 +181,10 @@ impl Bond {
     }
 
     /// A key of this bond for one purpose. `salt` makes it one of a conversation.
-    pub(crate) fn derive(&self, purpose: &str, salt: &[u8]) -> Result<Key, Refused> {
+    pub(crate) fn derive(&self, purpose: &str, salt: &[u8]) -> Result<SymmetricKey, SealError> {
         let [machine, device] = &self.parties;
         let context = Context::of(purpose).text(self.machine.as_str()).bytes(&machine.0).bytes(&device.0);
-        Key::derive(self.shared.as_slice(), salt, &context)
+        SymmetricKey::derive(self.shared.as_slice(), salt, &context)
     }
 }
 
@@ -196,12 +197,12 @@ impl fmt::Debug for Bond {
     }
 }
 
-/// 32 bytes for one purpose. Overwritten when they go, never printed.
+/// 32 bytes for one purpose. Overwritten when dropped, never printed.
 #[derive(Clone)]
-pub(crate) struct Key(pub Zeroizing<[u8; 32]>);
+pub(crate) struct SymmetricKey(pub Zeroizing<[u8; 32]>);
 
-impl Key {
-    pub fn derive(secret: &[u8], salt: &[u8], context: &Context) -> Result<Self, Refused> {
+impl SymmetricKey {
+    pub fn derive(secret: &[u8], salt: &[u8], context: &Context) -> Result<Self, SealError> {
         struct Length;
         impl KeyType for Length {
             fn len(&self) -> usize {
@@ -211,27 +212,37 @@ impl Key {
         let mut bytes = Zeroizing::new([0; 32]);
         let extract = Salt::new(HKDF_SHA256, salt).extract(secret);
         let info = [context.as_slice()];
-        let expanded = extract.expand(&info, Length).map_err(|_| Refused::Malformed)?;
-        expanded.fill(bytes.as_mut_slice()).map_err(|_| Refused::Malformed)?;
+        let expanded = extract.expand(&info, Length).map_err(|_| SealError::Malformed)?;
+        expanded.fill(bytes.as_mut_slice()).map_err(|_| SealError::Malformed)?;
         Ok(Self(bytes))
     }
 
     /// The nonce must never have been used with this key.
-    pub fn seal(&self, nonce: [u8; NONCE_BYTES], bound: &Context, plain: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub fn seal(
+        &self,
+        nonce: [u8; NONCE_BYTES],
+        bound: &Context,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
         let mut bytes = Vec::with_capacity(plain.len() + AES_256_GCM.tag_len());
         bytes.extend(plain);
         let nonce = Nonce::assume_unique_for_key(nonce);
         let sealed = self.cipher()?.seal_in_place_append_tag(nonce, Aad::from(bound.as_slice()), &mut bytes);
         // The only reason is a length that no frame has.
-        sealed.map_err(|_| Refused::Exhausted)?;
+        sealed.map_err(|_| SealError::Exhausted)?;
         Ok(bytes)
     }
 
-    pub fn open(&self, nonce: [u8; NONCE_BYTES], bound: &Context, sealed: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub fn open(
+        &self,
+        nonce: [u8; NONCE_BYTES],
+        bound: &Context,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
         let mut bytes = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(nonce);
         let opened = self.cipher()?.open_in_place(nonce, Aad::from(bound.as_slice()), &mut bytes);
-        let length = opened.map_err(|_| Refused::Forged)?.len();
+        let length = opened.map_err(|_| SealError::Forged)?.len();
         bytes.truncate(length);
         Ok(bytes)
     }
@@ -244,12 +255,14 @@ impl Key {
     }
 
     /// In constant time.
-    pub fn verify(&self, what: &Context, mac: &[u8; MAC_BYTES]) -> Result<(), Refused> {
+    pub fn verify(&self, what: &Context, mac: &[u8; MAC_BYTES]) -> Result<(), SealError> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.0.as_slice());
-        hmac::verify(&key, what.as_slice(), mac).map_err(|_| Refused::Forged)
+        hmac::verify(&key, what.as_slice(), mac).map_err(|_| SealError::Forged)
     }
 
-    fn cipher(&self) -> Result<LessSafeKey, Refused> {
-        UnboundKey::new(&AES_256_GCM, self.0.as_slice()).map(LessSafeKey::new).map_err(|_| Refused::Malformed)
+    fn cipher(&self) -> Result<LessSafeKey, SealError> {
+        UnboundKey::new(&AES_256_GCM, self.0.as_slice())
+            .map(LessSafeKey::new)
+            .map_err(|_| SealError::Malformed)
     }
 }

@@ -1,21 +1,21 @@
-//! Calls of a device and the machine's replies: a *lane* is one conversation, say that of one browser tab.
+//! Lanes: calls of a device and the machine's replies. A *lane* is one conversation, say that of one browser tab.
 //!
 //! A device names a lane, the machine answers with a challenge, and both derive keys from the two. The
-//! machine holds lanes in memory only. So after a restart it can take nothing that was said before, without
-//! having written anything down; two tabs do not get into each other's way; and a browser whose storage was
-//! put back to yesterday repeats no counter, because it kept none.
+//! machine holds lanes in memory only. So after a restart it accepts nothing that was sent before, without
+//! having stored anything; two tabs do not disturb each other; and a browser whose storage was
+//! restored from a copy repeats no counter, because it stored none.
 //!
-//! In a lane calls count upwards. A call that does not count higher than all before it is not taken: it
-//! came twice, or late. Each call that was taken has exactly one reply, bound to its number.
+//! Calls in a lane are numbered upwards. A call whose number is not higher than all before it is refused: it
+//! is a duplicate or late. Each accepted call has exactly one reply, bound to its number.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::context::Context;
-use crate::key::{Bond, DeviceId, Key, MAC_BYTES, NONCE_BYTES};
+use crate::key::{Bond, DeviceId, MAC_BYTES, NONCE_BYTES, SymmetricKey};
 use crate::message::{CALL, LANE_ANSWER, LANE_ASK, REPLY, Reader};
 use crate::random::array;
-use crate::{Random, Refused};
+use crate::{Random, SealError};
 
 const ID_BYTES: usize = 16;
 /// Tabs of one device. One more ends the lane that was quiet for longest.
@@ -26,14 +26,14 @@ const OUTSTANDING_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneId([u8; ID_BYTES]);
 
-/// A device wants to talk.
-pub struct LaneAsk {
+/// A device's request for a lane.
+pub struct LaneRequest {
     pub device: DeviceId,
     lane: LaneId,
     mac: [u8; MAC_BYTES],
 }
 
-/// A call that nobody has opened.
+/// A call that is not opened yet.
 pub struct SealedCall {
     pub device: DeviceId,
     pub lane: LaneId,
@@ -41,8 +41,8 @@ pub struct SealedCall {
     sealed: Vec<u8>,
 }
 
-impl LaneAsk {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Refused> {
+impl LaneRequest {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, SealError> {
         let mut reader = Reader::of(bytes, LANE_ASK)?;
         let ask =
             Self { device: DeviceId(reader.array()?), lane: LaneId(reader.array()?), mac: reader.array()? };
@@ -51,7 +51,7 @@ impl LaneAsk {
 }
 
 impl SealedCall {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Refused> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, SealError> {
         let mut reader = Reader::of(bytes, CALL)?;
         let (device, lane) = (DeviceId(reader.array()?), LaneId(reader.array()?));
         let counter = reader.number()?;
@@ -61,15 +61,19 @@ impl SealedCall {
 
 impl Bond {
     /// At the device: what to send, and what waits for the answer.
-    pub fn ask_lane(&self, random: &mut dyn Random) -> Result<(Vec<u8>, Asked), Refused> {
+    pub fn ask_lane(&self, random: &mut dyn Random) -> Result<(Vec<u8>, LaneOpening), SealError> {
         let lane = LaneId(array(random)?);
         let mac = self.derive("lanes", &[])?.sign(&self.bound_ask(lane));
         let bytes = [&[LANE_ASK][..], &self.device.0, &lane.0, &mac].concat();
-        Ok((bytes, Asked { bond: self.clone(), lane }))
+        Ok((bytes, LaneOpening { bond: self.clone(), lane }))
     }
 
     /// At the machine: the lane, and what to answer. One that was asked for before is another one now.
-    pub fn answer_lane(&self, ask: &LaneAsk, random: &mut dyn Random) -> Result<(Lane, Vec<u8>), Refused> {
+    pub fn answer_lane(
+        &self,
+        ask: &LaneRequest,
+        random: &mut dyn Random,
+    ) -> Result<(Lane, Vec<u8>), SealError> {
         let key = self.derive("lanes", &[])?;
         key.verify(&self.bound_ask(ask.lane), &ask.mac)?;
         let challenge = array(random)?;
@@ -87,20 +91,20 @@ impl Bond {
         context.bytes(&lane.0).bytes(challenge)
     }
 
-    fn lane_keys(&self, lane: LaneId, challenge: &[u8; ID_BYTES]) -> Result<LaneKeys, Refused> {
+    fn lane_keys(&self, lane: LaneId, challenge: &[u8; ID_BYTES]) -> Result<LaneKeys, SealError> {
         let salt = [lane.0, *challenge].concat();
         let (call, reply) = (self.derive("call", &salt)?, self.derive("reply", &salt)?);
         Ok(LaneKeys { bond: self.clone(), lane, call, reply })
     }
 }
 
-/// Both ends of a lane have the same.
+/// The keys of a lane, the same at both ends.
 #[derive(Clone)]
 struct LaneKeys {
     bond: Bond,
     lane: LaneId,
-    call: Key,
-    reply: Key,
+    call: SymmetricKey,
+    reply: SymmetricKey,
 }
 
 impl LaneKeys {
@@ -117,36 +121,36 @@ fn nonce(counter: u64) -> [u8; NONCE_BYTES] {
     nonce
 }
 
-/// The device's end, before the machine has answered.
-pub struct Asked {
+/// The device's end of a lane that the machine has not answered yet.
+pub struct LaneOpening {
     bond: Bond,
     lane: LaneId,
 }
 
-impl Asked {
-    pub fn answered(&self, bytes: &[u8]) -> Result<Caller, Refused> {
+impl LaneOpening {
+    pub fn answered(&self, bytes: &[u8]) -> Result<DeviceLane, SealError> {
         let mut reader = Reader::of(bytes, LANE_ANSWER)?;
         let (lane, challenge, mac) = (LaneId(reader.array()?), reader.array()?, reader.array()?);
         reader.end()?;
         if lane != self.lane {
-            return Err(Refused::Forged);
+            return Err(SealError::Forged);
         }
         self.bond.derive("lanes", &[])?.verify(&self.bond.bound_answer(lane, &challenge), &mac)?;
-        Ok(Caller { keys: self.bond.lane_keys(lane, &challenge)?, said: 0, outstanding: BTreeSet::new() })
+        Ok(DeviceLane { keys: self.bond.lane_keys(lane, &challenge)?, said: 0, outstanding: BTreeSet::new() })
     }
 }
 
 /// The device's end of a lane.
-pub struct Caller {
+pub struct DeviceLane {
     keys: LaneKeys,
     said: u64,
     outstanding: BTreeSet<u64>,
 }
 
-impl Caller {
-    /// What to send, and the number that its reply will have.
-    pub fn seal(&mut self, plain: &[u8]) -> Result<(u64, Vec<u8>), Refused> {
-        let counter = self.said.checked_add(1).ok_or(Refused::Exhausted)?;
+impl DeviceLane {
+    /// The bytes to send, and the number that the reply will have.
+    pub fn seal(&mut self, plain: &[u8]) -> Result<(u64, Vec<u8>), SealError> {
+        let counter = self.said.checked_add(1).ok_or(SealError::Exhausted)?;
         let sealed = self.keys.call.seal(nonce(counter), &self.keys.bound("call", counter), plain)?;
         let (device, lane) = (&self.keys.bond.device.0, &self.keys.lane.0);
         self.said = counter;
@@ -158,16 +162,16 @@ impl Caller {
     }
 
     /// The reply to a call that still waits for one, and that call's number.
-    pub fn open(&mut self, bytes: &[u8]) -> Result<(u64, Vec<u8>), Refused> {
+    pub fn open(&mut self, bytes: &[u8]) -> Result<(u64, Vec<u8>), SealError> {
         let mut reader = Reader::of(bytes, REPLY)?;
         let (lane, counter) = (LaneId(reader.array()?), reader.number()?);
         if lane != self.keys.lane {
-            return Err(Refused::UnknownLane);
+            return Err(SealError::UnknownLane);
         }
         let bound = self.keys.bound("reply", counter);
         let plain = self.keys.reply.open(nonce(counter), &bound, reader.rest())?;
         if !self.outstanding.remove(&counter) {
-            return Err(Refused::Replayed);
+            return Err(SealError::Replayed);
         }
         Ok((counter, plain))
     }
@@ -176,34 +180,34 @@ impl Caller {
 /// The machine's end of a lane.
 pub struct Lane {
     keys: LaneKeys,
-    /// The highest number that was taken.
+    /// The highest number that was accepted.
     taken: u64,
 }
 
 impl Lane {
-    /// What the device wants, and the right to one reply. What is refused leaves the lane as it was.
-    pub fn open(&mut self, call: &SealedCall) -> Result<(Vec<u8>, Answering), Refused> {
+    /// The content of the call, and the right to one reply. A refused call leaves the lane unchanged.
+    pub fn open(&mut self, call: &SealedCall) -> Result<(Vec<u8>, CallReply), SealError> {
         if call.lane != self.keys.lane || call.device != self.keys.bond.device {
-            return Err(Refused::UnknownLane);
+            return Err(SealError::UnknownLane);
         }
         let bound = self.keys.bound("call", call.counter);
         let plain = self.keys.call.open(nonce(call.counter), &bound, &call.sealed)?;
         if call.counter <= self.taken {
-            return Err(Refused::Replayed);
+            return Err(SealError::Replayed);
         }
         self.taken = call.counter;
-        Ok((plain, Answering { keys: self.keys.clone(), counter: call.counter }))
+        Ok((plain, CallReply { keys: self.keys.clone(), counter: call.counter }))
     }
 }
 
 /// The right to reply to one call, once.
-pub struct Answering {
+pub struct CallReply {
     keys: LaneKeys,
     counter: u64,
 }
 
-impl Answering {
-    pub fn seal(self, plain: &[u8]) -> Result<Vec<u8>, Refused> {
+impl CallReply {
+    pub fn seal(self, plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let bound = self.keys.bound("reply", self.counter);
         let sealed = self.keys.reply.seal(nonce(self.counter), &bound, plain)?;
         Ok([&[REPLY][..], &self.keys.lane.0, &self.counter.to_be_bytes(), &sealed].concat())
@@ -231,12 +235,12 @@ impl Lanes {
         self.open.push(lane);
     }
 
-    pub fn open(&mut self, call: &SealedCall) -> Result<(Vec<u8>, Answering), Refused> {
+    pub fn open(&mut self, call: &SealedCall) -> Result<(Vec<u8>, CallReply), SealError> {
         let mine = |lane: &Lane| lane.keys.bond.device == call.device && lane.keys.lane == call.lane;
-        let place = self.open.iter().position(mine).ok_or(Refused::UnknownLane)?;
+        let place = self.open.iter().position(mine).ok_or(SealError::UnknownLane)?;
         let mut lane = self.open.remove(place);
         let opened = lane.open(call);
-        // Whoever cannot say anything does not keep a lane alive either.
+        // A call that cannot be opened does not keep a lane alive.
         let place = if opened.is_ok() { self.open.len() } else { place };
         self.open.insert(place, lane);
         opened

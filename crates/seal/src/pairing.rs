@@ -1,9 +1,9 @@
-//! How a device becomes one of a machine.
+//! Pairing of a device with a machine.
 //!
-//! The machine shows a link whose last part never reaches the hub: its id, a secret, and the fingerprint of
-//! its key. The device sends its public key, signed with the secret; the machine sends its own back, and
-//! signs all that was said. Who does not know the secret can neither join nor pose as the machine, and the
-//! secret is too long to be guessed from what passes by.
+//! The machine shows a link whose fragment never reaches the hub: its id, a secret, and the fingerprint of
+//! its key. The device sends its public key, signed with the secret; the machine answers with its own and
+//! signs the whole exchange. Without the secret nobody can join or pose as the machine, and the
+//! secret is too long to be guessed from the exchanged messages.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use p256::elliptic_curve::zeroize::Zeroizing;
 use ring::digest::{SHA256, digest};
 
 use crate::context::Context;
-use crate::key::{Bond, Fingerprint, Key, MAC_BYTES, MachineId, POINT_BYTES, Point, PrivateKey};
+use crate::key::{Bond, Fingerprint, MAC_BYTES, MachineId, POINT_BYTES, Point, PrivateKey, SymmetricKey};
 use crate::message::{OFFER, PAIRED, Reader, from_text, to_text};
+use crate::pairing_words::two;
 use crate::random::array;
-use crate::words::two;
-use crate::{Random, Refused};
+use crate::{Random, SealError};
 
 /// How long an invitation is good for.
 pub const INVITATION_MS: i64 = 5 * 60_000;
@@ -24,47 +24,47 @@ const TRIES_MAX: u8 = 5;
 const SECRET_BYTES: usize = 16;
 const INVITATION_BYTES: usize = 8;
 
-/// Known to whoever saw the link.
+/// The secret in a pairing link.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
+pub struct PairingSecret(Zeroizing<[u8; SECRET_BYTES]>);
 
-impl Secret {
-    pub fn generate(random: &mut dyn Random) -> Result<Self, Refused> {
+impl PairingSecret {
+    pub fn generate(random: &mut dyn Random) -> Result<Self, SealError> {
         Ok(Self(Zeroizing::new(array(random)?)))
     }
 
     /// The key of this pairing: it is tied to the machine that the link names.
-    fn key(&self, machine: &MachineId, fingerprint: Fingerprint) -> Result<Key, Refused> {
+    fn key(&self, machine: &MachineId, fingerprint: Fingerprint) -> Result<SymmetricKey, SealError> {
         let context = Context::of("pairing").text(machine.as_str()).bytes(&fingerprint.0);
-        Key::derive(self.0.as_slice(), &[], &context)
+        SymmetricKey::derive(self.0.as_slice(), &[], &context)
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for PairingSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }
 
-/// What stands behind the `#` of a link.
+/// The fragment after the `#` of a link.
 #[derive(Debug, Clone)]
 pub struct PairingLink {
     pub machine: MachineId,
-    pub secret: Secret,
+    pub secret: PairingSecret,
     pub fingerprint: Fingerprint,
 }
 
 impl PairingLink {
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, SealError> {
         let mut parts = text.rsplitn(3, '.');
         let (fingerprint, secret, machine) = (parts.next(), parts.next(), parts.next());
-        let bytes = |part: Option<&str>| -> Result<[u8; 16], Refused> {
-            let bytes = Zeroizing::new(from_text(part.unwrap_or_default()).map_err(|_| Refused::NotALink)?);
-            bytes.as_slice().try_into().map_err(|_| Refused::NotALink)
+        let bytes = |part: Option<&str>| -> Result<[u8; 16], SealError> {
+            let bytes = Zeroizing::new(from_text(part.unwrap_or_default()).map_err(|_| SealError::NotALink)?);
+            bytes.as_slice().try_into().map_err(|_| SealError::NotALink)
         };
         Ok(Self {
-            machine: MachineId::parse(machine.unwrap_or_default()).map_err(|_| Refused::NotALink)?,
-            secret: Secret(Zeroizing::new(bytes(secret)?)),
+            machine: MachineId::parse(machine.unwrap_or_default()).map_err(|_| SealError::NotALink)?,
+            secret: PairingSecret(Zeroizing::new(bytes(secret)?)),
             fingerprint: Fingerprint(bytes(fingerprint)?),
         })
     }
@@ -76,34 +76,34 @@ impl PairingLink {
     }
 }
 
-/// What a device sends. Nothing of it is to be believed before an [`Invitation`] took it.
-pub struct Offer {
+/// A device's request to be paired. Nothing in it can be trusted before a [`PairingInvitation`] accepted it.
+pub struct PairingOffer {
     pub invitation: [u8; INVITATION_BYTES],
     device: Point,
     name: String,
     mac: [u8; MAC_BYTES],
 }
 
-impl Offer {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Refused> {
+impl PairingOffer {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, SealError> {
         let mut reader = Reader::of(bytes, OFFER)?;
         let invitation = reader.array()?;
         let device = Point::parse(&reader.array::<POINT_BYTES>()?)?;
         let mac = reader.array()?;
         let name = reader.rest();
         if name.len() > NAME_BYTES_MAX {
-            return Err(Refused::Malformed);
+            return Err(SealError::Malformed);
         }
-        let name = std::str::from_utf8(name).map_err(|_| Refused::Malformed)?.to_owned();
+        let name = std::str::from_utf8(name).map_err(|_| SealError::Malformed)?.to_owned();
         Ok(Self { invitation, device, name, mac })
     }
 }
 
-/// The machine's side: good for one device, for a while, and for a few tries.
-pub struct Invitation {
+/// The machine's side of a pairing: valid for one device, for a limited time and number of tries.
+pub struct PairingInvitation {
     link: PairingLink,
-    key: Key,
-    /// What a device of it may do: a word that this crate does not know.
+    key: SymmetricKey,
+    /// The role of the device: a word that this crate does not interpret.
     role: String,
     expires_at: i64,
     tries_left: u8,
@@ -117,22 +117,22 @@ pub struct Enrolment {
     /// As the device gave it: to be cleaned before it is shown.
     pub name: String,
     pub role: String,
-    /// They stand on both screens.
+    /// The words that both screens show.
     pub words: String,
-    /// What to answer.
+    /// The answer to send.
     pub answer: Vec<u8>,
-    /// The same offer came before: the answer was lost, and nothing is new.
+    /// The same offer came before: its answer was lost, and nothing is new.
     pub again: bool,
 }
 
-impl Invitation {
-    pub fn new(link: PairingLink, role: &str, now: i64) -> Result<Self, Refused> {
+impl PairingInvitation {
+    pub fn new(link: PairingLink, role: &str, now: i64) -> Result<Self, SealError> {
         let key = link.secret.key(&link.machine, link.fingerprint)?;
         let (role, expires_at) = (role.to_owned(), now.saturating_add(INVITATION_MS));
         Ok(Self { link, key, role, expires_at, tries_left: TRIES_MAX, taken_by: None })
     }
 
-    /// What offers for it name.
+    /// The id that offers for this invitation contain.
     pub fn id(&self) -> [u8; INVITATION_BYTES] {
         invitation(&self.key)
     }
@@ -141,20 +141,20 @@ impl Invitation {
         self.expires_at
     }
 
-    /// A wrong offer uses up a try. The right one is taken once; if its answer was lost, the very same
+    /// A wrong offer uses up a try. The right one is accepted once; if its answer was lost, the very same
     /// offer gets the same answer again.
-    pub fn take(&mut self, offer: &Offer, own: &PrivateKey, now: i64) -> Result<Enrolment, Refused> {
+    pub fn take(&mut self, offer: &PairingOffer, own: &PrivateKey, now: i64) -> Result<Enrolment, SealError> {
         if now >= self.expires_at || self.tries_left == 0 || offer.invitation != self.id() {
-            return Err(Refused::Uninvited);
+            return Err(SealError::Uninvited);
         }
         if self.key.verify(&bound_offer(&offer.device, &offer.name), &offer.mac).is_err() {
             self.tries_left -= 1;
-            return Err(Refused::Uninvited);
+            return Err(SealError::Uninvited);
         }
         let given = (offer.device, offer.name.clone());
         let again = self.taken_by.as_ref() == Some(&given);
         if self.taken_by.is_some() && !again {
-            return Err(Refused::Uninvited);
+            return Err(SealError::Uninvited);
         }
         let (device, name) = given.clone();
         self.taken_by = Some(given);
@@ -166,55 +166,55 @@ impl Invitation {
     }
 }
 
-/// The device's side.
-pub struct Joining {
+/// The device's side of a pairing.
+pub struct DevicePairing {
     link: PairingLink,
-    key: Key,
+    key: SymmetricKey,
     own: PrivateKey,
     name: String,
 }
 
-/// What a device knows of a machine that let it in.
-pub struct Paired {
+/// What a device knows about a machine that it is paired with.
+pub struct PairedMachine {
     pub bond: Bond,
     pub machine: Point,
     pub role: String,
     pub words: String,
 }
 
-impl Joining {
-    pub fn new(link: PairingLink, own: PrivateKey, name: &str) -> Result<Self, Refused> {
+impl DevicePairing {
+    pub fn new(link: PairingLink, own: PrivateKey, name: &str) -> Result<Self, SealError> {
         if name.len() > NAME_BYTES_MAX {
-            return Err(Refused::Malformed);
+            return Err(SealError::Malformed);
         }
         let key = link.secret.key(&link.machine, link.fingerprint)?;
         Ok(Self { link, key, own, name: name.to_owned() })
     }
 
-    /// What to send.
+    /// The offer to send.
     pub fn offer(&self) -> Vec<u8> {
         let device = self.own.public();
         let mac = self.key.sign(&bound_offer(&device, &self.name));
         [&[OFFER][..], &invitation(&self.key), device.as_slice(), &mac, self.name.as_bytes()].concat()
     }
 
-    pub fn answered(&self, bytes: &[u8]) -> Result<Paired, Refused> {
+    pub fn answered(&self, bytes: &[u8]) -> Result<PairedMachine, SealError> {
         let mut reader = Reader::of(bytes, PAIRED)?;
         let machine = Point::parse(&reader.array::<POINT_BYTES>()?)?;
         let mac = reader.array()?;
-        let role = std::str::from_utf8(reader.rest()).map_err(|_| Refused::Malformed)?.to_owned();
+        let role = std::str::from_utf8(reader.rest()).map_err(|_| SealError::Malformed)?.to_owned();
         if machine.fingerprint() != self.link.fingerprint {
-            return Err(Refused::AnotherMachine);
+            return Err(SealError::AnotherMachine);
         }
         let device = self.own.public();
         self.key.verify(&bound_paired(&device, &self.name, &machine, &role), &mac)?;
         let bond = Bond::at_device(&self.link.machine, &self.own, &machine)?;
-        Ok(Paired { bond, machine, role, words: words(&self.link.machine, &machine, &device) })
+        Ok(PairedMachine { bond, machine, role, words: words(&self.link.machine, &machine, &device) })
     }
 }
 
-/// Not secret, and tells nothing of the secret.
-fn invitation(key: &Key) -> [u8; INVITATION_BYTES] {
+/// It is not secret, and reveals nothing about the secret.
+fn invitation(key: &SymmetricKey) -> [u8; INVITATION_BYTES] {
     let mut id = [0; INVITATION_BYTES];
     id.copy_from_slice(&key.sign(&Context::of("invitation"))[..INVITATION_BYTES]);
     id

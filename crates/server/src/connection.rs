@@ -1,4 +1,4 @@
-//! One client: a link, the protocol it speaks, and the calls it is owed answers for.
+//! One client connection: a link, the protocol it speaks, and the replies that are pending on it.
 //!
 //! The reading half never waits for a turn, so cancels and permission answers always get through.
 //! Calls that may take long run beside each other, a bounded number of them.
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{
-    Answer, BoxFuture, CallerKind, Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle,
-    Settings, SurfaceId, Totals,
+    BoxFuture, CallerKind, PermissionAnswer, Principal, Refusal, Registry, SendError, Sender, Seq,
+    SessionHandle, Settings, SurfaceId, Totals,
 };
-use metrics::{Door, MessageOutcome, Metrics, Tally, shortened};
+use metrics::{DoorLabel, MessageOutcome, Metrics, RequestTally, shortened};
 use serde_json::value::RawValue;
-use service::{Caller, REMOTE_UNNAMED, Rules, Service, ServiceError, remote_name};
+use service::{Caller, REMOTE_UNNAMED, Service, ServiceError, ServiceRules, remote_name};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,71 +20,71 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use wire::acp::ask_answer;
 use wire::{
-    Call, Client, Cursor, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, OwnedMessage, Replies,
-    RpcId, Spoken, UpdateStart,
+    Client, ClientInfo, ClientRequest, Cursor, Decoder, Dialect, DialectSelection, Frame, Identity,
+    OwnedRpcMessage, Replies, RequestError, RpcId, RpcMessage, UpdateStart,
 };
 
-use crate::batch::Batch;
-use crate::debts::{Debts, Owed};
+use crate::command_sender::CommandSender;
+use crate::frame_batch::FrameBatch;
 use crate::handlers::Handlers;
 use crate::host::Editor;
 use crate::link::Link;
-use crate::order::{Place, RequestOrder};
-use crate::outlet::Outlet;
 use crate::panics::contain;
-use crate::writer::{AttachAnswer, Command, Out, Shown, Start, Writer};
+use crate::pending_replies::{PendingAsk, PendingReplies};
+use crate::request_order::{RequestOrder, RequestSlot};
+use crate::writer::{AttachAnswer, AttachFrom, AttachedSessions, OutgoingFrames, Writer, WriterCommand};
 
 /// Commands that may wait for the writer before the reader waits too.
 pub(crate) const COMMANDS_MAX: usize = 64;
-/// Slow calls of one client that run at once.
+/// Slow calls of one client that may run at once.
 const SLOW_CALLS_MAX: usize = 32;
-/// How long a connection that ends may take to write what it still has.
+/// How long a connection that ends may take to write the rest.
 const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 pub struct ConnectionParts {
     pub registry: Arc<Registry>,
     pub principal: Principal,
-    /// Who the client is to this machine.
+    /// Which kind of caller the client is.
     pub kind: CallerKind,
-    /// What the agent asks is answered at the machine alone.
+    /// Permission requests are answered at the machine alone.
     pub local_answers: bool,
-    pub rules: Rules,
+    pub rules: ServiceRules,
     pub identity: Identity,
-    pub dialect: Spoken,
-    /// A client that is known from an earlier connection.
+    pub dialect: DialectSelection,
+    /// The client's dialect and capabilities, if known from an earlier connection.
     pub client: Option<Client>,
     /// The connection is of zeph's transport.
     pub zeph: bool,
-    /// What the client is called until it says who it is.
+    /// The client's name until it sends its own.
     pub name: Arc<str>,
     /// The client may name any session of its own without opening it first.
     pub any_session: bool,
-    /// Who counts what comes through this door.
-    pub metrics: Option<(Arc<Metrics>, Door)>,
-    /// Learns of the client before it is answered.
-    pub greeted: Option<Greeted>,
+    /// Where the connection is counted, and as which kind of surface.
+    pub metrics: Option<(Arc<Metrics>, DoorLabel)>,
+    /// Called with the client's `initialize` before it is answered.
+    pub on_initialize: Option<OnInitialize>,
 }
 
-/// What is to be done when a client says who it is.
-pub type Greeted = Arc<dyn Fn(&Hello) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Called when a client has sent its `initialize`.
+pub type OnInitialize = Arc<dyn Fn(&ClientInfo) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A session that is shown to a client that did not ask for it.
-pub struct Unasked {
+/// A session that is streamed to a client that did not open it.
+pub struct PreopenedSession {
     pub handle: SessionHandle,
-    /// The place in the log from which it is told.
+    /// The position in the log after which it is streamed.
     pub after: Seq,
-    /// What the session had chosen there.
+    /// The session's settings at that position.
     pub settings: Settings,
-    /// What it had used there.
+    /// The session's usage at that position.
     pub totals: Totals,
-    /// Whether the questions that wait there are told too.
+    /// Whether asks that are open at that position are sent too.
     pub asks: bool,
 }
 
-/// A running connection. It writes until it is finished: whoever has sent everything still gets the
-/// answers.
+/// A running connection. It writes until it is finished: a client that has sent everything still gets the
+/// replies.
 pub struct Connection {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<WriterCommand>,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
     stop: CancellationToken,
@@ -96,53 +96,53 @@ impl Connection {
         Self::start_at(parts, link.incoming, link.outgoing)
     }
 
-    /// The same for messages that were read already where they came in.
+    /// The same for messages that may be parsed already.
     pub(crate) fn start_at(
         parts: ConnectionParts,
-        incoming: mpsc::Receiver<impl Into<Arrival> + Send + 'static>,
-        outgoing: mpsc::Sender<Batch>,
+        incoming: mpsc::Receiver<impl Into<IncomingMessage> + Send + 'static>,
+        outgoing: mpsc::Sender<FrameBatch>,
     ) -> Self {
         let commands = mpsc::channel(COMMANDS_MAX);
-        Self::run(Desk::new(parts, SurfaceId::random()), commands, incoming, outgoing)
+        Self::run(ConnectionSetup::new(parts, SurfaceId::random()), commands, incoming, outgoing)
     }
 
     fn run(
-        desk: Desk,
-        (commands, receiver): (mpsc::Sender<Command>, mpsc::Receiver<Command>),
-        incoming: mpsc::Receiver<impl Into<Arrival> + Send + 'static>,
-        outgoing: mpsc::Sender<Batch>,
+        setup: ConnectionSetup,
+        (commands, receiver): (mpsc::Sender<WriterCommand>, mpsc::Receiver<WriterCommand>),
+        incoming: mpsc::Receiver<impl Into<IncomingMessage> + Send + 'static>,
+        outgoing: mpsc::Sender<FrameBatch>,
     ) -> Self {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let writer = tasks.spawn(desk.writers.make(receiver, Some(outgoing), Arc::default()).run());
-        let reader = desk.reader(Outlet::One(commands.clone()), &tasks);
+        let writer = tasks.spawn(setup.writers.make(receiver, Some(outgoing), Arc::default()).run());
+        let reader = setup.reader(CommandSender::One(commands.clone()), &tasks);
         let reader = tasks.spawn(reader.run(incoming, stop.clone()));
         Self { commands, reader, writer, stop, tasks }
     }
 
-    /// For a receiver elsewhere, which is shown one session without asking for it, and reaches no other.
-    pub fn start_unasked(parts: ConnectionParts, link: Link, shown: Unasked) -> Self {
-        let Unasked { handle, after, settings, totals, asks } = shown;
+    /// For a bridge's receiver, which gets one session without opening it, and can reach no other.
+    pub fn start_preopened(parts: ConnectionParts, link: Link, shown: PreopenedSession) -> Self {
+        let PreopenedSession { handle, after, settings, totals, asks } = shown;
         let session = handle.id().clone();
-        let first = Command::Attach {
+        let first = WriterCommand::Attach {
             handle,
-            from: Start::After(after),
+            from: AttachFrom::After(after),
             counted: UpdateStart::default(),
-            answer: AttachAnswer::Unasked { settings: Box::new(settings), totals, asks },
+            answer: AttachAnswer::Preopened { settings: Box::new(settings), totals, asks },
         };
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        // Another surface for each client: the log knows by it whom it owes an answer.
-        let mut desk = Desk::new(parts, SurfaceId::random());
-        desk.caller.sender.remote = Some(REMOTE_UNNAMED.into());
-        desk.writers.debts.opened(&session);
-        desk.caller.session = Some(session);
+        // Another surface for each client: by it the log knows whose prompt it is.
+        let mut setup = ConnectionSetup::new(parts, SurfaceId::random());
+        setup.caller.sender.remote = Some(REMOTE_UNNAMED.into());
+        setup.writers.pending_replies.opened(&session);
+        setup.caller.session = Some(session);
         // The queue is empty, and longer than this.
         drop(commands.try_send(first));
-        Self::run(desk, (commands, receiver), link.incoming, link.outgoing)
+        Self::run(setup, (commands, receiver), link.incoming, link.outgoing)
     }
 
-    /// Waits until the client has sent everything it will send and all of it was taken up, or until
-    /// it no longer reads: nothing should be done for somebody who cannot learn of it.
+    /// Waits until the client has closed its side and everything it sent was taken up, or until
+    /// it no longer reads: nothing should be done for a client that cannot see the result.
     pub async fn input_ended(&mut self) {
         // A half that panicked has ended too.
         tokio::select! {
@@ -151,12 +151,12 @@ impl Connection {
         }
     }
 
-    /// Takes no more from the client. What was taken is still answered.
+    /// Reads no more from the client. What was read is still answered.
     pub fn stop_reading(&self) {
         self.stop.cancel();
     }
 
-    /// Stops reading, writes what is left and closes the output.
+    /// Stops reading, writes the rest and closes the output.
     pub async fn finish(self) {
         self.finish_within(FINISH_GRACE).await;
     }
@@ -172,57 +172,57 @@ impl Connection {
     }
 }
 
-/// What both halves of a connection are made from.
-pub(crate) struct Desk {
-    pub(crate) writers: Writers,
+/// The parts that both halves of a connection are made from.
+pub(crate) struct ConnectionSetup {
+    pub(crate) writers: WriterFactory,
     caller: Caller,
-    rules: Rules,
+    rules: ServiceRules,
     decoder: Decoder,
-    greeted: Option<Greeted>,
+    on_initialize: Option<OnInitialize>,
 }
 
 /// Makes the writers of a connection; some have one for each of their streams.
 #[derive(Clone)]
-pub(crate) struct Writers {
+pub(crate) struct WriterFactory {
     registry: Arc<Registry>,
     principal: Principal,
     identity: Identity,
-    debts: Arc<Debts>,
+    pending_replies: Arc<PendingReplies>,
     surface: SurfaceId,
     kind: CallerKind,
 }
 
-impl Desk {
+impl ConnectionSetup {
     pub(crate) fn new(parts: ConnectionParts, surface: SurfaceId) -> Self {
-        let debts = Arc::new(Debts::new(parts.metrics, surface));
+        let pending_replies = Arc::new(PendingReplies::new(parts.metrics, surface));
         let decoder = match parts.client {
-            Some(client) => Decoder::known(client),
-            None => Decoder::new(parts.dialect).at_zeph(parts.zeph),
+            Some(client) => Decoder::for_client(client),
+            None => Decoder::new(parts.dialect).with_zeph(parts.zeph),
         };
-        debts.set_client(decoder.client());
+        pending_replies.set_client(decoder.client());
         if parts.any_session {
-            debts.allow_any_session();
+            pending_replies.allow_any_session();
         }
         let ConnectionParts { registry, principal, identity, kind, local_answers, .. } = parts;
         let caller = Caller::new(kind, principal.clone(), Sender::new(surface, parts.name));
         Self {
-            writers: Writers { registry, principal, identity, debts, surface, kind },
+            writers: WriterFactory { registry, principal, identity, pending_replies, surface, kind },
             caller: Caller { local_answers, ..caller },
             rules: parts.rules,
             decoder,
-            greeted: parts.greeted,
+            on_initialize: parts.on_initialize,
         }
     }
 
-    pub(crate) fn reader(self, outlet: Outlet, tasks: &TaskTracker) -> Reader {
-        let debts = self.writers.debts;
+    pub(crate) fn reader(self, outlet: CommandSender, tasks: &TaskTracker) -> Reader {
+        let pending_replies = self.writers.pending_replies;
         let disabled = self.writers.identity.disabled;
-        let editor = Editor::new(self.writers.surface, Arc::clone(&debts), outlet.clone());
+        let editor = Editor::new(self.writers.surface, Arc::clone(&pending_replies), outlet.clone());
         let handlers = Handlers {
             editor,
             service: Service::new(self.writers.registry, self.rules),
             caller: self.caller,
-            debts,
+            pending_replies,
             commands: outlet,
         };
         Reader {
@@ -231,73 +231,73 @@ impl Desk {
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
             order: RequestOrder::default(),
-            greeted: self.greeted,
+            on_initialize: self.on_initialize,
             disabled,
         }
     }
 }
 
-impl Writers {
-    /// A writer without a way out waits for its client to come back.
+impl WriterFactory {
+    /// A writer without `outgoing` waits for its client to connect.
     pub(crate) fn make(
         &self,
-        commands: mpsc::Receiver<Command>,
-        outgoing: Option<mpsc::Sender<Batch>>,
+        commands: mpsc::Receiver<WriterCommand>,
+        outgoing: Option<mpsc::Sender<FrameBatch>>,
         lost: Arc<Mutex<Option<Cursor>>>,
     ) -> Writer {
-        let durable = outgoing.is_none();
+        let resumable = outgoing.is_none();
         Writer {
             commands,
             outgoing,
-            given_up: CancellationToken::new(),
-            durable,
+            replaced: CancellationToken::new(),
+            resumable,
             replies: Replies::new(self.identity.clone()),
-            debts: Arc::clone(&self.debts),
+            pending_replies: Arc::clone(&self.pending_replies),
             surface: self.surface,
             standing: self.kind.standing(),
             openings: self.registry.openings(),
             registry: Arc::clone(&self.registry),
             principal: self.principal.clone(),
-            shown: Shown::default(),
-            out: Out::new(durable, lost),
+            sessions: AttachedSessions::default(),
+            out: OutgoingFrames::new(resumable, lost),
         }
     }
 }
 
-/// Dropped when what a line asks for was carried out: a prompt is in the log then.
-pub(crate) type Taken = oneshot::Sender<()>;
+/// Dropped when a message was carried out: a prompt is in the log then.
+pub(crate) type DoneSender = oneshot::Sender<()>;
 
-/// A message that was read already, where it was taken in: there it was needed to know whose it is.
-pub(crate) struct Posted {
-    pub(crate) message: Result<OwnedMessage, (RpcId, Fault)>,
+/// A message that was parsed before it came to the connection: the HTTP route needed to know what it is.
+pub(crate) struct ParsedMessage {
+    pub(crate) message: Result<OwnedRpcMessage, (RpcId, RequestError)>,
     /// The size of the frame it came in.
     pub(crate) frame_bytes: usize,
-    /// Who wants to know when it was carried out.
-    pub(crate) taken: Option<Taken>,
+    /// Dropped when the message was carried out, for a sender that waits for that.
+    pub(crate) on_done: Option<DoneSender>,
 }
 
-impl Posted {
+impl ParsedMessage {
     pub(crate) fn read(frame: &[u8]) -> Self {
-        let message = wire::parse(frame).map(Message::into_owned);
-        Self { message, frame_bytes: frame.len(), taken: None }
+        let message = wire::parse(frame).map(RpcMessage::into_owned);
+        Self { message, frame_bytes: frame.len(), on_done: None }
     }
 }
 
-/// What a client sends.
-pub(crate) enum Arrival {
+/// A message of a client.
+pub(crate) enum IncomingMessage {
     Frame(Frame),
-    Posted(Posted),
+    Parsed(ParsedMessage),
 }
 
-impl From<Frame> for Arrival {
+impl From<Frame> for IncomingMessage {
     fn from(frame: Frame) -> Self {
         Self::Frame(frame)
     }
 }
 
-impl From<Posted> for Arrival {
-    fn from(posted: Posted) -> Self {
-        Self::Posted(posted)
+impl From<ParsedMessage> for IncomingMessage {
+    fn from(posted: ParsedMessage) -> Self {
+        Self::Parsed(posted)
     }
 }
 
@@ -307,15 +307,15 @@ pub(crate) struct Reader {
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
     order: RequestOrder,
-    greeted: Option<Greeted>,
-    /// Methods of the official protocol that are not offered here.
+    on_initialize: Option<OnInitialize>,
+    /// Methods of the official protocol that this server has disabled.
     disabled: Vec<String>,
 }
 
 impl Reader {
     pub(crate) async fn run(
         mut self,
-        mut incoming: mpsc::Receiver<impl Into<Arrival>>,
+        mut incoming: mpsc::Receiver<impl Into<IncomingMessage>>,
         stop: CancellationToken,
     ) {
         loop {
@@ -325,16 +325,21 @@ impl Reader {
                 arrival = incoming.recv() => arrival,
             };
             match arrival.map(Into::into) {
-                Some(Arrival::Frame(Frame::Line(line))) => {
+                Some(IncomingMessage::Frame(Frame::Line(line))) => {
                     self.message(wire::parse(&line), line.len(), None).await;
                 }
-                Some(Arrival::Frame(Frame::TooLong { limit_bytes, id })) => {
-                    self.refuse(id.unwrap_or_else(RpcId::null), Fault::FrameTooLong { limit_bytes }).await;
+                Some(IncomingMessage::Frame(Frame::TooLong { limit_bytes, id })) => {
+                    self.refuse(id.unwrap_or_else(RpcId::null), RequestError::FrameTooLong { limit_bytes })
+                        .await;
                 }
-                Some(Arrival::Posted(Posted { message: Ok(message), frame_bytes, taken })) => {
-                    self.message(Ok(message.as_message()), frame_bytes, taken).await;
+                Some(IncomingMessage::Parsed(ParsedMessage {
+                    message: Ok(message),
+                    frame_bytes,
+                    on_done,
+                })) => {
+                    self.message(Ok(message.as_message()), frame_bytes, on_done).await;
                 }
-                Some(Arrival::Posted(Posted { message: Err((id, fault)), .. })) => {
+                Some(IncomingMessage::Parsed(ParsedMessage { message: Err((id, fault)), .. })) => {
                     self.refuse(id, fault).await;
                 }
                 None => break,
@@ -344,9 +349,9 @@ impl Reader {
     }
 
     async fn finish(&self, stop: &CancellationToken) {
-        // Whoever sends no more answers no more.
+        // A client that sends no more cannot answer calls.
         self.handlers.editor.close();
-        // What is still being worked on is part of what the client sent.
+        // Slow calls that still run were sent by the client too.
         let all = u32::try_from(SLOW_CALLS_MAX).unwrap_or(u32::MAX);
         tokio::select! {
             () = stop.cancelled() => {}
@@ -357,55 +362,57 @@ impl Reader {
 
     async fn message(
         &mut self,
-        read: Result<Message<'_>, (RpcId, Fault)>,
+        read: Result<RpcMessage<'_>, (RpcId, RequestError)>,
         frame_bytes: usize,
-        taken: Option<Taken>,
+        on_done: Option<DoneSender>,
     ) {
         match read {
-            Ok(Message::Request { id, method, params }) => {
-                self.handlers.debts.tally(|tally| tally.asked(&id, &method));
-                let span = Tally::span(&method);
-                let call = self.offered(&method);
+            Ok(RpcMessage::Request { id, method, params }) => {
+                self.handlers.pending_replies.tally(|tally| tally.asked(&id, &method));
+                let span = RequestTally::span(&method);
+                let call = self.check_offered(&method);
                 let call = call.and_then(|()| self.decoder.request(&method, params, frame_bytes));
                 match call {
-                    Ok(call) => self.call(id, call, taken).instrument(span).await,
+                    Ok(call) => self.call(id, call, on_done).instrument(span).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
-            Ok(Message::Notification { method, params }) => {
+            Ok(RpcMessage::Notification { method, params }) => {
                 tracing::debug!(method = shortened(&method), "a notification came");
                 let call = self.decoder.notification(&method, params);
                 match call {
                     Ok(call) => {
-                        self.handlers.debts.tally(|tally| tally.noticed(&method, MessageOutcome::Ok));
+                        self.handlers
+                            .pending_replies
+                            .tally(|tally| tally.noticed(&method, MessageOutcome::Ok));
                         self.notified(call).await;
                     }
                     Err(fault) => self.bad_notification(&method, fault).await,
                 }
             }
-            // Only the official protocol asks its clients anything by a request.
-            Ok(Message::Response { id, result }) if self.decoder.client().dialect == Dialect::Acp => {
+            // Only the official protocol has requests to its clients.
+            Ok(RpcMessage::Response { id, result }) if self.decoder.client().dialect == Dialect::Acp => {
                 if !self.handlers.editor.answered(&id, result) {
                     self.answered(&id, result).await;
                 }
             }
-            Ok(Message::Response { id, .. }) => {
+            Ok(RpcMessage::Response { id, .. }) => {
                 tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             }
             Err((id, fault)) => self.refuse(id, fault).await,
         }
     }
 
-    fn offered(&self, method: &str) -> Result<(), Fault> {
+    fn check_offered(&self, method: &str) -> Result<(), RequestError> {
         let official = self.decoder.client().dialect == Dialect::Acp;
         match official && self.disabled.iter().any(|disabled| disabled == method) {
-            true => Err(Fault::UnknownMethod(method.to_owned())),
+            true => Err(RequestError::UnknownMethod(method.to_owned())),
             false => Ok(()),
         }
     }
 
-    async fn call(&mut self, id: RpcId, call: Call, taken: Option<Taken>) {
-        if let Call::Initialize(hello) = &call {
+    async fn call(&mut self, id: RpcId, call: ClientRequest, on_done: Option<DoneSender>) {
+        if let ClientRequest::Initialize(hello) = &call {
             let caller = &mut self.handlers.caller;
             let sender = &mut caller.sender;
             (sender.name, sender.remote) = match &caller.session {
@@ -415,9 +422,9 @@ impl Reader {
                 }
                 None => (Arc::clone(&hello.name), None),
             };
-            self.handlers.debts.set_client(self.decoder.client());
-            if let Some(greeted) = &self.greeted {
-                greeted(hello).await;
+            self.handlers.pending_replies.set_client(self.decoder.client());
+            if let Some(on_initialize) = &self.on_initialize {
+                on_initialize(hello).await;
             }
         }
         if !self.handlers.is_slow(&call) && !self.order.must_wait(&call) {
@@ -426,19 +433,21 @@ impl Reader {
         // The semaphore is never closed, so a permit always comes.
         let Ok(permit) = Arc::clone(&self.slow).acquire_owned().await else { return };
         let handlers = self.handlers.clone();
-        let Place { before, done } = self.order.take(&call);
+        let RequestSlot { before, done } = self.order.take(&call);
         self.tasks.spawn(async move {
             if let Some(before) = before {
                 before.cancelled().await;
             }
             carry_out(&handlers, id, call).await;
-            drop((permit, taken, done));
+            drop((permit, on_done, done));
         });
     }
 
-    async fn notified(&self, call: Call) {
+    async fn notified(&self, call: ClientRequest) {
         let handled = match call {
-            Call::Answer { id, ask, answer } => contain(self.handlers.decide_quietly(id, ask, answer)).await,
+            ClientRequest::Answer { id, ask, answer } => {
+                contain(self.handlers.decide_quietly(id, ask, answer)).await
+            }
             call => contain(self.handlers.handle(&RpcId::null(), call)).await,
         };
         if let Ok(Err(fault)) = handled {
@@ -446,26 +455,29 @@ impl Reader {
         }
     }
 
-    /// A request that forgot its id is told so; there is nobody to tell about anything else.
-    async fn bad_notification(&self, method: &str, fault: Fault) {
+    /// A request without an id is refused; other bad notifications have nobody to tell.
+    async fn bad_notification(&self, method: &str, fault: RequestError) {
         match fault {
-            Fault::InvalidRequest(_) => self.refuse(RpcId::null(), fault).await,
-            Fault::Parse(_)
-            | Fault::FrameTooLong { .. }
-            | Fault::UnknownMethod(_)
-            | Fault::InvalidParams(_)
-            | Fault::NotInitialized { .. }
-            | Fault::NoSuchSession { .. }
-            | Fault::NotOpen { .. }
-            | Fault::NoSuchAsk { .. }
-            | Fault::UnknownChoice(_)
-            | Fault::Foreign(_)
-            | Fault::Internal(_) => tracing::debug!(method, ?fault, "a malformed notification was ignored"),
+            RequestError::InvalidRequest(_) => self.refuse(RpcId::null(), fault).await,
+            RequestError::Parse(_)
+            | RequestError::FrameTooLong { .. }
+            | RequestError::UnknownMethod(_)
+            | RequestError::InvalidParams(_)
+            | RequestError::NotInitialized { .. }
+            | RequestError::NoSuchSession { .. }
+            | RequestError::NotOpen { .. }
+            | RequestError::NoSuchAsk { .. }
+            | RequestError::UnknownChoice(_)
+            | RequestError::Foreign(_)
+            | RequestError::Internal(_) => {
+                tracing::debug!(method, ?fault, "a malformed notification was ignored")
+            }
         }
     }
 
     async fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) {
-        let Some(Owed { session: handle, ask, expected }) = self.handlers.debts.answered(id) else {
+        let Some(PendingAsk { session: handle, ask, expected }) = self.handlers.pending_replies.answered(id)
+        else {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
@@ -474,41 +486,44 @@ impl Reader {
             true => MessageOutcome::PermissionDenied,
             false => MessageOutcome::of_permission(&answer),
         };
-        self.handlers.debts.tally(|tally| tally.noticed(wire::methods::REQUEST_PERMISSION, outcome));
+        self.handlers
+            .pending_replies
+            .tally(|tally| tally.noticed(wire::methods::REQUEST_PERMISSION, outcome));
         let Handlers { service, caller, .. } = &self.handlers;
         match service.answer(caller, &handle, ask, answer).await {
             Ok(_) => {}
-            // Nothing can be said to an answer, and the client takes the question for answered: it would wait
-            // for ever. So it is refused, and the log says what to do instead.
+            // There is no reply to a response, and the client takes the ask for answered: the ask would wait
+            // for ever. So it is denied, and the log says what to do instead.
             Err(ServiceError::Send(SendError::Refused(Refusal::NotTheirs(_, why)))) => {
-                let answer = Answer::DenyBecause(why.to_string().into());
+                let answer = PermissionAnswer::DenyBecause(why.to_string().into());
                 if let Err(error) = service.answer(caller, &handle, ask, answer).await {
                     tracing::debug!(%error, "a permission answer came too late");
                 }
             }
-            // Somebody else was faster: the log says who.
+            // Somebody else answered first: the log says who.
             Err(error) => tracing::debug!(%error, "a permission answer came too late"),
         }
     }
 
-    async fn refuse(&self, id: RpcId, fault: Fault) {
+    async fn refuse(&self, id: RpcId, fault: RequestError) {
         answer(&self.handlers, id, Err(fault)).await;
     }
 }
 
-async fn carry_out(handlers: &Handlers, id: RpcId, call: Call) {
+async fn carry_out(handlers: &Handlers, id: RpcId, call: ClientRequest) {
     let handled = contain(handlers.handle(&id, call)).await;
     match handled {
         Ok(Ok(Some(outcome))) => answer(handlers, id, Ok(outcome)).await,
         Ok(Ok(None)) => {}
         Ok(Err(fault)) => answer(handlers, id, Err(fault)).await,
         Err(_) => {
-            let fault = Fault::Internal("something went wrong inside the server; the server goes on".into());
+            let fault =
+                RequestError::Internal("something went wrong inside the server; the server goes on".into());
             answer(handlers, id, Err(fault)).await;
         }
     }
 }
 
-async fn answer(handlers: &Handlers, id: RpcId, outcome: Result<wire::Outcome, Fault>) {
-    handlers.commands.send(Command::Answer { id, outcome }).await;
+async fn answer(handlers: &Handlers, id: RpcId, outcome: Result<wire::RequestOutcome, RequestError>) {
+    handlers.commands.send(WriterCommand::Answer { id, outcome }).await;
 }

@@ -1,9 +1,9 @@
-//! The client's own program as the agent may use it: requests of ours, and the answers to them.
+//! The client's own program as the agent may use it (files, terminals, extensions): our requests to it, and its answers.
 //!
-//! A call goes out at most once. A stream that its client comes back to does not tell it again, unlike
-//! everything else: a file that was written once would be written twice, perhaps over something newer.
+//! A call is sent at most once. Unlike everything else, it is not repeated on a stream that its client resumes: a file that
+//! was written once would be written twice, perhaps over something newer.
 //!
-//! **Invariant:** every call ends: answered, refused, given up by whoever made it, or with the connection.
+//! **Invariant:** every call ends: answered, refused, given up by its caller, or with the connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use engine::{
 };
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use wire::acp::{HostAnswer, host_reply, write_cancel_request, write_host_call};
+use wire::acp::{HostResultKind, host_reply, write_cancel_request, write_host_call};
 use wire::{Dialect, RpcId};
 
-use crate::debts::Debts;
-use crate::outlet::Outlet;
-use crate::writer::Command;
+use crate::command_sender::CommandSender;
+use crate::pending_replies::PendingReplies;
+use crate::writer::WriterCommand;
 
 /// Calls of one client that wait for an answer.
 const CALLS_MAX: usize = 64;
@@ -30,47 +30,53 @@ pub(crate) struct Editor {
 
 struct Shared {
     surface: SurfaceId,
-    debts: Arc<Debts>,
-    /// Tells the calls of this process from those of an earlier one.
+    pending_replies: Arc<PendingReplies>,
+    /// Distinguishes the calls of this process from those of an earlier one.
     nonce: u64,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    /// The way to the client; none when it is gone.
-    outlet: Option<Outlet>,
-    waiting: HashMap<RpcId, Waiting>,
+    /// Sends to the client's writer; none when the client is gone.
+    commands: Option<CommandSender>,
+    pending: HashMap<RpcId, PendingCall>,
     last: u64,
 }
 
-struct Waiting {
+struct PendingCall {
     session: SessionId,
-    wanted: HostAnswer,
-    /// Nobody, where it only matters that the client was asked, or whoever asked has given up.
+    wanted: HostResultKind,
+    /// None, if only the sending of the call matters, or if the caller has given up.
     reply: Option<oneshot::Sender<Result<HostReply, HostError>>>,
 }
 
 impl Editor {
-    pub(crate) fn new(surface: SurfaceId, debts: Arc<Debts>, outlet: Outlet) -> Arc<Self> {
-        let inner = Inner { outlet: Some(outlet), waiting: HashMap::new(), last: 0 };
+    pub(crate) fn new(
+        surface: SurfaceId,
+        pending_replies: Arc<PendingReplies>,
+        commands: CommandSender,
+    ) -> Arc<Self> {
+        let inner = Inner { commands: Some(commands), pending: HashMap::new(), last: 0 };
         let nonce = SurfaceId::random().0;
-        Arc::new(Self { shared: Arc::new(Shared { surface, debts, nonce, inner: Mutex::new(inner) }) })
+        Arc::new(Self {
+            shared: Arc::new(Shared { surface, pending_replies, nonce, inner: Mutex::new(inner) }),
+        })
     }
 
-    /// Offers to a session what the client can do. One of the official protocol can at least be asked what only
-    /// an external agent and its client understand.
+    /// Offers the client's capabilities to a session. A client of the official protocol can at least get extension requests
+    /// that only an external agent and its client understand.
     pub(crate) fn offer(self: &Arc<Self>, session: &SessionHandle, at_work: bool) {
-        let official = self.shared.debts.client().dialect == Dialect::Acp;
+        let official = self.shared.pending_replies.client().dialect == Dialect::Acp;
         if official || self.abilities().any() {
             let host: Arc<dyn Host> = Arc::clone(self) as Arc<dyn Host>;
             session.offer_host(&host, at_work);
         }
     }
 
-    /// Takes an answer, if it is one to a call. One that comes too late is nobody's, but a terminal that was opened
-    /// for somebody who has given up is given back: its command would run on.
+    /// Takes a response, if it is one to a call. A late response is dropped, but a terminal that was opened
+    /// for a caller that has given up is released: its command would run on.
     pub(crate) fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) -> bool {
-        let Some(Waiting { session, wanted, reply }) = self.shared.lock().waiting.remove(id) else {
+        let Some(PendingCall { session, wanted, reply }) = self.shared.lock().pending.remove(id) else {
             return false;
         };
         let answer = host_reply(wanted, result);
@@ -84,12 +90,12 @@ impl Editor {
         true
     }
 
-    /// The client can answer no more.
+    /// Ends all calls: the client cannot answer any more.
     pub(crate) fn close(&self) {
         let mut inner = self.shared.lock();
-        inner.outlet = None;
-        // Dropping the senders is what tells those who wait.
-        inner.waiting.clear();
+        inner.commands = None;
+        // Dropping the senders ends the waiting of the callers.
+        inner.pending.clear();
     }
 }
 
@@ -99,9 +105,13 @@ impl Host for Editor {
     }
 
     fn abilities(&self) -> HostAbilities {
-        let client = self.shared.debts.client();
-        let here = self.shared.lock().outlet.is_some();
-        if here && client.dialect == Dialect::Acp { client.abilities.host } else { HostAbilities::default() }
+        let client = self.shared.pending_replies.client();
+        let connected = self.shared.lock().commands.is_some();
+        if connected && client.dialect == Dialect::Acp {
+            client.abilities.host
+        } else {
+            HostAbilities::default()
+        }
     }
 
     fn call(
@@ -113,22 +123,22 @@ impl Host for Editor {
         let (reply, answer) = oneshot::channel();
         let (session, shared) = (session.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
-            let (outlet, id, frame) = shared.ask(&session, &call, Some(reply))?;
-            // The text of a large file is not needed while somebody saves it.
+            let (commands, id, frame) = shared.ask(&session, &call, Some(reply))?;
+            // The text of a large file is not needed while the client saves it.
             drop(call);
-            let _given_up = GivenUp { shared: Arc::clone(&shared), session: session.clone(), id };
-            outlet.send(Command::Host { session, after, frame, releases: None }).await;
-            // The outlet must not outlive the connection in somebody's hands.
-            drop(outlet);
+            let _guard = CallGuard { shared: Arc::clone(&shared), session: session.clone(), id };
+            commands.send(WriterCommand::Host { session, after, frame, releases: None }).await;
+            // The sender must not outlive the connection while the call waits.
+            drop(commands);
             answer.await.unwrap_or(Err(HostError::Gone))
         })
     }
 
     fn tell(&self, session: &SessionId, call: HostCall, after: Seq) {
         match self.shared.ask(session, &call, None) {
-            Ok((outlet, _, frame)) => {
+            Ok((commands, _, frame)) => {
                 let releases = released(&call);
-                outlet.send_now(Command::Host { session: session.clone(), after, frame, releases });
+                commands.send_now(WriterCommand::Host { session: session.clone(), after, frame, releases });
             }
             Err(error) => tracing::debug!(%error, "the client was not told"),
         }
@@ -150,40 +160,42 @@ fn released(call: &HostCall) -> Option<TerminalId> {
 }
 
 impl Shared {
-    /// Notes a call that is about to go out, and makes its frame.
+    /// Registers a call that is about to be sent, and makes its frame.
     fn ask(
         &self,
         session: &SessionId,
         call: &HostCall,
         reply: Option<oneshot::Sender<Result<HostReply, HostError>>>,
-    ) -> Result<(Outlet, RpcId, Vec<u8>), HostError> {
-        let outlet = self.lock().outlet.clone().ok_or(HostError::Away)?;
-        if !outlet.reaches(session) {
+    ) -> Result<(CommandSender, RpcId, Vec<u8>), HostError> {
+        let commands = self.lock().commands.clone().ok_or(HostError::Away)?;
+        if !commands.reaches(session) {
             return Err(HostError::Away);
         }
-        let id = self.next_id(&outlet);
+        let id = self.next_id(&commands);
         let mut frame = Vec::new();
         let wanted = write_host_call(&id, session, call, &mut frame);
         let mut inner = self.lock();
-        if inner.outlet.is_none() {
+        if inner.commands.is_none() {
             return Err(HostError::Away);
         }
-        match (inner.waiting.len() >= CALLS_MAX, reply) {
+        match (inner.pending.len() >= CALLS_MAX, reply) {
             (true, Some(_)) => return Err(HostError::Busy),
-            // Its answer will be one to no question of ours.
+            // Its response will be ignored as one to an unknown request.
             (true, None) => {}
             (false, reply) => {
-                drop(inner.waiting.insert(id.clone(), Waiting { session: session.clone(), wanted, reply }));
+                drop(
+                    inner.pending.insert(id.clone(), PendingCall { session: session.clone(), wanted, reply }),
+                );
             }
         }
-        Ok((outlet, id, frame))
+        Ok((commands, id, frame))
     }
 
-    /// A client that comes back after a restart may answer what another process asked.
-    fn next_id(&self, outlet: &Outlet) -> RpcId {
-        match outlet {
-            Outlet::One(_) => self.debts.next_request(),
-            Outlet::Many(_) => {
+    /// The id of the next call. A client that reconnects after a restart may answer a call of the earlier process.
+    fn next_id(&self, commands: &CommandSender) -> RpcId {
+        match commands {
+            CommandSender::One(_) => self.pending_replies.next_request(),
+            CommandSender::Many(_) => {
                 let mut inner = self.lock();
                 inner.last += 1;
                 RpcId::text(&format!("host/{:x}/{}", self.nonce, inner.last))
@@ -196,32 +208,32 @@ impl Shared {
     }
 }
 
-/// A call that somebody waits for. Dropped before the answer, the client is told not to bother.
-struct GivenUp {
+/// A call that its caller waits for. Dropped before the response, it cancels the call at the client.
+struct CallGuard {
     shared: Arc<Shared>,
     session: SessionId,
     id: RpcId,
 }
 
-impl Drop for GivenUp {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         let mut inner = self.shared.lock();
-        match inner.waiting.remove(&self.id) {
+        match inner.pending.remove(&self.id) {
             None => return,
-            // The client may open it all the same, and only its answer says under which name.
-            Some(Waiting { session, wanted: HostAnswer::Terminal, .. }) => {
-                let nobody = Waiting { session, wanted: HostAnswer::Terminal, reply: None };
-                inner.waiting.insert(self.id.clone(), nobody);
+            // The client may open the terminal all the same, and only its response names it.
+            Some(PendingCall { session, wanted: HostResultKind::Terminal, .. }) => {
+                let nobody = PendingCall { session, wanted: HostResultKind::Terminal, reply: None };
+                inner.pending.insert(self.id.clone(), nobody);
             }
             Some(_) => {}
         }
-        let outlet = inner.outlet.clone();
+        let commands = inner.commands.clone();
         drop(inner);
-        if let Some(outlet) = outlet {
+        if let Some(commands) = commands {
             let mut frame = Vec::new();
             write_cancel_request(&mut frame, &self.id);
             let (session, after) = (self.session.clone(), Seq::START);
-            outlet.send_now(Command::Host { session, after, frame, releases: None });
+            commands.send_now(WriterCommand::Host { session, after, frame, releases: None });
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The HTTP door: one listener, one gate, and behind it the routes of every dialect.
+//! The HTTP server: one listener, one gate, and behind it the routes of every dialect.
 //!
-//! All routes are mounted here and nowhere else, so that none can be forgotten by the gate: who calls
-//! is known before a route sees the request, and stands in it as [`Caller`].
+//! All routes are mounted here and nowhere else, so that none can bypass the gate: the caller is known before a route
+//! sees the request, and is one of the request's extensions ([`HttpCaller`]).
 
 mod acp;
 mod bernstein;
@@ -18,74 +18,75 @@ use std::time::Duration;
 
 use ::metrics::Metrics;
 use access::devices::Devices;
-use access::sign_in::{self, Entrance};
+use access::sign_in::{self, SignInState};
 use access::web;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use engine::{Registry, Timestamp};
-use service::{Rules, Service};
+use service::{Service, ServiceRules};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Dialect, Identity, Spoken};
+use wire::{Dialect, DialectSelection, Identity};
 
-use crate::connection::Greeted;
-use app::{Desk, DeskParts, DeskSlot};
+use crate::connection::OnInitialize;
+use app::{AppServer, AppServerParts, AppServerSlot};
 
 pub(crate) use access::{
-    Caller, Content, Fields, Gate, GateState, Peer, REST_BYTES_MAX, Refusal, Scope, UI_PROTOCOL, WS_PROTOCOL,
+    BodyBytes, Gate, GateState, HttpCaller, JsonFields, Peer, REST_BYTES_MAX, Refusal, TokenScope,
+    UI_PROTOCOL, WS_PROTOCOL,
 };
-pub(crate) use acp::Streams;
-pub use acp::{Transports, Visits};
+pub(crate) use acp::ConnectionStreams;
+pub use acp::{OfficialConnections, ZephConnections};
 
-/// How long answers may take to end.
+/// How long responses may take to end when the server stops.
 const FINISH_GRACE: Duration = Duration::from_secs(1);
 
-/// What every route may use.
-pub struct Doors {
+/// The state that all routes share.
+pub struct HttpState {
     pub registry: Arc<Registry>,
-    pub rules: Rules,
+    pub rules: ServiceRules,
     pub identity: Identity,
-    /// Of WebSockets, and of `POST /acp` where it is Bernstein's.
-    pub dialect: Spoken,
-    /// Learns of a client before it is answered.
-    pub greeted: Option<Greeted>,
+    /// The dialect of WebSockets, and of `POST /acp` where it is Bernstein's.
+    pub dialect: DialectSelection,
+    /// Called with a client's `initialize` before it is answered.
+    pub on_initialize: Option<OnInitialize>,
     pub gate: Arc<Gate>,
-    /// The same for ever on this installation; for signing what clients carry for us.
+    /// The same for ever on this installation; signs the connection ids that clients bring back.
     pub secret: [u8; 32],
     /// The connections of the official remote transport.
-    pub visits: Visits,
+    pub official_connections: OfficialConnections,
     /// The connections of zeph's shape of it.
-    pub transports: Transports,
-    /// Places for WebSockets.
+    pub zeph_connections: ZephConnections,
+    /// Limits how many WebSockets are open.
     pub sockets: Arc<Semaphore>,
-    /// Who can come in by our own clients.
-    pub hall: Arc<Devices>,
-    /// What they share.
-    pub desk: DeskSlot,
+    /// The devices that may sign in with our own clients.
+    pub devices: Arc<Devices>,
+    /// The server side of our own clients.
+    pub app: AppServerSlot,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
-    /// Whatever outlives its request runs here.
+    /// Tasks that outlive their request run here.
     pub tasks: TaskTracker,
-    /// Long answers end when this is cancelled.
+    /// Long responses end when this is cancelled.
     pub stop: CancellationToken,
 }
 
-impl Doors {
-    /// The sessions, for whoever comes by a route.
+impl HttpState {
+    /// The service, for the routes.
     pub fn service(&self) -> Service {
         Service::new(Arc::clone(&self.registry), self.rules.clone())
     }
 
-    /// What our own clients share, set up when the first of them comes.
-    pub fn desk(&self) -> &Arc<Desk> {
-        self.desk.get(|extras| DeskParts {
+    /// The server side of our own clients, made when the first of them connects.
+    pub fn app(&self) -> &Arc<AppServer> {
+        self.app.get(|extras| AppServerParts {
             registry: Arc::clone(&self.registry),
             rules: self.rules.clone(),
             identity: self.identity.clone(),
-            hall: Arc::clone(&self.hall),
+            devices: Arc::clone(&self.devices),
             extras,
             tasks: self.tasks.clone(),
             stop: self.stop.clone(),
@@ -93,24 +94,24 @@ impl Doors {
     }
 
     fn gate_state(&self) -> GateState {
-        let (gate, devices) = (Arc::clone(&self.gate), Arc::clone(&self.hall));
+        let (gate, devices) = (Arc::clone(&self.gate), Arc::clone(&self.devices));
         GateState { gate, devices, metrics: Arc::clone(&self.metrics) }
     }
 
-    fn entrance(&self) -> Entrance {
-        let (gate, devices) = (Arc::clone(&self.gate), Arc::clone(&self.hall));
-        Entrance { gate, devices, stop: self.stop.clone() }
+    fn sign_in_state(&self) -> SignInState {
+        let (gate, devices) = (Arc::clone(&self.gate), Arc::clone(&self.devices));
+        SignInState { gate, devices, stop: self.stop.clone() }
     }
 
-    /// Ends the long answers and the connections, in good order.
+    /// Ends long responses and connections gracefully.
     pub async fn finish(&self) {
         self.stop.cancel();
-        self.visits.close_all();
-        self.transports.close_all().await;
+        self.official_connections.close_all();
+        self.zeph_connections.close_all().await;
         self.tasks.close();
         let ended = async {
             self.tasks.wait().await;
-            // Never closed: the last socket to end gives the last place back.
+            // The semaphore is never closed: the last socket to end gives the last permit back.
             drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
         };
         if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
@@ -119,37 +120,37 @@ impl Doors {
     }
 }
 
-/// As many places for WebSockets as there are.
+/// The limit of open WebSockets.
 pub fn sockets() -> Arc<Semaphore> {
-    acp::seats()
+    acp::socket_slots()
 }
 
 /// Every route, behind the gate.
-pub fn router(doors: Arc<Doors>) -> Router {
-    doors.gate.follow(&doors.registry);
-    if let Some(folders) = doors.rules.within() {
-        doors.registry.confine(folders);
+pub fn router(state: Arc<HttpState>) -> Router {
+    state.gate.follow(&state.registry);
+    if let Some(folders) = state.rules.within() {
+        state.registry.confine(folders);
     }
     let routes = Router::new()
         .merge(health::routes())
         .merge(acp::routes())
         .merge(rest::routes())
         .merge(ui::routes())
-        .merge(sign_in::routes(doors.entrance()))
+        .merge(sign_in::routes(state.sign_in_state()))
         .merge(web::routes())
-        .merge(metrics::routes(Arc::clone(&doors.metrics)));
+        .merge(metrics::routes(Arc::clone(&state.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(wrong_method)
         // The gate limits bodies itself, by route.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(doors.gate_state(), access::pass))
-        .with_state(doors)
+        .layer(from_fn_with_state(state.gate_state(), access::pass))
+        .with_state(state)
 }
 
-/// The route is there, but not with this method.
-async fn wrong_method(State(doors): State<Arc<Doors>>) -> Refusal {
-    if doors.dialect.is_for(Dialect::Bernstein) {
+/// The route exists, but not with this method.
+async fn wrong_method(State(state): State<Arc<HttpState>>) -> Refusal {
+    if state.dialect.is_for(Dialect::Bernstein) {
         return Refusal::not_found();
     }
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the header `Allow`")

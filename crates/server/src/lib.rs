@@ -1,24 +1,24 @@
-//! The doors of a server: a link or an HTTP route brings calls in, a connection gives them to sessions and writes back
-//! what becomes of them.
+//! The surfaces of a server: a link (stdio, byte streams, memory) or an HTTP route reads a client's calls, a connection passes
+//! them to sessions and writes replies and updates back.
 //!
-//! Nothing here knows what a method means or how a permission is decided.
+//! This crate knows neither what a method means nor how a permission is decided.
 
-mod batch;
+mod ask_deadline;
+mod command_sender;
 mod connection;
-mod debts;
+mod flushed_connection;
+mod frame_batch;
 mod handlers;
 mod host;
 pub mod http;
 mod link;
-mod order;
-mod outlet;
 mod panics;
-mod patience;
-mod served;
-mod servers;
+mod pending_replies;
+mod request_order;
+mod tool_servers;
 mod writer;
 
-pub use batch::{At, Batch, Mark, Placed};
-pub use connection::{Connection, ConnectionParts, Greeted, Unasked};
+pub use connection::{Connection, ConnectionParts, OnInitialize, PreopenedSession};
+pub use flushed_connection::FlushedConnection;
+pub use frame_batch::{FrameBatch, FrameMark, FramePosition, PositionedFrame};
 pub use link::{Incoming, Link, memory, stdio, stream};
-pub use served::Served;

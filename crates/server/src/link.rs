@@ -1,4 +1,4 @@
-//! A way in and out: frames arrive, bytes leave. Both queues are bounded, so a peer that stops
+//! A bidirectional transport of frames: frames arrive, batches of bytes leave. Both queues are bounded, so a peer that stops
 //! reading stops its own connection's writer and nothing else.
 
 pub mod memory;
@@ -8,11 +8,11 @@ pub mod stream;
 use tokio::sync::mpsc;
 use wire::Frame;
 
-use crate::batch::Batch;
+use crate::frame_batch::FrameBatch;
 
-/// Frames read and not yet looked at. Few, because each may be as large as the limit.
+/// Frames that were read and not yet handled. Few, because each may be as large as the limit.
 pub(crate) const INCOMING_MAX: usize = 4;
-/// Buffers handed over and not yet written.
+/// Batches that were handed over and not yet written.
 pub(crate) const OUTGOING_MAX: usize = 2;
 
 pub type Incoming = mpsc::Receiver<Frame>;
@@ -21,5 +21,5 @@ pub struct Link {
     /// Ends when the peer closes its side.
     pub incoming: Incoming,
     /// Whole frames, in order. Fails when the peer is gone.
-    pub outgoing: mpsc::Sender<Batch>,
+    pub outgoing: mpsc::Sender<FrameBatch>,
 }

@@ -1,4 +1,4 @@
-//! How each session is seen elsewhere: written by the bridge, read by whoever asks.
+//! The bridge status of each session: the bridge writes it, doors read it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use engine::{SessionId, Timestamp};
 use tokio::sync::watch;
 use wire::BridgeStatus;
 
-/// The name of somebody at a bridge's receiver who does not say who they are.
+/// The name of a person at a bridge's receiver who gives no name.
 pub const REMOTE_UNNAMED: &str = "remote";
 
-/// What somebody at a bridge's receiver is called here.
+/// The name here of a person at a bridge's receiver.
 pub fn remote_name(user: &str) -> Arc<str> {
     format!("{user} (bridge)").into()
 }
@@ -41,7 +41,7 @@ impl Bridges {
         all
     }
 
-    /// What the receiver is called among those who see the session; nothing if it is not bridged.
+    /// The receiver's name for clients of the session; `None` if the session is not bridged.
     pub fn name(&self, session: &SessionId) -> Option<String> {
         let sessions = self.lock();
         let status = sessions.get(session)?;

@@ -1,12 +1,13 @@
-//! Who sends a command.
+//! The caller of a command: who sends it, and what they may do.
 
 use engine::{Act, CallerKind, Forbidden, Principal, Sender, SessionId, sets_approval};
 
-/// Said to whoever wants to answer, or to change what is asked, where only the machine's owner does.
+/// The refusal for callers that want to answer, or to change what is asked, where only the machine's owner
+/// may.
 const LOCAL_ANSWERS: &str =
     "what the agent asks is answered at its own machine alone (--answers local-only there)";
 
-/// Somebody who uses sessions. Made where a connection or a request comes in, from who they are alone.
+/// Somebody who uses sessions. Made where a connection or a request comes in, only from who they are.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub kind: CallerKind,
@@ -16,8 +17,8 @@ pub struct Caller {
     pub session: Option<SessionId>,
     /// Whatever they send goes into the log under this name. Its standing is that of the kind.
     pub sender: Sender,
-    /// What the agent asks is answered at the machine alone, whatever their role is: who may not answer what is asked
-    /// may not change what is asked either.
+    /// Requests of the agent are answered only at the machine, whatever this caller's role is. A caller that
+    /// may not answer may not change what is asked either.
     pub local_answers: bool,
 }
 
@@ -33,7 +34,8 @@ impl Caller {
         Self { session: Some(session), ..self }
     }
 
-    /// Whether they may do this at all. Whoever acts for a named client may do no more than the client.
+    /// Whether they may do this at all. A caller that acts for a named client may do no more than the
+    /// client.
     pub fn may(&self, act: Act) -> Result<(), Forbidden> {
         if self.local_answers && matches!(act, Act::Allow | Act::Deny | Act::SetApproval) {
             return Err(Forbidden(LOCAL_ANSWERS.into()));
@@ -44,7 +46,7 @@ impl Caller {
         self.kind.may(act)
     }
 
-    /// Whether a session is one that they may do this to. One that is not theirs is not there for them.
+    /// Whether they may do this to the session. A session that is not theirs does not exist for them.
     pub(crate) fn reaches(&self, act: Act, session: &SessionId) -> bool {
         !self.kind.is_for_one_session(act) || self.session.as_ref() == Some(session)
     }

@@ -1,4 +1,4 @@
-//! Why a command was not carried out. Each door says it in its own words and codes.
+//! Why a command was not carried out. Each door translates it to its own words and codes.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ pub enum ServiceError {
     /// By who they are: see the table in `engine::authority`.
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
-    /// It is not one that is open to the caller. Where nothing may be learned of a folder, not even whether it is
-    /// there, this is the only answer.
+    /// The folder is not open to the caller. For callers that may learn nothing about a folder, not even
+    /// whether it exists, this is the only answer.
     #[error("{} is not open to this caller", .0.display())]
     FolderNotOpen(PathBuf),
     /// The folder that a session should work in.
@@ -37,7 +37,7 @@ pub enum ServiceError {
     TooLong(SessionId),
     #[error("this agent takes no tool servers")]
     NoToolServers,
-    /// A tool server is not taken, with the reason.
+    /// The tool server is not accepted, with the reason.
     #[error("{0}")]
     ToolServer(String),
     #[error("something went wrong inside the server; the server goes on")]

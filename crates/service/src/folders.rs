@@ -1,15 +1,15 @@
-//! Which folders are open to whom. All of it may touch a slow disk, so it runs off the async threads.
+//! Which folders are open to which caller. The checks may touch a slow disk, so they run off the async threads.
 //!
-//! A folder that was open to a client may have become a way to another one since (a link in its place), so it is
-//! looked at each time. The owner's sessions work wherever they do.
+//! A folder that was open to a client may have been replaced since (by a link), so it is checked each time. The owner's
+//! sessions work anywhere.
 
 use std::path::{Component, Path, PathBuf};
 
 use engine::SessionHandle;
 
-use crate::{Caller, Rules, ServiceError};
+use crate::{Caller, ServiceError, ServiceRules};
 
-impl Rules {
+impl ServiceRules {
     /// Whether sessions may work there. The path is as the file system knows it.
     fn opens(&self, real: &Path) -> bool {
         self.places.as_ref().is_none_or(|places| is_below_one(real, places))
@@ -55,8 +55,8 @@ impl Rules {
         }
     }
 
-    /// Where a session may move to: inside its own folders, those that it came from among them, or those that this
-    /// server allows.
+    /// The folder that a session may move to: inside its own folders, including earlier ones, or inside
+    /// those that this server allows.
     pub(crate) fn move_target(
         &self,
         caller: &Caller,
@@ -74,8 +74,8 @@ impl Rules {
         if [&here, session.roots(), allowed].iter().any(|folders| is_below_one(&target, folders)) {
             return Ok(target);
         }
-        // Where it was before may have been closed to others than the owner at the machine since, or stands in a history
-        // that was imported.
+        // An earlier folder may have been closed to others than the owner at the machine since, or may come
+        // from a history that was imported.
         let may_return = caller.is_owner() || self.opens(&target);
         if may_return && is_below_one(&target, &session.folders()) {
             return Ok(target);

@@ -1,19 +1,19 @@
-//! What a server allows its callers beside what the table says: folders and sizes.
+//! What a server allows its callers besides the authority table: folders and sizes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Bridges, Numbers};
+use crate::{Bridges, UpdateNumbers};
 
 /// As many updates as otter keeps.
 const HISTORY_MAX: u64 = 1024;
-/// Sessions on one page of a listing where nobody chose.
+/// The default page size of a listing.
 pub const LIST_MAX: usize = 100;
 
-/// What this server allows its clients.
+/// What this server allows its callers.
 #[derive(Debug, Clone)]
-pub struct Rules {
-    /// Where sessions work whose client names no folder.
+pub struct ServiceRules {
+    /// The folder of sessions whose client names none.
     pub home_dir: PathBuf,
     /// The folders in or below which a session must work; without a list, any folder the client names.
     pub places: Option<Vec<PathBuf>>,
@@ -21,26 +21,26 @@ pub struct Rules {
     pub allowed_dirs: Option<Vec<PathBuf>>,
     /// Sessions on one page of a listing; 0 lists all.
     pub list_max: usize,
-    /// The door, as it stands in listings.
+    /// The name of the door in listings.
     pub source: Arc<str>,
     /// Everybody may ask what this server is.
     pub discovery: bool,
-    /// Updates that a client of a dialect with numbers can still be told again.
+    /// How many updates a client of a dialect with numbers can get again.
     pub history_max: u64,
     /// Shared by all connections of a server.
-    pub numbers: Numbers,
+    pub numbers: UpdateNumbers,
     /// How sessions are seen elsewhere; shared likewise.
     pub bridges: Bridges,
 }
 
-impl Rules {
-    /// The folders that sessions work in, for whoever opens folders.
+impl ServiceRules {
+    /// The folders that sessions may work in, for callers that open folders.
     pub fn within(&self) -> Option<Arc<[PathBuf]>> {
         self.places.as_deref().map(Into::into)
     }
 
-    /// The same for whoever comes from elsewhere: they work below the server's own folder, or in one that its
-    /// owner opened.
+    /// The same rules for remote callers: their sessions work below the server's own folder, or in one that
+    /// its owner opened.
     pub fn confined(&self) -> Self {
         let allowed = self.allowed_dirs.clone().unwrap_or_default();
         let places: Vec<_> = std::iter::once(self.home_dir.clone()).chain(allowed).collect();
@@ -48,7 +48,7 @@ impl Rules {
     }
 }
 
-impl Default for Rules {
+impl Default for ServiceRules {
     fn default() -> Self {
         Self {
             home_dir: "/".into(),
@@ -58,7 +58,7 @@ impl Default for Rules {
             source: "acp".into(),
             discovery: true,
             history_max: HISTORY_MAX,
-            numbers: Numbers::default(),
+            numbers: UpdateNumbers::default(),
             bridges: Bridges::default(),
         }
     }

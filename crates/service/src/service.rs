@@ -1,32 +1,33 @@
-//! Commands about sessions that are there: looked at, spoken to, changed, closed, deleted.
+//! Commands about existing sessions: read, prompt, change, close, delete.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Accepted, Act, Answer, AskId, Content, Event, Input, ListQuery, Listed, OpenError, Page,
-    Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, SessionRow, TurnId, full_id,
+    APPROVAL, Act, AskId, Content, Event, Input, InputReceipt, ListQuery, ListedSession, OpenError,
+    PageRequest, PermissionAnswer, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId,
+    SessionRow, TurnId, full_id,
 };
-use wire::document::{Form, WHOLE_BYTES_MAX};
-use wire::{EventRange, EventsPart};
+use wire::document::{DocumentFormat, WHOLE_BYTES_MAX};
+use wire::{EventPage, EventRange};
 
 use crate::session_text::{Part, read_part};
-use crate::{Caller, Rules, ServiceError, SessionText, SessionTextError};
+use crate::{Caller, ServiceError, ServiceRules, SessionText, SessionTextError};
 
-pub use crate::sessions::NewSession;
+pub use crate::sessions::NewSessionOptions;
 
-/// How much of a client's reason for a cancel is kept.
+/// The longest reason for a cancel that is stored.
 const REASON_CHARS_MAX: usize = 200;
 
-/// The sessions of a server, and what it allows. Clones share both.
+/// The sessions of a server, and the rules for its callers. Clones share both.
 #[derive(Clone)]
 pub struct Service {
     registry: Arc<Registry>,
-    rules: Arc<Rules>,
+    rules: Arc<ServiceRules>,
 }
 
 impl Service {
-    pub fn new(registry: Arc<Registry>, rules: Rules) -> Self {
+    pub fn new(registry: Arc<Registry>, rules: ServiceRules) -> Self {
         Self { registry, rules: Arc::new(rules) }
     }
 
@@ -35,7 +36,7 @@ impl Service {
         &self.registry
     }
 
-    pub fn rules(&self) -> &Arc<Rules> {
+    pub fn rules(&self) -> &Arc<ServiceRules> {
         &self.rules
     }
 
@@ -78,7 +79,7 @@ impl Service {
         Ok(Some(handle))
     }
 
-    /// What is known of a session without opening it. Whoever looks at a session uses it.
+    /// A session's row, without opening the session. Reading it counts as a use.
     pub async fn row(&self, caller: &Caller, id: &SessionId) -> Result<SessionRow, ServiceError> {
         self.check(caller, Act::Read, Some(id))?;
         self.registry.touch(&caller.principal, id);
@@ -92,7 +93,7 @@ impl Service {
         caller: &Caller,
         mut query: ListQuery,
         prefix: Option<&str>,
-    ) -> Result<Vec<Listed>, ServiceError> {
+    ) -> Result<Vec<ListedSession>, ServiceError> {
         self.check(caller, Act::List, None)?;
         query.owner = caller.principal.clone();
         if caller.kind.is_for_one_session(Act::List) {
@@ -104,14 +105,18 @@ impl Service {
         })
     }
 
-    /// The list of a caller who knows one session.
-    async fn list_one(&self, caller: &Caller, cwd: Option<&Path>) -> Result<Vec<Listed>, ServiceError> {
+    /// The listing for a caller that has access to one session.
+    async fn list_one(
+        &self,
+        caller: &Caller,
+        cwd: Option<&Path>,
+    ) -> Result<Vec<ListedSession>, ServiceError> {
         let Some(id) = &caller.session else { return Ok(Vec::new()) };
         let row = self.registry.row(&caller.principal, id).await?;
         let live = self.registry.live(&caller.principal, id);
         let cancelling = live.as_ref().is_some_and(|handle| handle.snapshot().cancelling);
         let elsewhere = cwd.is_some_and(|cwd| cwd != row.cwd);
-        Ok(if elsewhere { Vec::new() } else { vec![Listed { row, live: live.is_some(), cancelling }] })
+        Ok(if elsewhere { Vec::new() } else { vec![ListedSession { row, live: live.is_some(), cancelling }] })
     }
 
     /// Stored events after a position, without opening the session.
@@ -120,7 +125,7 @@ impl Service {
         caller: &Caller,
         id: &SessionId,
         after: Seq,
-        page: Page,
+        page: PageRequest,
     ) -> Result<Vec<Arc<Event>>, ServiceError> {
         self.check(caller, Act::Read, Some(id))?;
         Ok(self.registry.read(&caller.principal, id, after, page).await?)
@@ -131,7 +136,7 @@ impl Service {
         &self,
         caller: &Caller,
         row: SessionRow,
-        form: Form,
+        form: DocumentFormat,
     ) -> Result<SessionText, SessionTextError> {
         if let Err(error) = self.check(caller, Act::Read, Some(&row.id)) {
             tracing::debug!(%error, "a session's text was refused");
@@ -146,16 +151,16 @@ impl Service {
         caller: &Caller,
         id: &SessionId,
         range: EventRange,
-    ) -> Result<(Listed, EventsPart), ServiceError> {
+    ) -> Result<(ListedSession, EventPage), ServiceError> {
         self.check(caller, Act::Read, Some(id))?;
         let row = self.registry.row(&caller.principal, id).await?;
         match read_part(&self.registry, &caller.principal, id, range, WHOLE_BYTES_MAX).await? {
-            Part::Events(events) => Ok((Listed { row, live: false, cancelling: false }, events)),
+            Part::Events(events) => Ok((ListedSession { row, live: false, cancelling: false }, events)),
             Part::TooLong => Err(ServiceError::TooLong(id.clone())),
         }
     }
 
-    /// A prompt under this sender, who is the caller or the caller with the name of a request.
+    /// Sends a prompt with this sender: the caller, or the caller with the name of a request.
     pub async fn prompt(
         &self,
         caller: &Caller,
@@ -163,7 +168,7 @@ impl Service {
         by: &Sender,
         content: Vec<Content>,
         prepare: impl Fn(&SessionHandle),
-    ) -> Result<(SessionHandle, Accepted, TurnId), ServiceError> {
+    ) -> Result<(SessionHandle, InputReceipt, TurnId), ServiceError> {
         self.check(caller, Act::Prompt, Some(id))?;
         if let Some(Content::Text(text)) = content.first() {
             caller.may_prompt(text)?;
@@ -201,20 +206,20 @@ impl Service {
         caller: &Caller,
         handle: &SessionHandle,
         ask: AskId,
-        answer: Answer,
-    ) -> Result<Accepted, ServiceError> {
+        answer: PermissionAnswer,
+    ) -> Result<InputReceipt, ServiceError> {
         let act = match &answer {
-            Answer::AllowOnce
-            | Answer::AllowAlways
-            | Answer::AllowExactly
-            | Answer::Reply(_)
-            | Answer::Choose(_) => Act::Allow,
-            Answer::DenyOnce
-            | Answer::DenyBecause(_)
-            | Answer::DenyAlways
-            | Answer::DenyExactly
-            | Answer::Withdraw
-            | Answer::CancelTurn => Act::Deny,
+            PermissionAnswer::AllowOnce
+            | PermissionAnswer::AllowAlways
+            | PermissionAnswer::AllowExactly
+            | PermissionAnswer::Reply(_)
+            | PermissionAnswer::Choose(_) => Act::Allow,
+            PermissionAnswer::DenyOnce
+            | PermissionAnswer::DenyBecause(_)
+            | PermissionAnswer::DenyAlways
+            | PermissionAnswer::DenyExactly
+            | PermissionAnswer::Withdraw
+            | PermissionAnswer::CancelTurn => Act::Deny,
         };
         self.check(caller, act, Some(handle.id()))?;
         Ok(handle.send_durably(Input::Answer { by: caller.sender.clone(), ask, answer }).await?)
@@ -228,7 +233,7 @@ impl Service {
         setting: &Arc<str>,
         value: &Arc<str>,
         prepare: impl Fn(&SessionHandle),
-    ) -> Result<(SessionHandle, Accepted), ServiceError> {
+    ) -> Result<(SessionHandle, InputReceipt), ServiceError> {
         // Which has another name besides.
         let is_approval = *full_id(Arc::clone(setting)) == *APPROVAL;
         let act = if is_approval { Act::SetApproval } else { Act::ChangeSetting };
@@ -248,7 +253,7 @@ impl Service {
         caller: &Caller,
         id: &SessionId,
         path: &Path,
-    ) -> Result<(SessionHandle, Accepted, PathBuf), ServiceError> {
+    ) -> Result<(SessionHandle, InputReceipt, PathBuf), ServiceError> {
         let handle = self.open_for(caller, Act::Move, id).await?;
         let (rules, session, path) = (Arc::clone(&self.rules), handle.clone(), path.to_owned());
         let who = caller.clone();
@@ -262,11 +267,11 @@ impl Service {
         caller: &Caller,
         handle: &SessionHandle,
         cwd: PathBuf,
-    ) -> Result<Accepted, ServiceError> {
+    ) -> Result<InputReceipt, ServiceError> {
         Ok(handle.send_durably(Input::Move { by: caller.sender.clone(), cwd }).await?)
     }
 
-    /// Takes a session out of memory. Says whether it was there.
+    /// Takes a session out of memory. Returns whether it was there.
     pub async fn close(&self, caller: &Caller, id: &SessionId) -> Result<bool, ServiceError> {
         self.check(caller, Act::Close, Some(id))?;
         let by = Some(caller.sender.clone());
@@ -286,8 +291,8 @@ impl Service {
         Ok(self.registry.close_by(&caller.principal, id, by, reason).await?)
     }
 
-    /// Removes a session for good, and its token with it. Says whether there was one. It runs to its end also if the
-    /// caller hangs up: half of it would be worse than all of it.
+    /// Deletes a session for good, and its token with it. Returns whether it existed. It runs to its end
+    /// even if the caller hangs up: half a deletion would be worse than a whole one.
     pub async fn delete(&self, caller: &Caller, id: &SessionId) -> Result<bool, ServiceError> {
         self.check(caller, Act::Delete, Some(id))?;
         let (registry, owner, id) = (Arc::clone(&self.registry), caller.principal.clone(), id.clone());
@@ -304,7 +309,7 @@ impl Service {
         (act, id): (Act, &SessionId),
         input: impl Fn() -> Input,
         prepare: impl Fn(&SessionHandle),
-    ) -> Result<(SessionHandle, Accepted), ServiceError> {
+    ) -> Result<(SessionHandle, InputReceipt), ServiceError> {
         let mut handle = self.open_for(caller, act, id).await?;
         prepare(&handle);
         let mut sent = handle.send_durably(input()).await;

@@ -1,24 +1,24 @@
-//! A stored session for whoever wants all of it: read in pages, given out in pieces.
+//! A stored session as text, for clients that want all of it: read in pages and returned in pieces.
 //!
-//! **Invariant:** what is in memory at a time is a page of events and what is made of them, or a reply
-//! of at most [`wire::document::WHOLE_BYTES_MAX`]; never the session.
+//! **Invariant:** memory holds at most one page of events and the text made of it, or a reply
+//! of at most [`wire::document::WHOLE_BYTES_MAX`]; never the whole session.
 
 use std::sync::Arc;
 
-use engine::{OpenError, Page, Principal, Registry, Seq, SessionId, SessionRow};
-use wire::document::{Document, Facts, Form, TooLong};
-use wire::{EventRange, EventsPart};
+use engine::{OpenError, PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
+use wire::document::{Document, DocumentFacts, DocumentFormat, DocumentTooLong};
+use wire::{EventPage, EventRange};
 
-/// Why a session could not be given whole.
+/// Why a session could not be returned completely.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionTextError {
     #[error("the session cannot be read")]
     Open(#[source] OpenError),
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    TooLong(#[from] DocumentTooLong),
 }
 
-/// A session in one of its forms, piece after piece.
+/// A session in one of its text forms, returned in pieces.
 pub struct SessionText {
     registry: Arc<Registry>,
     owner: Principal,
@@ -42,12 +42,13 @@ impl SessionText {
         registry: &Arc<Registry>,
         owner: &Principal,
         row: SessionRow,
-        form: Form,
+        form: DocumentFormat,
     ) -> Result<Self, SessionTextError> {
         let (id, mut after) = (row.id.clone(), Seq::START);
-        let mut facts = form.needs_facts().then(Facts::default);
+        let mut facts = form.needs_facts().then(DocumentFacts::default);
         while let Some(facts) = &mut facts {
-            let page = registry.read(owner, &id, after, Page::USUAL).await.map_err(SessionTextError::Open)?;
+            let page =
+                registry.read(owner, &id, after, PageRequest::USUAL).await.map_err(SessionTextError::Open)?;
             let Some(last) = page.last() else { break };
             after = last.seq;
             page.iter().for_each(|event| facts.observe(event));
@@ -74,7 +75,7 @@ impl SessionText {
                 self.state = State::Middle;
             }
             State::Middle => {
-                let page = self.registry.read(&self.owner, &self.id, self.after, Page::USUAL).await;
+                let page = self.registry.read(&self.owner, &self.id, self.after, PageRequest::USUAL).await;
                 let page = page.map_err(SessionTextError::Open)?;
                 self.events += page.len() as u64;
                 self.after = page.last().map_or(self.after, |last| last.seq);
@@ -87,15 +88,15 @@ impl SessionText {
         Ok(Some(piece))
     }
 
-    /// Events that were read for what was given out.
+    /// The events that were read for the text so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 }
 
-/// What a part of a session came to.
+/// The result of converting a part of a session.
 pub enum Part {
-    Events(EventsPart),
+    Events(EventPage),
     /// All of it was wanted, and that is more than a reply may have.
     TooLong,
 }
@@ -108,11 +109,11 @@ pub async fn read_part(
     range: EventRange,
     bytes_max: usize,
 ) -> Result<Part, OpenError> {
-    let mut part = EventsPart::default();
+    let mut part = EventPage::default();
     let mut after = range.after.unwrap_or(Seq::START);
     let limit = range.limit.unwrap_or(usize::MAX);
     loop {
-        let page = registry.read(owner, id, after, Page::USUAL).await?;
+        let page = registry.read(owner, id, after, PageRequest::USUAL).await?;
         if page.is_empty() {
             return Ok(Part::Events(part));
         }

@@ -1,28 +1,29 @@
-//! Commands that begin a session, or bring one back in another place.
+//! Commands that create a session, or continue one elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Act, Event, MakeId, OpenError, SessionHandle, SessionHold, SessionId, SessionRow, ToolServer, Wish,
+    Act, Event, MakeId, NewSessionRequest, OpenError, SessionHandle, SessionHold, SessionId, SessionRow,
+    ToolServer,
 };
-use wire::Place;
+use wire::WorkspaceParams;
 
 use crate::service::{Service, blocking};
 use crate::{Caller, ServiceError};
 
-/// What a caller wants of a new session.
+/// The options of a session that a caller creates.
 #[derive(Debug, Default)]
-pub struct NewSession {
+pub struct NewSessionOptions {
     /// The server's own folder without.
     pub cwd: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
     pub servers: Vec<ToolServer>,
-    /// A dialect that has ids of its own makes them; random without.
+    /// Makes the id, for dialects with ids of their own; random if `None`.
     pub make_id: Option<MakeId>,
 }
 
-impl NewSession {
+impl NewSessionOptions {
     pub fn in_folder(cwd: PathBuf) -> Self {
         Self { cwd: Some(cwd), ..Self::default() }
     }
@@ -37,20 +38,24 @@ impl Service {
         blocking(move || rules.real_folder(&wanted)).await?
     }
 
-    pub async fn create(&self, caller: &Caller, new: NewSession) -> Result<SessionHandle, ServiceError> {
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        new: NewSessionOptions,
+    ) -> Result<SessionHandle, ServiceError> {
         self.create_held(caller, new).await.map(|(handle, _hold)| handle)
     }
 
-    /// The same for a caller who has its first prompt already.
+    /// The same for a caller that has a first prompt already.
     pub async fn create_held(
         &self,
         caller: &Caller,
-        new: NewSession,
+        new: NewSessionOptions,
     ) -> Result<(SessionHandle, SessionHold), ServiceError> {
         self.check(caller, Act::Create, None)?;
         let make_id = new.make_id;
-        let wish = self.wish(caller, new).await?;
-        Ok(self.registry().create_held(wish, make_id).await?)
+        let request = self.new_session_request(caller, new).await?;
+        Ok(self.registry().create_held(request, make_id).await?)
     }
 
     /// A new session with everything that was written in another one so far, in its folder if none is named.
@@ -58,38 +63,41 @@ impl Service {
         &self,
         caller: &Caller,
         source: &SessionId,
-        mut new: NewSession,
+        mut new: NewSessionOptions,
     ) -> Result<SessionHandle, ServiceError> {
         self.check(caller, Act::Fork, Some(source))?;
         let row = self.row_or_taken_in(caller, source).await?;
         new.cwd = new.cwd.or(Some(row.cwd));
         let make_id = new.make_id;
-        let wish = self.wish(caller, new).await?;
+        let request = self.new_session_request(caller, new).await?;
         Ok(match make_id {
-            Some(make_id) => self.registry().fork_with_id(source, wish, make_id).await?,
-            None => self.registry().fork(source, wish).await?,
+            Some(make_id) => self.registry().fork_with_id(source, request, make_id).await?,
+            None => self.registry().fork(source, request).await?,
         })
     }
 
-    /// What a history from elsewhere says of folders is another machine's business.
+    /// The folders in a history from another machine mean nothing here.
     pub async fn import(&self, caller: &Caller, events: Vec<Event>) -> Result<SessionHandle, ServiceError> {
         self.check(caller, Act::Import, None)?;
-        let wish = Wish { source: "import".into(), ..self.wish(caller, NewSession::default()).await? };
-        Ok(self.registry().import(wish, None, events).await?)
+        let request = NewSessionRequest {
+            source: "import".into(),
+            ..self.new_session_request(caller, NewSessionOptions::default()).await?
+        };
+        Ok(self.registry().import(request, None, events).await?)
     }
 
-    /// The session, brought back to memory, and taken in first if it is in another program's folder only; in the
-    /// place that the caller names.
+    /// The session, brought back to memory, and imported first if it is only in another program's folder; at
+    /// the position that the caller names.
     pub async fn load(
         &self,
         caller: &Caller,
         id: &SessionId,
-        place: Option<Place>,
+        place: Option<WorkspaceParams>,
     ) -> Result<SessionHandle, ServiceError> {
         self.check(caller, Act::Open, Some(id))?;
-        // Where a session works is not the business of whoever may not move it.
+        // A caller that may not move a session need not know where it works.
         let place = place.filter(|_| caller.may(Act::Move).is_ok());
-        let place = place.unwrap_or(Place { cwd: None, roots: Vec::new(), servers: Vec::new() });
+        let place = place.unwrap_or(WorkspaceParams { cwd: None, roots: Vec::new(), servers: Vec::new() });
         self.check_roots(place.roots).await?;
         let handle = match self.open(caller, id).await {
             Err(ServiceError::Open(OpenError::NotFound(_))) if caller.is_owner() => {
@@ -120,9 +128,9 @@ impl Service {
         add_servers(handle, self.named_servers(caller, vec![server])?)
     }
 
-    /// The servers that a caller names, if they may name any. A tool server is a program that runs with the rights of
-    /// whoever started this one, outside the sandbox, or an address that this machine connects to: for clients that
-    /// are confined to folders it would be the way out.
+    /// The servers that a caller names, if they may name any. A tool server is a program that runs outside
+    /// the sandbox with the rights of the user who started this server, or an address that this machine
+    /// connects to. For clients that are confined to folders it would be a way out.
     fn named_servers(
         &self,
         caller: &Caller,
@@ -134,13 +142,17 @@ impl Service {
         Ok(servers)
     }
 
-    async fn wish(&self, caller: &Caller, new: NewSession) -> Result<Wish, ServiceError> {
+    async fn new_session_request(
+        &self,
+        caller: &Caller,
+        new: NewSessionOptions,
+    ) -> Result<NewSessionRequest, ServiceError> {
         let roots = self.check_roots(new.roots).await?;
         let cwd = new.cwd.unwrap_or_else(|| self.rules().home_dir.clone());
         self.real_folder(&cwd).await?;
         let servers = self.named_servers(caller, new.servers)?;
         let source = Arc::clone(&self.rules().source);
-        Ok(Wish {
+        Ok(NewSessionRequest {
             owner: caller.principal.clone(),
             cwd,
             roots,
@@ -173,14 +185,16 @@ impl Service {
         }
     }
 
-    /// A session in a folder of another program, for the owner at the machine; nobody else learns that there are any.
-    /// Its folder is checked as that of a new session is; one that is not there is replaced by the server's own.
+    /// A session in a folder of another program, for the owner at the machine; nobody else learns that there
+    /// are any. Its folder is checked as that of a new session is; a missing one is replaced by the server's
+    /// own.
     async fn take_in(&self, caller: &Caller, id: &SessionId) -> Result<SessionHandle, ServiceError> {
         let found = self.registry().folder(id).await?;
         let found = found.ok_or_else(|| ServiceError::not_found(id))?;
-        let new = NewSession { cwd: found.cwd.clone(), ..NewSession::default() };
-        let wish = Wish { source: "import".into(), ..self.wish(caller, new).await? };
-        Ok(self.registry().take_in(id, wish, found).await?)
+        let new = NewSessionOptions { cwd: found.cwd.clone(), ..NewSessionOptions::default() };
+        let request =
+            NewSessionRequest { source: "import".into(), ..self.new_session_request(caller, new).await? };
+        Ok(self.registry().take_in(id, request, found).await?)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use store::sql::log::{self, Entry};
+use store::sql::log::{self, LogEntry};
 use store::sql::{Db, PostgresDb, SqliteDb, Statement, migrate};
 use testkit::{nats, postgres::Cluster};
 use tokio::task::JoinSet;
@@ -58,7 +58,7 @@ async fn appended(databases: Vec<Arc<dyn Db>>, batch: u64, tell: bool) -> u64 {
             let (epoch, mut head) = (found.rows[0].count(0).unwrap(), found.rows[0].count(1).unwrap());
             let mut count = 0;
             while start.elapsed() < LASTING {
-                let entry = |seq| Entry { seq, kind: None, body: "x".repeat(300) };
+                let entry = |seq| LogEntry { seq, kind: None, body: "x".repeat(300) };
                 let entries = (head + 1..=head + batch).map(entry).collect();
                 let topics = if tell { vec![name.clone()] } else { Vec::new() };
                 db.run(log::append(&name, epoch, head, entries), topics).await.unwrap();
@@ -73,7 +73,7 @@ async fn appended(databases: Vec<Arc<dyn Db>>, batch: u64, tell: bool) -> u64 {
 }
 
 async fn wake_ups(from: &dyn Db, to: &dyn Db) -> String {
-    let mut heard = to.heard();
+    let mut heard = to.subscribe();
     let mut delays = Vec::new();
     for number in 0..WAKE_UPS {
         let topic = format!("topic {number}");

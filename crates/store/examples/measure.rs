@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Batch, Body, Epoch, Event, MessageId, NewSession, Origin, Page, Principal, Seq, SessionId, Store,
-    Timestamp, TurnId,
+    Body, Epoch, Event, EventBatch, MessageId, NewSession, Origin, PageRequest, Principal, Seq, SessionId,
+    Store, Timestamp, TurnId,
 };
 use store::{Options, SqliteStore};
 
@@ -61,14 +61,14 @@ async fn measure(path: PathBuf, count: u64) {
 
 async fn append(store: &SqliteStore, id: &SessionId, epoch: Epoch, first: u64, size: u64, sync: bool) {
     let events = (first..first + size).map(|seq| Arc::new(event(seq))).collect();
-    store.append(Batch { session: id.clone(), epoch, events, sync }).await.unwrap();
+    store.append(EventBatch { session: id.clone(), epoch, events, sync }).await.unwrap();
 }
 
 async fn read_all(store: &SqliteStore, id: &SessionId) {
     let started = Instant::now();
     let (mut after, mut total) = (Seq::START, 0);
     loop {
-        let page = store.read(id, after, Page::USUAL).await.unwrap();
+        let page = store.read(id, after, PageRequest::USUAL).await.unwrap();
         let Some(last) = page.last() else { break };
         after = last.seq;
         total += page.len();

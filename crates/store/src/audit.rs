@@ -1,13 +1,14 @@
-//! The audit: who did what, when and where, in a chain of signed rows that cannot be changed unseen.
+//! The audit: who did what, when and where, in a chain of signed rows that cannot be changed unnoticed.
 //!
-//! The audit is a reader of each session's log like any other, with a cursor of its own. So a row is the
-//! same whichever door somebody came through, and auditing holds nobody up: the log is its buffer. Files
-//! are written on a thread of their own, in batches.
+//! The audit follows each session's log like any other reader, with a cursor of its own. So the rows are the
+//! same whichever door a client used, and auditing delays nobody: the log is its buffer. A thread of its own
+//! writes the files, in batches.
 //!
-//! **Invariant:** an event that belongs in the audit gets exactly one row, whoever is killed when.
-//! **Invariant:** no row holds the text of a prompt or of an answer.
+//! **Invariant:** an event that belongs in the audit gets exactly one row, whichever process is killed when.
+//! **Invariant:** no row contains the text of a prompt or of an answer.
 
 mod archive;
+mod audited_session;
 mod canonical;
 mod chain;
 mod follow;
@@ -17,7 +18,6 @@ mod lock;
 mod read;
 mod row;
 mod segment;
-mod story;
 mod verify;
 mod writer;
 
@@ -37,12 +37,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::chain::Chain;
-pub use self::head::{Head, HeadError};
-pub use self::key::{Key, KeyError, marks};
-pub use self::read::{Placed, archive, last_positions, rows};
-pub use self::row::{Entry, GENESIS, Row};
-pub use self::verify::{Broken, Cut, Report, Torn, VerifyError, seal, verify};
-use self::writer::{Job, Writer};
+pub use self::head::{ChainHead, ChainHeadError};
+pub use self::key::{AuditKey, AuditKeyError, marks};
+pub use self::read::{ChainLine, archive, last_positions, rows};
+pub use self::row::{AuditEntry, AuditRow, GENESIS};
+pub use self::verify::{BrokenRow, MissingRows, TornRow, VerifyError, VerifyReport, seal, verify};
+use self::writer::{AuditJob, Writer};
 
 /// Days after which a day's file is compressed.
 pub const RETENTION_DAYS: u32 = 90;
@@ -52,17 +52,17 @@ const QUEUE_MAX: usize = 256;
 /// How long a reader waits for rows that are still to be written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an audit is made from.
+/// The parts of an audit.
 pub struct AuditParts {
     /// The folder of the chain.
     pub folder: PathBuf,
     /// None if it could not be made yet. It is tried again when there is something to write.
-    pub key: Option<Key>,
+    pub key: Option<AuditKey>,
     /// Where the key is, or is to be.
     pub key_path: PathBuf,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
-    /// What a session starts with, if its log does not say otherwise.
+    /// The settings of a new session; its log has the changes.
     pub settings: Settings,
     /// The sandbox mode of this process.
     pub sandbox: Arc<str>,
@@ -75,10 +75,10 @@ pub struct Audit {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the audit's followers and its handle share.
+/// State shared by the audit's followers and its handle.
 struct Shared {
     /// Taken when the audit ends.
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Mutex<Option<mpsc::Sender<AuditJob>>>,
     trouble: Arc<Mutex<Option<AuditTrouble>>>,
     rewound: Arc<AtomicBool>,
     store: Arc<dyn Store>,
@@ -139,21 +139,21 @@ impl Audit {
         Arc::new(Self { shared: Arc::new(shared), thread: thread.ok() })
     }
 
-    /// Writes something that stands in no session's log. Done when it is on the disk.
-    pub fn record(&self, entry: Entry) -> BoxFuture<'static, Result<(), AuditError>> {
+    /// Writes an entry that is in no session's log. Completes when it is on the disk.
+    pub fn record(&self, entry: AuditEntry) -> BoxFuture<'static, Result<(), AuditError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            shared.send(Job::Record { entry, answer: Some(answer) }).await?;
+            shared.send(AuditJob::Record { entry, answer: Some(answer) }).await?;
             answered.await.map_err(|_| AuditError::Ended)?
         })
     }
 
     /// The same without waiting for the disk.
-    pub fn post(&self, entry: Entry) -> BoxFuture<'static, ()> {
+    pub fn post(&self, entry: AuditEntry) -> BoxFuture<'static, ()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            if let Err(error) = shared.send(Job::Record { entry, answer: None }).await {
+            if let Err(error) = shared.send(AuditJob::Record { entry, answer: None }).await {
                 tracing::error!(%error, "something was not audited");
             }
         })
@@ -164,8 +164,9 @@ impl Audit {
         self.shared.cursor("").await.map(drop)
     }
 
-    /// Waits until the rows about a session in memory are written up to this position in its log. Where that takes too
-    /// long, because the audit cannot be written, whoever reads it finds what was written before.
+    /// Waits until the rows about a session in memory are written up to this position in its log. If that
+    /// takes too long, because the audit cannot be written, the reader finds only the rows that were written
+    /// before.
     pub async fn wait_written(&self, session: &SessionId, upto: Seq) {
         let mut written = self.shared.written.subscribe();
         let reached = written.wait_for(|written| written.get(session).is_some_and(|at| *at >= upto));
@@ -184,9 +185,10 @@ impl Audit {
         self.shared.rewound.load(Ordering::Relaxed)
     }
 
-    /// Reads what a process that was killed left unread in any session's log. What goes on, or went on
-    /// after `before`, has somebody else to follow it, who knows more about it. In a store that other machines use too
-    /// (`shared`), that is about the sessions that this audit tells of already: the others have audits of their own.
+    /// Reads what a killed process left unread in the sessions' logs. Sessions that are running, or were
+    /// active after `before`, have a follower, which knows more about them. In a store that other machines
+    /// use too (`shared`), only sessions that this audit already has rows about are read: the others have
+    /// audits of their own.
     pub async fn catch_up(&self, owner: Principal, before: Timestamp, shared: bool) {
         let rows = match self.shared.store.list(ListQuery::all(owner)).await {
             Ok(rows) => rows,
@@ -226,19 +228,19 @@ impl Shared {
     /// How far the chain has come in a session's log; none if it knows nothing of the session.
     async fn cursor(&self, session: &str) -> Result<Option<u64>, AuditError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Job::Cursor { session: session.to_owned(), answer }).await?;
+        self.send(AuditJob::Cursor { session: session.to_owned(), answer }).await?;
         answered.await.map_err(|_| AuditError::Ended)?
     }
 
-    async fn send(&self, job: Job) -> Result<(), AuditError> {
+    async fn send(&self, job: AuditJob) -> Result<(), AuditError> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
         queue.ok_or(AuditError::Ended)?.send(job).await.map_err(|_| AuditError::Ended)
     }
 }
 
-/// Writes a row that says that somebody knows why the chain was cut. What is missing at this moment is
-/// told by a row before it.
-pub fn acknowledge(folder: &Path, key: &Key, now: Timestamp, reason: &str) -> io::Result<()> {
+/// Writes a row that acknowledges that the chain was cut. A row before it reports what is missing at this
+/// moment.
+pub fn acknowledge(folder: &Path, key: &AuditKey, now: Timestamp, reason: &str) -> io::Result<()> {
     Chain::open(folder, key.clone(), RETENTION_DAYS)?
         .append(now, &[chain::acknowledgement(now, "local", reason)])
 }

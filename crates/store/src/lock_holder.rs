@@ -1,7 +1,7 @@
-//! Who holds the lock that a write waits for: the kernel lists every lock with its process.
+//! Which process holds the lock that a write waits for: the kernel lists every lock with its process.
 //!
-//! SQLite locks bytes of the `-shm` file. The files are only looked at, never opened: to close one of them
-//! here would end the locks that this process holds on it. The audit locks a whole file (`flock`).
+//! SQLite locks bytes of the `-shm` file. The files are only examined by their metadata, never opened: closing one of them
+//! here would release the locks that this process holds on it. The audit locks a whole file (`flock`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,19 +11,20 @@ use std::path::Path;
 /// (<https://sqlite.org/walformat.html#the_wal_index_file_format>).
 const WRITE_BYTE: u64 = 120;
 const RECOVER_BYTE: u64 = 122;
-/// The kernel gives the list in pieces, and a lock that stands between two of them while others come and go is in
-/// neither: so it is looked for a few times.
+/// The kernel returns the list in pieces, and a lock may be in none of them while others come and go, so the
+/// list is read a few times.
 const LOOKS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct LockHolder {
     pub(crate) pid: u32,
     pub(crate) program: Option<String>,
     pub(crate) stopped: bool,
 }
 
-impl Holder {
-    /// The process that keeps others from writing to the database with this index (`-shm`), if the system tells.
+impl LockHolder {
+    /// The process that keeps others from writing to the database with this index (`-shm`), if the system
+    /// says.
     pub(crate) fn of_database(index: &Path) -> Option<Self> {
         let inode = fs::metadata(index).ok()?.ino();
         (0..LOOKS).find_map(|_| {
@@ -34,7 +35,7 @@ impl Holder {
         })
     }
 
-    /// The process that has locked this file as a whole, if the system tells.
+    /// The process that has locked this file as a whole, if the system says.
     pub(crate) fn of_file(file: &File) -> Option<Self> {
         (0..LOOKS).find_map(|_| flock_holders(file).first().copied().map(Self::at))
     }
@@ -45,8 +46,8 @@ impl Holder {
         Self { pid, program, stopped }
     }
 
-    /// What holds the lock on `what`, and what to do about it.
-    pub(crate) fn told(&self, what: &str) -> (String, String) {
+    /// A description of who holds the lock on `what`, and what to do about it.
+    pub(crate) fn described(&self, what: &str) -> (String, String) {
         let Self { pid, program, stopped } = self;
         if *pid == std::process::id() {
             return (format!("{what} is locked by another part of this process"), "try again".into());
@@ -80,7 +81,7 @@ fn holder_of(locks: &str, inode: u64, byte: u64) -> Option<u32> {
     })
 }
 
-/// The processes that have locked this file as a whole, as far as the system tells.
+/// The processes that have locked this file as a whole, as far as the system says.
 pub fn flock_holders(file: &File) -> Vec<u32> {
     let inode = file.metadata().map(|found| found.ino()).unwrap_or_default();
     flock_holders_in(&fs::read_to_string("/proc/locks").unwrap_or_default(), inode)
@@ -99,7 +100,7 @@ fn flock_holders_in(locks: &str, inode: u64) -> Vec<u32> {
     locks.lines().filter_map(holder).collect()
 }
 
-/// The state stands after the name, which may have anything in it.
+/// The state comes after the name, which may contain anything.
 fn is_stopped(stat: &str) -> bool {
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("T" | "t"))

@@ -1,13 +1,13 @@
-//! One database under two engines: a file of this machine (SQLite), or PostgreSQL for several machines.
+//! One SQL database with two engines: a local file (SQLite), or PostgreSQL for several machines.
 //!
-//! What is kept is written once, in the SQL that both speak; the engines differ in what a transaction costs and
-//! who else sees it. There are no transactions that wait for their caller: work is a list of statements that is
-//! done whole or not at all, and a statement may say how many rows it must change, which is how a stale owner
-//! is fenced off and a second copy of the same is not kept.
+//! All statements are written once, in the SQL that both engines understand; the engines differ in the cost of a
+//! transaction and in which other processes see it. No transaction stays open between calls: work is a list of statements
+//! that is done completely or not at all. A statement may say how many rows it must change; that is how a stale owner is
+//! fenced off and a repeated write is not stored twice.
 //!
-//! Whoever waits for news waits for a **topic**. A commit names the topics that it concerns, and every process
-//! on the same database hears them. Hearing may fail; so who is told reads past its cursor, and looks from
-//! time to time untold.
+//! Changes are announced by **topic**. A commit names the topics that it concerns, and every process on the same database
+//! is woken. A wake-up may be lost, so a listener reads everything after its cursor when it is woken, and polls from time
+//! to time.
 
 pub mod log;
 mod postgres;
@@ -26,41 +26,43 @@ pub use postgres_store::PostgresStore;
 pub use sqlite::SqliteDb;
 pub use store::SqlStore;
 
-/// The topic that is told when nobody knows what was told: look everywhere.
+/// The topic that means "look everywhere": it is sent when the real topics are not known.
 pub const EVERYWHERE: &str = "*";
 
 pub type DbResult<'a, T> = BoxFuture<'a, Result<T, DbError>>;
 
 pub trait Db: Send + Sync + 'static {
-    /// Does all of it or nothing, in the order given, and answers with what each statement found. When this
-    /// returns, it is durable. The topics are told to every listener of the database, here and elsewhere.
+    /// Does all statements or none, in the given order, and returns the result of each. When this returns,
+    /// the work is durable. The topics are sent to every listener of the database, in this process and in
+    /// others.
     ///
-    /// What waits at the same time is done in any order. Work that only looks sees one moment; work that changes
-    /// something sees, in each statement, what is committed by then, so a decision belongs into the `WHERE` of the
-    /// statement that it is about.
-    fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>>;
+    /// Work that waits at the same time is done in any order. Read-only work sees one snapshot. Work that
+    /// changes something sees, in each statement, what is committed by then, so a decision belongs into the
+    /// `WHERE` of the statement that it is about.
+    fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<StatementResult>>;
 
-    /// Topics as they are told. A listener that is slow misses some (`Lagged`) and looks everywhere, and so it does
-    /// when it is told [`EVERYWHERE`]: wake-ups were lost, or there were too many.
-    fn heard(&self) -> broadcast::Receiver<Arc<str>>;
+    /// Subscribes to topics. A slow listener misses some (`Lagged`) and then has to look everywhere; so it
+    /// does on [`EVERYWHERE`], which means that wake-ups were lost or too many.
+    fn subscribe(&self) -> broadcast::Receiver<Arc<str>>;
 }
 
 /// One statement, with `$1`, `$2`, ... for its values.
 ///
-/// The SQL must be of the kind that both engines take. In the making of tables: `BIGINT`, `TEXT`, `BYTEA`, and
-/// `SERIAL_KEY` for a column that numbers its rows. Elsewhere `NOW_MS` is the database's clock, which is one for all
-/// processes, in milliseconds. A value that may be null stands where its type can be told: not
-/// `$1 IS NULL` but `CAST($1 AS TEXT) IS NULL`. Texts compare byte by byte and have no NUL.
+/// The SQL must be understood by both engines. When creating tables, use `BIGINT`, `TEXT`, `BYTEA`, and
+/// `SERIAL_KEY` for a column that numbers its rows. Elsewhere `NOW_MS` is the database's clock in
+/// milliseconds, the same for all processes. A value that may be null must be in a place where its type can
+/// be inferred: not `$1 IS NULL` but `CAST($1 AS TEXT) IS NULL`. Texts compare byte by byte and contain no
+/// NUL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     pub sql: Cow<'static, str>,
-    pub values: Vec<Value>,
+    pub values: Vec<SqlValue>,
     /// If it changes another number of rows than this, nothing at all is done.
     pub must_change: Option<u64>,
 }
 
 impl Statement {
-    pub fn new(sql: impl Into<Cow<'static, str>>, values: impl Into<Vec<Value>>) -> Self {
+    pub fn new(sql: impl Into<Cow<'static, str>>, values: impl Into<Vec<SqlValue>>) -> Self {
         Self { sql: sql.into(), values: values.into(), must_change: None }
     }
 
@@ -70,7 +72,11 @@ impl Statement {
 
     /// One engine cannot keep a NUL in a text, so none does.
     fn check(&self) -> Result<(), DbError> {
-        match self.values.iter().position(|value| matches!(value, Value::Text(text) if text.contains('\0'))) {
+        match self
+            .values
+            .iter()
+            .position(|value| matches!(value, SqlValue::Text(text) if text.contains('\0')))
+        {
             Some(at) => {
                 Err(DbError::Failed { reason: format!("${} of {} has a NUL in it", at + 1, self.sql) })
             }
@@ -80,76 +86,76 @@ impl Statement {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum SqlValue {
     Null,
     Int(i64),
     Text(Arc<str>),
     Bytes(Arc<[u8]>),
 }
 
-impl From<i64> for Value {
+impl From<i64> for SqlValue {
     fn from(number: i64) -> Self {
         Self::Int(number)
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for SqlValue {
     /// No count and no position of ours comes near the end.
     fn from(number: u64) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for SqlValue {
     fn from(yes: bool) -> Self {
         Self::Int(i64::from(yes))
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for SqlValue {
     fn from(text: &str) -> Self {
         Self::Text(text.into())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for SqlValue {
     fn from(text: String) -> Self {
         Self::Text(text.into())
     }
 }
 
-impl From<Arc<str>> for Value {
+impl From<Arc<str>> for SqlValue {
     fn from(text: Arc<str>) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<Vec<u8>> for Value {
+impl From<Vec<u8>> for SqlValue {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Bytes(bytes.into())
     }
 }
 
-impl<T: Into<Value>> From<Option<T>> for Value {
+impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)
     }
 }
 
-/// What a statement did and found.
+/// The number of rows that a statement changed, and the rows that it returned.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct StatementResult {
     pub changed: u64,
     pub rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row(pub Vec<Value>);
+pub struct Row(pub Vec<SqlValue>);
 
 impl Row {
     pub fn int(&self, column: usize) -> Result<i64, DbError> {
         match self.0.get(column) {
-            Some(Value::Int(number)) => Ok(*number),
+            Some(SqlValue::Int(number)) => Ok(*number),
             _ => Err(DbError::unexpected(column, "a number")),
         }
     }
@@ -161,28 +167,28 @@ impl Row {
 
     pub fn maybe_int(&self, column: usize) -> Result<Option<i64>, DbError> {
         match self.0.get(column) {
-            Some(Value::Null) => Ok(None),
+            Some(SqlValue::Null) => Ok(None),
             _ => self.int(column).map(Some),
         }
     }
 
     pub fn text(&self, column: usize) -> Result<Arc<str>, DbError> {
         match self.0.get(column) {
-            Some(Value::Text(text)) => Ok(Arc::clone(text)),
+            Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
             _ => Err(DbError::unexpected(column, "a text")),
         }
     }
 
     pub fn maybe_text(&self, column: usize) -> Result<Option<Arc<str>>, DbError> {
         match self.0.get(column) {
-            Some(Value::Null) => Ok(None),
+            Some(SqlValue::Null) => Ok(None),
             _ => self.text(column).map(Some),
         }
     }
 
     pub fn bytes(&self, column: usize) -> Result<Arc<[u8]>, DbError> {
         match self.0.get(column) {
-            Some(Value::Bytes(bytes)) => Ok(Arc::clone(bytes)),
+            Some(SqlValue::Bytes(bytes)) => Ok(Arc::clone(bytes)),
             _ => Err(DbError::unexpected(column, "bytes")),
         }
     }

@@ -1,13 +1,13 @@
 //! Sessions in one SQLite file: the default store.
 //!
-//! Two threads do all the work. The writer owns the only connection that writes and commits whatever
-//! is queued as one group; the reader has a read-only connection of its own, so a long read never
-//! delays a commit. Opening returns at once: the file is opened on the writer's thread, and if that
-//! fails, every call says why, and the calls that come later try again.
+//! Two threads do all the work. The writer owns the only connection that writes and commits everything
+//! that is queued as one group. The reader has a read-only connection of its own, so a long read never
+//! delays a commit. Opening returns at once: the writer's thread opens the file. If that fails, every call
+//! returns the reason, and later calls try again.
 //!
 //! **Invariant:** a call is answered after its transaction is committed, never before.
-//! **Invariant:** several processes may share the file; what one may append is fenced by the epoch in
-//! the session's row, inside the same transaction as the append.
+//! **Invariant:** several processes may share the file. The epoch in the session's row fences appends, inside
+//! the same transaction as the append.
 
 mod append;
 mod backup;
@@ -19,9 +19,9 @@ mod events;
 mod examine;
 mod lineage;
 mod owner;
+mod page_cache;
 mod page_digest;
 mod reader;
-mod recent;
 mod request;
 pub(crate) mod row;
 mod salvage;
@@ -37,31 +37,31 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use engine::{
-    Batch, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
-    SessionRow, Store, StoreError, StoreFault, StoreResult,
+    BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest, Seq,
+    SessionId, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::backup::{
     BackupFile, BackupReport, back_up, is_in_use, restore as restore_backup, verify as verify_backup,
 };
-pub use self::examine::{Depth, Examined, examine, last_positions};
-pub use self::salvage::{Salvaged, salvage};
+pub use self::examine::{ExamineDepth, ExamineReport, examine, last_positions};
+pub use self::salvage::{SalvagedSession, salvage};
 
-use self::condition::Condition;
+use self::condition::StoreCondition;
 use self::reader::Reader;
-use self::request::{Answer, Read, Write};
+use self::request::{ReadRequest, ReplySender, WriteRequest};
 use self::writer::Writer;
 
 /// Calls that may wait for the writer, and as many for the reader. Past that, callers wait to queue.
 const QUEUE_MAX: usize = 256;
 
-/// What a test may want otherwise; everybody else takes the default.
+/// Options that tests change; everything else uses the defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Names the machine's current boot. Within one boot, and for as long as the file system stays
-    /// mounted, nothing that was written is lost, so a session goes on without a gap even after its
-    /// process was killed. `None` where the system does not tell.
+    /// Identifies the machine's current boot. Within one boot, and as long as the file system stays mounted,
+    /// nothing that was written is lost, so a session continues without a gap even after its process was
+    /// killed. `None` where the system does not say.
     pub boot: Option<Arc<str>>,
     /// Names the mount, if the system is not to be asked.
     pub mount: Option<Arc<str>>,
@@ -77,11 +77,11 @@ impl Default for Options {
 }
 
 pub struct SqliteStore {
-    writes: Option<mpsc::Sender<Write>>,
-    reads: Option<mpsc::Sender<Read>>,
+    writes: Option<mpsc::Sender<WriteRequest>>,
+    reads: Option<mpsc::Sender<ReadRequest>>,
     writer: Option<JoinHandle<()>>,
     reader: Option<JoinHandle<()>>,
-    condition: Arc<Condition>,
+    condition: Arc<StoreCondition>,
 }
 
 impl SqliteStore {
@@ -89,7 +89,7 @@ impl SqliteStore {
     pub fn open(path: PathBuf, options: Options) -> Self {
         let (writes, write_queue) = mpsc::channel(QUEUE_MAX);
         let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
-        let condition = Arc::<Condition>::default();
+        let condition = Arc::<StoreCondition>::default();
         let (reader_path, shared) = (path.clone(), Arc::clone(&condition));
         let writer = spawn("store-writer", move || Writer::run(path, options, write_queue, shared));
         let shared = Arc::clone(&condition);
@@ -97,19 +97,25 @@ impl SqliteStore {
         Self { writes: Some(writes), reads: Some(reads), writer, reader, condition }
     }
 
-    fn write<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Write) -> StoreResult<'static, T> {
+    fn write<T: Send + 'static>(
+        &self,
+        make: impl FnOnce(ReplySender<T>) -> WriteRequest,
+    ) -> StoreResult<'static, T> {
         let (answer, answered) = oneshot::channel();
         ask(self.writes.clone(), make(answer), answered)
     }
 
-    fn read<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Read) -> StoreResult<'static, T> {
+    fn read<T: Send + 'static>(
+        &self,
+        make: impl FnOnce(ReplySender<T>) -> ReadRequest,
+    ) -> StoreResult<'static, T> {
         let (answer, answered) = oneshot::channel();
         let read = ask(self.reads.clone(), make(answer), answered);
         if self.condition.is_readable() {
             return read;
         }
         // The writer opens the file, and tries again if it could not.
-        let opened = self.write(|answer| Write::Check { answer });
+        let opened = self.write(|answer| WriteRequest::Check { answer });
         let condition = Arc::clone(&self.condition);
         Box::pin(async move {
             let outcome = opened.await;
@@ -118,9 +124,9 @@ impl SqliteStore {
     }
 }
 
-/// Ends the threads and waits for them, so that the file is closed and this process is no longer
-/// anybody's owner when the store is gone. The writer goes last: only it can fold the log beside the
-/// file back into the file, which makes the next start fast.
+/// Stops the threads and waits for them, so that the file is closed and this process owns no session any
+/// more when the store is dropped. The writer stops last: only it can merge the write-ahead log into the
+/// file, which makes the next start fast.
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         drop(self.reads.take());
@@ -165,43 +171,43 @@ fn ask<R: Send + 'static, T: Send + 'static>(
 
 impl Store for SqliteStore {
     fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
-        self.write(|answer| Write::Create { session, answer })
+        self.write(|answer| WriteRequest::Create { session, answer })
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
-        self.write(|answer| Write::Claim { id: id.clone(), answer })
+        self.write(|answer| WriteRequest::Claim { id: id.clone(), answer })
     }
 
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::Release { id: id.clone(), epoch, answer })
+        self.write(|answer| WriteRequest::Release { id: id.clone(), epoch, answer })
     }
 
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::Append { batch, answer })
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()> {
+        self.write(|answer| WriteRequest::Append { batch, answer })
     }
 
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
-        self.read(|answer| Read::Events { id: id.clone(), after, page, answer })
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>> {
+        self.read(|answer| ReadRequest::Events { id: id.clone(), after, page, answer })
     }
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
-        self.read(|answer| Read::Session { id: id.clone(), answer })
+        self.read(|answer| ReadRequest::Session { id: id.clone(), answer })
     }
 
     fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {
-        self.read(|answer| Read::Owns { id: id.clone(), epoch, answer })
+        self.read(|answer| ReadRequest::Owns { id: id.clone(), epoch, answer })
     }
 
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
-        self.read(|answer| Read::Unused { ids, answer })
+        self.read(|answer| ReadRequest::Unused { ids, answer })
     }
 
     fn never_used(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
-        self.read(|answer| Read::NeverUsed { ids, answer })
+        self.read(|answer| ReadRequest::NeverUsed { ids, answer })
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
-        self.read(|answer| Read::Sessions { query, answer })
+        self.read(|answer| ReadRequest::Sessions { query, answer })
     }
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
@@ -209,7 +215,7 @@ impl Store for SqliteStore {
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        self.import_from(session, Box::new(unfinished::Whole(events)))
+        self.import_from(session, Box::new(unfinished::AllEvents(events)))
     }
 
     fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
@@ -217,20 +223,20 @@ impl Store for SqliteStore {
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
-        self.write(|answer| Write::Delete { id: id.clone(), answer })
+        self.write(|answer| WriteRequest::Delete { id: id.clone(), answer })
     }
 
     fn lineage(&self) -> StoreResult<'_, Option<Arc<str>>> {
-        self.read(|answer| Read::Lineage { answer })
+        self.read(|answer| ReadRequest::Lineage { answer })
     }
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::Rename { id: id.clone(), title: title.to_owned(), answer })
+        self.write(|answer| WriteRequest::Rename { id: id.clone(), title: title.to_owned(), answer })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
         Box::pin(async move {
-            let outcome = self.write(|answer| Write::Check { answer }).await;
+            let outcome = self.write(|answer| WriteRequest::Check { answer }).await;
             match (outcome, self.condition.fault()) {
                 (Ok(()), _) => Ok(()),
                 (Err(_), Some(fault)) => Err(fault),

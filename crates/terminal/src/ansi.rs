@@ -1,18 +1,18 @@
-//! The output of programs: their colours are kept, whatever else they tell a terminal is dropped.
+//! The output of programs: colours are kept, all other terminal sequences are dropped.
 //!
-//! The shapes are those of ECMA-48. Only SGR (`ESC [ … m`) means something here. A sequence that is not
-//! closed ends with its line, so that it hides no more than that. What stands before a lone carriage
-//! return was written over, as a progress bar is, and is not shown.
+//! The sequences are those of ECMA-48. Only SGR (`ESC [ … m`) is interpreted. An unterminated sequence ends with
+//! its line, so that it hides no more than that. Text before a lone carriage return was overwritten, as a
+//! progress bar is, and is not shown.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::Span;
-use wire::page::ansi::skip_string;
+use wire::html::ansi::skip_string;
 
-use crate::clean::{is_harmful, visible};
-use crate::look::Look;
+use crate::sanitize::{is_harmful, visible};
+use crate::theme::Theme;
 
 const ESCAPE: char = '\u{1b}';
 const BELL: char = '\u{7}';
@@ -21,9 +21,9 @@ const CONTROL_SEQUENCE: char = '\u{9b}';
 const PARAMETERS_MAX: usize = 32;
 
 /// The lines of an output.
-pub fn lines(text: &str, look: Look) -> Vec<Vec<Span<'static>>> {
+pub fn lines(text: &str, theme: Theme) -> Vec<Vec<Span<'static>>> {
     let mut reader =
-        Reader { look, style: Style::new(), lines: Vec::new(), spans: Vec::new(), text: String::new() };
+        Reader { theme, style: Style::new(), lines: Vec::new(), spans: Vec::new(), text: String::new() };
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         reader.take(c, &mut rest);
@@ -36,10 +36,10 @@ pub fn lines(text: &str, look: Look) -> Vec<Vec<Span<'static>>> {
 }
 
 struct Reader {
-    look: Look,
+    theme: Theme,
     style: Style,
     lines: Vec<Vec<Span<'static>>>,
-    /// Of the line that is being read.
+    /// The spans of the line that is being read.
     spans: Vec<Span<'static>>,
     text: String,
 }
@@ -86,7 +86,7 @@ impl Reader {
         let end = rest.next_if(|c| matches!(c, '@'..='~'));
         if end == Some('m') && parameters.chars().all(|c| c.is_ascii_digit() || matches!(c, ';' | ':')) {
             self.close();
-            self.style = self.look.foreign(restyled(self.style, &parameters));
+            self.style = self.theme.foreign(restyled(self.style, &parameters));
         }
     }
 
@@ -141,7 +141,7 @@ fn low(code: u16, base: u16) -> u8 {
     u8::try_from(code - base).unwrap_or(0)
 }
 
-/// One of 256 colours, or any. What comes after it goes on.
+/// A colour of the 256-colour palette or an RGB colour, and the parameters that follow it.
 fn extended(rest: &[u16]) -> (Option<Color>, &[u16]) {
     let byte = |code: &u16| u8::try_from(*code).unwrap_or(u8::MAX);
     match rest {
@@ -159,7 +159,7 @@ mod tests {
 
     fn shown(text: &str) -> Vec<String> {
         let join = |spans: Vec<Span<'_>>| spans.iter().map(|span| span.content.to_string()).collect();
-        lines(text, Look { colour: true }).into_iter().map(join).collect()
+        lines(text, Theme { colour: true }).into_iter().map(join).collect()
     }
 
     #[test]
@@ -184,10 +184,10 @@ mod tests {
     fn colours_are_kept_unless_nobody_wants_them() {
         let text = "\x1b[38;5;208ma\x1b[48;2;1;2;3mb\x1b[0;92mc";
         let colours: Vec<_> =
-            lines(text, Look { colour: true })[0].iter().map(|span| span.style.fg).collect();
+            lines(text, Theme { colour: true })[0].iter().map(|span| span.style.fg).collect();
         let orange = Some(Color::Indexed(208));
         assert_eq!(colours, [orange, orange, Some(Color::Indexed(10))]);
-        let plain = lines(text, Look { colour: false });
+        let plain = lines(text, Theme { colour: false });
         assert!(plain[0].iter().all(|span| span.style.fg.is_none() && span.style.bg.is_none()));
     }
 

@@ -1,50 +1,50 @@
-//! What is on the screen, and what a key or a frame does to it: a value without clock, terminal or
+//! The state of the full-screen client, and what a key or a frame does to it: a value without clock, terminal or
 //! connection.
 //!
-//! `apply` takes one input and answers with effects; `prepare` sets what changed for the size of the
-//! screen; drawing only reads. What is shown of the session is what the server told, so that two clients
-//! of one session cannot differ; nothing is assumed to be done before it is said to be.
+//! `apply` takes one input and returns effects; `prepare` lays out what changed for the size of the screen; drawing
+//! only reads. The client shows only what the server sent, so that two clients of one session cannot differ; nothing
+//! is assumed to be done before the server confirms it.
 
 mod frames;
 mod keys;
 mod leaving;
-mod sending;
+mod requests;
 
 use std::collections::HashMap;
 
 use crossterm::event::{KeyEvent, MouseEvent};
-use wire::native::{Card, Envelope, Frame, Hello, Request, SessionState};
+use wire::native::{Request, RequestEnvelope, ServerFrame, ServerHello, SessionCard, SessionState};
 
+use crate::ask_panel::AskPanel;
+use crate::completion::Completions;
 use crate::composer::Composer;
+use crate::formatting;
 use crate::layout::Areas;
-use crate::look::Look;
-use crate::offers::Offers;
-use crate::opening::{Failure, Opening, Wish};
 use crate::picker::Picker;
-use crate::shelf::Shelf;
+use crate::session_opener::{OpenFailure, SessionOpener, StartOptions};
+use crate::theme::Theme;
 use crate::transcript::Transcript;
-use crate::words;
 
-/// How long something is said below.
-const REMARK_MS: u64 = 6_000;
-/// Who writes on without a pause of this length has not seen that the text is in the composer now.
-const UNAWARE_MS: u64 = 600;
+/// How long a status message is shown.
+const STATUS_MESSAGE_MS: u64 = 6_000;
+/// A person who keeps typing without a pause of this length has not noticed that the text moved to the composer.
+const SEND_BLOCK_MS: u64 = 600;
 
-/// How this client is used.
+/// How the full-screen client is used.
 #[derive(Debug, Clone)]
-pub struct Manner {
-    pub look: Look,
-    /// The server is another process and goes on without us.
+pub struct FullScreenOptions {
+    pub theme: Theme,
+    /// The server is another process, which continues without this client.
     pub shared: bool,
     /// The person's home folder, for shorter paths.
     pub home: Option<String>,
-    /// Where a browser finds the server.
+    /// The address of the server for a browser.
     pub address: Option<String>,
-    /// Makes the keys of our prompts differ from those of others.
+    /// Makes the keys of our prompts differ from those of other clients.
     pub seed: u64,
-    /// What has to be seen for as long as the client runs.
+    /// Warnings that are shown for as long as the client runs.
     pub warnings: Vec<String>,
-    /// Ctrl-C leaves at once if no turn runs, also past what is written: it ends more than this client.
+    /// Ctrl-C leaves at once if no turn runs, even with text in the composer: it ends more than this client.
     pub interrupt_ends: bool,
 }
 
@@ -55,87 +55,87 @@ pub enum Input {
     Mouse(MouseEvent),
     /// Whether the terminal has the focus.
     Focus(bool),
-    Frame(Box<Frame>),
+    Frame(Box<ServerFrame>),
     Connected,
-    /// What the program around this client says of its state, in place of what it said before.
+    /// The status lines of the program that runs this client; they replace those before.
     Status(Vec<String>),
-    /// The connection is gone; the next try is after this time.
-    Cut {
+    /// The connection was lost; the next attempt is after this time.
+    Disconnected {
         why: String,
         retry_ms: u64,
     },
-    /// Time went by.
+    /// Time passed.
     Tick,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Effect {
-    Send(Envelope),
-    /// Somebody who does not look at the terminal should.
+    Send(RequestEnvelope),
+    /// A desktop notification, for a person who does not look at the terminal.
     Notify(String),
-    /// To the clipboard of whoever sits at the terminal.
+    /// Text for the clipboard.
     Copy(String),
-    /// The screen is not what it should be.
+    /// Draw the whole screen again.
     Repaint,
     Leave,
-    Fail(Failure),
+    Fail(OpenFailure),
 }
 
 #[derive(Debug)]
 pub struct App {
-    pub manner: Manner,
-    pub wish: Wish,
+    pub options: FullScreenOptions,
+    pub start_options: StartOptions,
     /// In milliseconds since the client began.
     pub now: u64,
-    pub connection: Connection,
-    pub hello: Option<Hello>,
-    /// What the program around this client said last of its state.
+    pub connection: ConnectionState,
+    pub hello: Option<ServerHello>,
+    /// The last status lines of the program that runs this client.
     pub status: Vec<String>,
-    /// What is wrong with the machine.
+    /// Faults of the machine, as the server reports them.
     pub faults: Vec<String>,
-    /// What the server's clock is ahead of ours.
+    /// How far the server's clock is ahead of ours.
     skew: i64,
-    pub cards: Vec<Card>,
-    pub stage: Stage,
+    pub cards: Vec<SessionCard>,
+    pub phase: SessionPhase,
     pub session: Option<String>,
-    /// Everything up to here was told.
+    /// The position up to which views were received.
     upto: Option<u64>,
     pub state: Option<SessionState>,
     pub transcript: Transcript,
     pub composer: Composer,
-    pub offers: Offers,
-    pub shelf: Shelf,
+    pub completions: Completions,
+    pub ask_panel: AskPanel,
     pub focus: Focus,
-    /// Somebody went away from the shelf to write.
-    shelf_left: bool,
-    /// Until then nothing is sent: the text was moved here while somebody wrote it.
-    unaware_until: u64,
+    /// The person left the ask panel to write.
+    ask_panel_left: bool,
+    /// Until then Enter sends nothing: the text was moved to the composer while the person typed it.
+    send_blocked_until: u64,
     pub picker: Option<Picker>,
     pub help: bool,
     pub plan_open: bool,
-    pub remark: Option<Remark>,
-    looked_at: bool,
+    pub status_message: Option<StatusMessage>,
+    terminal_focused: bool,
     escape_at: Option<u64>,
-    leave_asked: bool,
-    waits: HashMap<u64, Waits>,
+    leave_armed: bool,
+    pending: HashMap<u64, PendingRequest>,
     next_id: u64,
     next_key: u64,
-    /// Prompts that no server has confirmed, by key.
-    pub unsent: Vec<Unsent>,
+    /// Prompts that the server has not confirmed, by key.
+    pub unsent: Vec<UnsentPrompt>,
     pub loading: bool,
     pub areas: Areas,
 }
 
 #[derive(Debug)]
-pub enum Stage {
-    Opening(Opening),
+pub enum SessionPhase {
+    Opening(SessionOpener),
     Open,
-    /// The session cannot be shown on.
+    /// The session can no longer be shown, for this reason.
     Over(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Connection {
+pub enum ConnectionState {
     Connecting,
     Up,
     Down { why: String, retry_at: u64 },
@@ -144,28 +144,28 @@ pub enum Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Focus {
     Composer,
-    Shelf,
+    AskPanel,
     Transcript,
 }
 
 #[derive(Debug)]
-pub struct Remark {
+pub struct StatusMessage {
     pub text: String,
     pub bad: bool,
     until: u64,
 }
 
 #[derive(Debug, Clone)]
-pub struct Unsent {
+pub struct UnsentPrompt {
     key: String,
     pub text: String,
 }
 
-/// What an answer is waited for.
+/// What to do with the reply to a request.
 #[derive(Debug)]
-enum Waits {
+enum PendingRequest {
     Opening,
-    /// A new session, to be shown instead of this one.
+    /// A new session was opened, to be shown instead of this one.
     New,
     Watch,
     Prompt(String),
@@ -176,42 +176,42 @@ enum Waits {
     },
     Earlier,
     Whole(u64),
-    /// Only a refusal is worth a word.
+    /// Only an error is shown.
     Other,
 }
 
 impl App {
-    pub fn new(wish: Wish, manner: Manner) -> Self {
-        let opening = Opening::new(&wish);
+    pub fn new(start_options: StartOptions, options: FullScreenOptions) -> Self {
+        let opener = SessionOpener::new(&start_options);
         Self {
-            manner,
-            wish,
+            options,
+            start_options,
             now: 0,
-            connection: Connection::Connecting,
+            connection: ConnectionState::Connecting,
             hello: None,
             status: Vec::new(),
             faults: Vec::new(),
             skew: 0,
             cards: Vec::new(),
-            stage: Stage::Opening(opening),
+            phase: SessionPhase::Opening(opener),
             session: None,
             upto: None,
             state: None,
             transcript: Transcript::default(),
             composer: Composer::default(),
-            offers: Offers::default(),
-            shelf: Shelf::default(),
+            completions: Completions::default(),
+            ask_panel: AskPanel::default(),
             focus: Focus::Composer,
-            shelf_left: false,
-            unaware_until: 0,
+            ask_panel_left: false,
+            send_blocked_until: 0,
             picker: None,
             help: false,
             plan_open: false,
-            remark: None,
-            looked_at: true,
+            status_message: None,
+            terminal_focused: true,
             escape_at: None,
-            leave_asked: false,
-            waits: HashMap::new(),
+            leave_armed: false,
+            pending: HashMap::new(),
             next_id: 1,
             next_key: 1,
             unsent: Vec::new(),
@@ -226,40 +226,40 @@ impl App {
             Input::Key(key) => self.key(key),
             Input::Paste(text) => self.paste(&text),
             Input::Mouse(event) => self.mouse(event),
-            Input::Focus(focused) => self.look_at(focused),
+            Input::Focus(focused) => self.set_terminal_focus(focused),
             Input::Frame(frame) => self.frame(*frame),
             Input::Connected => {
-                self.connection = Connection::Up;
+                self.connection = ConnectionState::Up;
                 Vec::new()
             }
             Input::Status(lines) => {
                 self.status = lines;
                 Vec::new()
             }
-            Input::Cut { why, retry_ms } => {
-                self.cut(why, retry_ms);
+            Input::Disconnected { why, retry_ms } => {
+                self.disconnected(why, retry_ms);
                 Vec::new()
             }
             Input::Tick => Vec::new(),
         };
-        if self.remark.as_ref().is_some_and(|remark| remark.until <= now) {
-            self.remark = None;
+        if self.status_message.as_ref().is_some_and(|status_message| status_message.until <= now) {
+            self.status_message = None;
         }
         self.settle_focus();
         effects.extend(self.load_earlier());
         effects
     }
 
-    /// Sets everything for a screen of this size.
+    /// Lays everything out for a screen of this size.
     pub fn prepare(&mut self, width: u16, height: u16) {
         self.areas = Areas::of(self, width, height);
         let area = self.areas.transcript;
-        self.transcript.prepare(usize::from(area.width), usize::from(area.height), self.manner.look);
+        self.transcript.prepare(usize::from(area.width), usize::from(area.height), self.options.theme);
     }
 
-    /// Whether the screen changes by time alone.
+    /// Whether the screen changes with time alone.
     pub fn ticks(&self) -> bool {
-        self.is_busy() || self.remark.is_some() || !matches!(self.connection, Connection::Up)
+        self.is_busy() || self.status_message.is_some() || !matches!(self.connection, ConnectionState::Up)
     }
 
     pub fn is_busy(&self) -> bool {
@@ -271,49 +271,51 @@ impl App {
         i64::try_from(self.now).unwrap_or(0) + self.skew
     }
 
-    /// What the session does, in a word or two.
+    /// The state of the session, in a word or two.
     pub fn state_word(&self) -> String {
-        match (&self.stage, &self.state) {
-            (Stage::Over(_), _) => "Gone".into(),
-            (Stage::Opening(_), _) | (Stage::Open, None) => "Opening".into(),
-            (Stage::Open, Some(state)) if !state.asks.is_empty() => "Waits for you".into(),
-            (Stage::Open, Some(state)) if state.compacting => "Summing up".into(),
-            (Stage::Open, Some(state)) if state.busy => {
+        match (&self.phase, &self.state) {
+            (SessionPhase::Over(_), _) => "Gone".into(),
+            (SessionPhase::Opening(_), _) | (SessionPhase::Open, None) => "Opening".into(),
+            (SessionPhase::Open, Some(state)) if !state.asks.is_empty() => "Waits for you".into(),
+            (SessionPhase::Open, Some(state)) if state.compacting => "Summing up".into(),
+            (SessionPhase::Open, Some(state)) if state.busy => {
                 let since = state.turn_at.map_or(0, |at| self.server_now().saturating_sub(at));
-                format!("Working {}", words::seconds(u64::try_from(since).unwrap_or(0)))
+                format!("Working {}", formatting::seconds(u64::try_from(since).unwrap_or(0)))
             }
-            (Stage::Open, Some(_)) => "Ready".into(),
+            (SessionPhase::Open, Some(_)) => "Ready".into(),
         }
     }
 
-    fn say(&mut self, text: impl Into<String>) {
-        self.remark = Some(Remark { text: text.into(), bad: false, until: self.now + REMARK_MS });
+    fn show_message(&mut self, text: impl Into<String>) {
+        self.status_message =
+            Some(StatusMessage { text: text.into(), bad: false, until: self.now + STATUS_MESSAGE_MS });
     }
 
-    fn complain(&mut self, text: impl Into<String>) {
-        self.remark = Some(Remark { text: text.into(), bad: true, until: self.now + REMARK_MS });
+    fn show_error(&mut self, text: impl Into<String>) {
+        self.status_message =
+            Some(StatusMessage { text: text.into(), bad: true, until: self.now + STATUS_MESSAGE_MS });
     }
 
-    fn look_at(&mut self, focused: bool) -> Vec<Effect> {
-        self.looked_at = focused;
+    fn set_terminal_focus(&mut self, focused: bool) -> Vec<Effect> {
+        self.terminal_focused = focused;
         let at = self.session.clone();
-        vec![self.ask(Request::Looking { at, visible: focused }, Waits::Other)]
+        vec![self.ask(Request::Presence { at, visible: focused }, PendingRequest::Other)]
     }
 
-    /// The shelf takes the focus where nothing is being written, and gives it back.
+    /// The ask panel takes the focus while nothing is being written, and returns it when there are no asks.
     fn settle_focus(&mut self) {
-        if self.shelf.asks.is_empty() {
-            self.shelf_left = false;
-            if self.focus == Focus::Shelf {
+        if self.ask_panel.asks.is_empty() {
+            self.ask_panel_left = false;
+            if self.focus == Focus::AskPanel {
                 self.focus = Focus::Composer;
             }
         } else if self.focus == Focus::Composer
-            && !self.shelf_left
+            && !self.ask_panel_left
             && self.composer.is_empty()
             && self.picker.is_none()
         {
-            self.focus = Focus::Shelf;
-            self.shelf.turn_deaf(self.now);
+            self.focus = Focus::AskPanel;
+            self.ask_panel.ignore_keys(self.now);
         }
     }
 }

@@ -1,23 +1,22 @@
-//! The field where people write: several lines, a cursor that moves by what people see as characters,
-//! and what was sent before.
+//! The text field for prompts: several lines, a cursor that moves by graphemes, and the history of sent prompts.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::clean::{TAB, clean_but_tabs};
+use crate::sanitize::{TAB, sanitize_keep_tabs};
 
-/// What is pasted beyond this is left out: it belongs in a file.
+/// Longer pastes are refused: they belong in a file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 const HISTORY_MAX: usize = 200;
 
 #[derive(Debug, Default, Clone)]
 pub struct Composer {
     text: String,
-    /// In bytes, between two graphemes.
+    /// A byte offset, between two graphemes.
     cursor: usize,
-    /// Sent before, the oldest first.
+    /// Sent prompts, the oldest first.
     history: Vec<String>,
-    /// Which of them is shown.
+    /// The index of the one that is shown.
     recalled: Option<usize>,
 }
 
@@ -42,8 +41,8 @@ pub enum Erase {
     ToLineEnd,
 }
 
-/// The text as it stands on the screen, and where the cursor is in it.
-pub struct Laid {
+/// The text in lines of the screen, and the position of the cursor in them.
+pub struct WrappedText {
     pub lines: Vec<String>,
     pub row: usize,
     pub column: usize,
@@ -63,11 +62,11 @@ impl Composer {
     }
 
     pub fn set(&mut self, text: &str) {
-        self.text = clean_but_tabs(text).into_owned();
+        self.text = sanitize_keep_tabs(text).into_owned();
         self.cursor = self.text.len();
     }
 
-    /// Takes the text out, and remembers it.
+    /// Takes the text out, and adds it to the history.
     pub fn send(&mut self) -> String {
         let text = std::mem::take(&mut self.text);
         self.remember(&text);
@@ -92,16 +91,16 @@ impl Composer {
         }
     }
 
-    /// Something that was sent before this client began, in the order in which it is learnt.
+    /// Adds a prompt that was sent before this client started.
     pub fn remember_earlier(&mut self, text: &str) {
         if !self.history.iter().any(|known| known == text) && self.recalled.is_none() {
-            self.remember(&clean_but_tabs(text));
+            self.remember(&sanitize_keep_tabs(text));
         }
     }
 
     /// False if there is no room for it.
     pub fn insert(&mut self, text: &str) -> bool {
-        let text = clean_but_tabs(text);
+        let text = sanitize_keep_tabs(text);
         if self.text.len() + text.len() > TEXT_BYTES_MAX {
             return false;
         }
@@ -118,7 +117,7 @@ impl Composer {
         self.insert(&format!("{gap}{text}"));
     }
 
-    /// Puts a text in the place of what stands between there and the cursor.
+    /// Replaces the text between this offset and the cursor.
     pub fn complete(&mut self, from: usize, text: &str) {
         if self.text.is_char_boundary(from) && from <= self.cursor {
             self.text.replace_range(from..self.cursor, "");
@@ -162,7 +161,7 @@ impl Composer {
         self.line_end() == self.text.len()
     }
 
-    /// Whether what stands here is an earlier text, unchanged.
+    /// Whether the text is an earlier prompt, unchanged.
     pub fn is_recalled(&self) -> bool {
         self.recalled.is_some()
     }
@@ -184,38 +183,38 @@ impl Composer {
     }
 
     /// Broken into lines of this width.
-    pub fn lay(&self, width: usize) -> Laid {
+    pub fn wrapped(&self, width: usize) -> WrappedText {
         let width = width.max(2);
-        let mut laid = Laid { lines: vec![String::new()], row: 0, column: 0 };
+        let mut wrapped = WrappedText { lines: vec![String::new()], row: 0, column: 0 };
         let mut cells = 0;
         let mut at = 0;
         for grapheme in self.text.graphemes(true) {
             if at == self.cursor {
-                (laid.row, laid.column) = (laid.lines.len() - 1, cells);
+                (wrapped.row, wrapped.column) = (wrapped.lines.len() - 1, cells);
             }
             at += grapheme.len();
             if grapheme == "\n" {
-                laid.lines.push(String::new());
+                wrapped.lines.push(String::new());
                 cells = 0;
                 continue;
             }
             let shown = if grapheme == "\t" { &TAB[..TAB.len().min(width - 1)] } else { grapheme };
             if cells + shown.width() >= width {
-                laid.lines.push(String::new());
+                wrapped.lines.push(String::new());
                 cells = 0;
                 if at - grapheme.len() == self.cursor {
-                    (laid.row, laid.column) = (laid.lines.len() - 1, 0);
+                    (wrapped.row, wrapped.column) = (wrapped.lines.len() - 1, 0);
                 }
             }
             cells += shown.width();
-            if let Some(line) = laid.lines.last_mut() {
+            if let Some(line) = wrapped.lines.last_mut() {
                 line.push_str(shown);
             }
         }
         if self.cursor >= self.text.len() {
-            (laid.row, laid.column) = (laid.lines.len() - 1, cells);
+            (wrapped.row, wrapped.column) = (wrapped.lines.len() - 1, cells);
         }
-        laid
+        wrapped
     }
 
     fn left(&self) -> usize {
@@ -261,7 +260,7 @@ impl Composer {
         self.column_in(end + 1, below_end, self.cursor - self.line_start())
     }
 
-    /// The place in a line that is so many bytes from its start, or just before.
+    /// The offset in a line that is this many bytes from its start, or the grapheme boundary before it.
     fn column_in(&self, start: usize, end: usize, bytes: usize) -> usize {
         let line = &self.text[start..end];
         let places = line.grapheme_indices(true).map(|(at, _)| at).chain([line.len()]);
@@ -326,16 +325,16 @@ mod tests {
     fn a_paste_brings_text_and_nothing_else() {
         let composer = with("a\x1b[201~\r\nb\tc");
         assert_eq!(composer.text(), "a␛[201~\nb\tc");
-        assert_eq!(composer.lay(20).lines, ["a␛[201~", "b    c"]);
-        assert_eq!((composer.lay(20).row, composer.lay(20).column), (1, 6));
+        assert_eq!(composer.wrapped(20).lines, ["a␛[201~", "b    c"]);
+        assert_eq!((composer.wrapped(20).row, composer.wrapped(20).column), (1, 6));
         assert!(!with("x").insert(&"x".repeat(TEXT_BYTES_MAX)));
     }
 
     #[test]
     fn long_lines_are_broken_and_the_cursor_is_found() {
-        let laid = with("abcdefgh\nij").lay(5);
-        assert_eq!(laid.lines, ["abcd", "efgh", "ij"]);
-        assert_eq!((laid.row, laid.column), (2, 2));
+        let wrapped = with("abcdefgh\nij").wrapped(5);
+        assert_eq!(wrapped.lines, ["abcd", "efgh", "ij"]);
+        assert_eq!((wrapped.row, wrapped.column), (2, 2));
     }
 
     proptest! {
@@ -359,8 +358,8 @@ mod tests {
                     _ => composer.erase(Erase::ToLineEnd),
                 }
                 prop_assert!(composer.text().is_char_boundary(composer.cursor()));
-                let laid = composer.lay(7);
-                prop_assert!(laid.row < laid.lines.len() && laid.column < 8);
+                let wrapped = composer.wrapped(7);
+                prop_assert!(wrapped.row < wrapped.lines.len() && wrapped.column < 8);
             }
         }
     }

@@ -1,19 +1,19 @@
-//! A row of the transcript, set in lines.
+//! A row of the transcript, rendered in lines.
 //!
-//! A row is set again only when it changed or the screen did. Text that only grew goes on where it was.
+//! A row is rendered again only when it or the screen changed. Text that only grew is continued.
 
-pub mod set;
+pub mod render;
 
 use ratatui_core::text::Line;
-use wire::native::{Append, Row, ToolState, What};
+use wire::native::{Row, RowContent, TextAppend, ToolCallState};
 
 use crate::diff;
-use crate::look::Look;
-use crate::prose::Prose;
+use crate::markdown::Markdown;
+use crate::theme::Theme;
 
-/// What is kept of an output that goes on and on; the server keeps all of it.
+/// Bytes of an output that are kept here; the server has all of it.
 const OUTPUT_BYTES_MAX: usize = 2 * wire::native::OUTPUT_BYTES_MAX;
-/// An edit of so many lines is shown at once.
+/// A diff of at most this many lines is unfolded at once.
 const DIFF_LINES_SMALL: usize = 14;
 const PEEK_RUNNING: usize = 3;
 const PEEK_FAILED: usize = 10;
@@ -21,99 +21,103 @@ const PEEK_FAILED: usize = 10;
 #[derive(Debug)]
 pub struct Entry {
     pub row: Row,
-    /// What a person wanted, if somebody did.
-    opened: Option<bool>,
-    /// How deep below other rows it is.
+    /// Whether the person unfolded or folded it; `None` if they did neither.
+    unfolded: Option<bool>,
+    /// Its depth below other rows.
     pub depth: usize,
     lines: Vec<Line<'static>>,
-    prose: Option<Prose>,
+    markdown: Option<Markdown>,
     stale: bool,
 }
 
-/// How much of a row's inside is shown.
+/// How much of a row's contents is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Opening {
+enum FoldState {
     Folded,
-    /// So many of its last lines.
+    /// This many of its last lines.
     Peek(usize),
     Open,
 }
 
 impl Entry {
     pub fn new(row: Row, depth: usize) -> Self {
-        Self { row, opened: None, depth, lines: Vec::new(), prose: None, stale: true }
+        Self { row, unfolded: None, depth, lines: Vec::new(), markdown: None, stale: true }
     }
 
-    /// Takes a newer form of the same row.
+    /// Takes a newer version of the same row.
     pub fn replace(&mut self, row: Row) {
         let grew = match (text_of(&self.row), text_of(&row)) {
             (Some(old), Some(new)) => new.starts_with(old),
             _ => false,
         };
         if !grew {
-            self.prose = None;
+            self.markdown = None;
         }
         self.row = row;
         self.stale = true;
     }
 
-    /// Takes more of the row's text, once.
-    pub fn append(&mut self, append: &Append) {
+    /// Appends text to the row, once per revision.
+    pub fn append(&mut self, append: &TextAppend) {
         if append.rev <= self.row.rev {
             return;
         }
         self.row.rev = append.rev;
         self.stale = true;
         match &mut self.row.what {
-            What::Said { text, .. } | What::Thought { text, .. } => text.push_str(&append.text),
-            What::Tool(tool) => {
+            RowContent::AgentMessage { text, .. } | RowContent::Thought { text, .. } => {
+                text.push_str(&append.text)
+            }
+            RowContent::Tool(tool) => {
                 tool.output.push_str(&append.text);
                 tool.more += cut_front(&mut tool.output, OUTPUT_BYTES_MAX);
             }
-            What::Prompt { .. }
-            | What::Plan(_)
-            | What::Question { .. }
-            | What::Notice { .. }
-            | What::Note { .. }
-            | What::Ended(_) => {}
+            RowContent::Prompt { .. }
+            | RowContent::Plan(_)
+            | RowContent::Question { .. }
+            | RowContent::Notice { .. }
+            | RowContent::Note { .. }
+            | RowContent::TurnEnd(_) => {}
         }
     }
 
     /// Whether there is anything to unfold.
     pub fn folds(&self) -> bool {
-        matches!(self.row.what, What::Tool(_) | What::Thought { .. } | What::Plan(_))
+        matches!(self.row.what, RowContent::Tool(_) | RowContent::Thought { .. } | RowContent::Plan(_))
     }
 
     /// Whether the server has more of it than was sent.
     pub fn has_more(&self) -> bool {
         match &self.row.what {
-            What::Prompt { more, .. } | What::Said { more, .. } | What::Thought { more, .. } => *more > 0,
-            What::Tool(tool) => tool.more > 0,
-            What::Plan(_)
-            | What::Question { .. }
-            | What::Notice { .. }
-            | What::Note { .. }
-            | What::Ended(_) => false,
+            RowContent::Prompt { more, .. }
+            | RowContent::AgentMessage { more, .. }
+            | RowContent::Thought { more, .. } => *more > 0,
+            RowContent::Tool(tool) => tool.more > 0,
+            RowContent::Plan(_)
+            | RowContent::Question { .. }
+            | RowContent::Notice { .. }
+            | RowContent::Note { .. }
+            | RowContent::TurnEnd(_) => false,
         }
     }
 
     pub fn toggle(&mut self) {
-        self.opened = Some(self.opening() != Opening::Open);
+        self.unfolded = Some(self.fold_state() != FoldState::Open);
         self.stale = true;
     }
 
     pub fn open(&mut self) {
-        self.opened = Some(true);
+        self.unfolded = Some(true);
         self.stale = true;
     }
 
-    /// Sets it, if something changed.
-    pub fn prepare(&mut self, width: usize, look: Look, resized: bool) {
+    /// Renders it, if something changed.
+    pub fn prepare(&mut self, width: usize, theme: Theme, resized: bool) {
         if resized {
-            self.prose = None;
+            self.markdown = None;
         }
         if self.stale || resized {
-            self.lines = set::lines(self, width, look);
+            self.lines = render::lines(self, width, theme);
             self.stale = false;
         }
     }
@@ -122,39 +126,39 @@ impl Entry {
         &self.lines
     }
 
-    fn opening(&self) -> Opening {
-        match (self.opened, &self.row.what) {
-            (Some(true), _) => Opening::Open,
-            (Some(false), _) => Opening::Folded,
-            (None, What::Tool(tool)) => match tool.state {
-                ToolState::Running => Opening::Peek(PEEK_RUNNING),
-                ToolState::Failed => Opening::Peek(PEEK_FAILED),
-                ToolState::Done
+    fn fold_state(&self) -> FoldState {
+        match (self.unfolded, &self.row.what) {
+            (Some(true), _) => FoldState::Open,
+            (Some(false), _) => FoldState::Folded,
+            (None, RowContent::Tool(tool)) => match tool.state {
+                ToolCallState::Running => FoldState::Peek(PEEK_RUNNING),
+                ToolCallState::Failed => FoldState::Peek(PEEK_FAILED),
+                ToolCallState::Done
                     if !tool.diffs.is_empty() && diff::height(&tool.diffs) <= DIFF_LINES_SMALL =>
                 {
-                    Opening::Open
+                    FoldState::Open
                 }
-                ToolState::Done | ToolState::Refused => Opening::Folded,
+                ToolCallState::Done | ToolCallState::Refused => FoldState::Folded,
             },
-            (None, _) => Opening::Folded,
+            (None, _) => FoldState::Folded,
         }
     }
 }
 
 fn text_of(row: &Row) -> Option<&str> {
     match &row.what {
-        What::Said { text, .. } | What::Thought { text, .. } => Some(text),
-        What::Prompt { .. }
-        | What::Tool(_)
-        | What::Plan(_)
-        | What::Question { .. }
-        | What::Notice { .. }
-        | What::Note { .. }
-        | What::Ended(_) => None,
+        RowContent::AgentMessage { text, .. } | RowContent::Thought { text, .. } => Some(text),
+        RowContent::Prompt { .. }
+        | RowContent::Tool(_)
+        | RowContent::Plan(_)
+        | RowContent::Question { .. }
+        | RowContent::Notice { .. }
+        | RowContent::Note { .. }
+        | RowContent::TurnEnd(_) => None,
     }
 }
 
-/// Takes away from the front until so many bytes are left. Answers how many went.
+/// Cuts the text at the front to this many bytes. Returns how many were removed.
 fn cut_front(text: &mut String, bytes_max: usize) -> u64 {
     if text.len() <= bytes_max {
         return 0;

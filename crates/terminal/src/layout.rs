@@ -1,15 +1,15 @@
-//! Where things are on a screen of a size. The transcript has what the others leave.
+//! The areas of the screen, for its size. The transcript gets what the others leave.
 
 use ratatui_core::layout::Rect;
 
 use crate::app::App;
+use crate::completion::SHOWN_MAX;
 use crate::draw;
-use crate::offers::SHOWN_MAX;
 
 const COMPOSER_LINES_MAX: usize = 6;
 const QUEUE_LINES_MAX: usize = 3;
 const FAULT_LINES_MAX: usize = 6;
-/// A lower screen has one line of header.
+/// A screen of fewer lines has a header of one line.
 const LOW: u16 = 14;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -19,8 +19,8 @@ pub struct Areas {
     pub transcript: Rect,
     pub plan: Rect,
     pub queue: Rect,
-    pub shelf: Rect,
-    pub offers: Rect,
+    pub ask_panel: Rect,
+    pub completions: Rect,
     /// The line above the composer.
     pub rule: Rect,
     pub composer: Rect,
@@ -32,7 +32,7 @@ impl Areas {
         let header = if height < LOW { 1 } else { 2 };
         let hint = 1;
         let alone = app.picker.is_some() || app.help;
-        let text = app.composer.lay(composer_width(width)).lines.len();
+        let text = app.composer.wrapped(composer_width(width)).lines.len();
         let composer =
             if app.picker.is_some() { 0 } else { fit(text.clamp(1, COMPOSER_LINES_MAX), height / 3) };
         let rule = u16::from(composer > 0);
@@ -44,8 +44,8 @@ impl Areas {
             left -= taken;
             taken
         };
-        let shelf = take(draw::shelf::height(app, usize::from(width)), height / 2);
-        let offers = take(app.offers.list.len().min(SHOWN_MAX), height / 3);
+        let ask_panel = take(draw::ask_panel::height(app, usize::from(width)), height / 2);
+        let completions = take(app.completions.list.len().min(SHOWN_MAX), height / 3);
         let queue = take(queued(app).min(QUEUE_LINES_MAX), height / 4);
         let plan = take(draw::plan_height(app, usize::from(width)), height / 3);
         let transcript = left + 1;
@@ -61,8 +61,8 @@ impl Areas {
             transcript: next(transcript),
             plan: next(plan),
             queue: next(queue),
-            shelf: next(shelf),
-            offers: next(offers),
+            ask_panel: next(ask_panel),
+            completions: next(completions),
             rule: next(rule),
             composer: next(composer),
             hint: next(hint),
@@ -70,12 +70,12 @@ impl Areas {
     }
 }
 
-/// What is left of a line beside the composer's mark.
+/// The width of the composer's text, beside its mark.
 pub fn composer_width(width: u16) -> usize {
     usize::from(width).saturating_sub(2).max(2)
 }
 
-/// Prompts that wait, here or at the server.
+/// Prompts that wait, in this client or at the server.
 pub fn queued(app: &App) -> usize {
     app.unsent.len() + app.state.as_ref().map_or(0, |state| state.queue.len())
 }

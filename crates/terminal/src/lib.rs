@@ -1,39 +1,38 @@
-//! The terminal client: a session on a whole screen, or line by line where there is none.
+//! The terminal client: full-screen, or line by line where there is no terminal.
 //!
-//! A strict client of our own dialect (`wire::native`): what it shows is what it was told, and all it
-//! does is ask. Decisions are values ([`app::App`]); one loop feeds keys and frames in and carries
-//! requests out.
+//! A client of our own dialect (`wire::native`) only: it shows what the server sent, and changes things by requests.
+//! Its logic is a pure value ([`app::App`]); one loop feeds keys and frames in and carries requests out.
 
 mod ansi;
 mod app;
-mod clean;
+mod ask_panel;
 mod client;
+mod completion;
 mod composer;
+mod connection;
 mod diff;
 mod draw;
 mod entry;
+mod formatting;
 mod layout;
-mod line;
-mod lines;
-mod look;
-mod offers;
-mod opening;
+mod line_mode;
+mod markdown;
 mod picker;
-mod prose;
+mod sanitize;
 mod screen;
-mod shelf;
+mod session_opener;
 #[cfg(test)]
 mod tests;
+mod theme;
 mod transcript;
-mod words;
 mod wrap;
 
-pub use app::Manner;
-pub use client::{Ended, full_screen};
-pub use line::{Dial, Dialing, Line};
-pub use lines::{LineEnd, LineManner, lines};
-pub use look::Look;
-pub use opening::{Failure, Start, Wish};
+pub use app::FullScreenOptions;
+pub use client::{ScreenExit, full_screen};
+pub use connection::{Dial, Dialing, ServerConnection};
+pub use line_mode::{LineModeExit, LineModeOptions, line_mode};
+pub use session_opener::{OpenFailure, StartOptions, WhichSession};
+pub use theme::Theme;
 
 /// What this client is called in the log.
 pub const NAME: &str = "terminal";

@@ -1,26 +1,26 @@
-//! Sessions to choose from: those that need somebody first.
+//! The list of sessions to choose from: those that wait for a person first.
 
-use wire::native::{Card, CardState};
+use wire::native::{CardState, SessionCard};
 
-use crate::clean::one_line;
+use crate::sanitize::one_line;
 
 #[derive(Debug, Default)]
 pub struct Picker {
-    /// Letters that a title, a folder or an id must have.
+    /// Text that the title or folder must contain, or the id must begin with.
     pub filter: String,
     pub chosen: usize,
 }
 
 impl Picker {
-    pub fn listed<'a>(&self, cards: &'a [Card]) -> Vec<&'a Card> {
+    pub fn listed<'a>(&self, cards: &'a [SessionCard]) -> Vec<&'a SessionCard> {
         let words = self.filter.to_lowercase();
-        let matches = |card: &&Card| {
+        let matches = |card: &&SessionCard| {
             let title = card.title.as_deref().unwrap_or_default().to_lowercase();
             title.contains(&words)
                 || card.folder.to_lowercase().contains(&words)
                 || card.session.starts_with(&words)
         };
-        let mut listed: Vec<&Card> = cards.iter().filter(matches).collect();
+        let mut listed: Vec<&SessionCard> = cards.iter().filter(matches).collect();
         listed.sort_by_key(|card| (!needs_somebody(card), -card.updated_at));
         listed
     }
@@ -32,7 +32,7 @@ impl Picker {
     }
 }
 
-pub fn needs_somebody(card: &Card) -> bool {
+pub fn needs_somebody(card: &SessionCard) -> bool {
     card.state == CardState::Waiting || !card.asks.is_empty()
 }
 
@@ -47,6 +47,6 @@ pub fn state_word(state: CardState) -> &'static str {
     }
 }
 
-pub fn title_of(card: &Card) -> String {
+pub fn title_of(card: &SessionCard) -> String {
     card.title.as_deref().or(card.line.as_deref()).map_or_else(|| "(nothing said yet)".into(), one_line)
 }

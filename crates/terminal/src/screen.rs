@@ -1,4 +1,4 @@
-//! The real terminal: the other screen while the client runs, and back to what it was however it ends.
+//! The real terminal: switches to the alternate screen while the client runs, and restores the terminal however it ends.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
@@ -23,21 +23,21 @@ use ratatui_crossterm::CrosstermBackend;
 use tokio::sync::mpsc;
 
 use crate::app::App;
-use crate::clean::one_line;
 use crate::draw::draw;
+use crate::sanitize::one_line;
 use crate::wrap::cut;
 
-/// Keys that nobody has taken yet. A person cannot type faster than they are taken.
+/// Events that wait. A person cannot type faster than they are handled.
 const EVENTS_MAX: usize = 256;
-/// How often the reading thread looks whether anybody still listens.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the reading thread checks whether its receiver still exists.
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 const NOTICE_CELLS_MAX: usize = 120;
 
-pub struct Screen {
+pub struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-impl Screen {
+impl TerminalScreen {
     pub fn open() -> io::Result<Self> {
         restore_on_panic();
         enable_raw_mode()?;
@@ -62,7 +62,7 @@ impl Screen {
     pub fn draw(&mut self, app: &mut App) -> io::Result<()> {
         execute!(stdout(), BeginSynchronizedUpdate)?;
         self.terminal.draw(|frame| {
-            // The size that is drawn on: a terminal may get another one at any moment.
+            // The size for this drawing: the terminal may be resized at any moment.
             let area = frame.area();
             app.prepare(area.width, area.height);
             if let Some(at) = draw(app, frame.buffer_mut()) {
@@ -76,16 +76,16 @@ impl Screen {
         self.terminal.clear()
     }
 
-    /// To the clipboard, by the sequence that terminals have for it (OSC 52).
+    /// Copies a text to the clipboard, by the terminal sequence OSC 52.
     pub fn copy(&self, text: &str) -> io::Result<()> {
         let mut out = stdout();
         write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
         out.flush()
     }
 
-    /// Rings, and says why where the terminal shows such things.
+    /// Rings the bell, and sends a notification (OSC 9) for terminals that show them.
     pub fn notify(&self, text: &str) -> io::Result<()> {
-        // Only the text is foreign, and it can hold nothing that would end the sequence.
+        // The sanitized text cannot contain anything that would end the sequence.
         let text = cut(&one_line(text), NOTICE_CELLS_MAX);
         let mut out = stdout();
         write!(out, "\x1b]9;{text}\x1b\\\x07")?;
@@ -93,13 +93,13 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
         restore();
     }
 }
 
-/// Leaves the terminal as it was. What fails is tried no further: there is nobody left to tell.
+/// Restores the terminal. Errors are ignored: they cannot be shown.
 fn restore() {
     drop(execute!(
         stdout(),
@@ -113,7 +113,7 @@ fn restore() {
     drop(disable_raw_mode());
 }
 
-/// A panic is told on the usual screen, where it can be read.
+/// Restores the terminal before a panic is printed, so that it can be read.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -125,12 +125,12 @@ fn restore_on_panic() {
     });
 }
 
-/// What the terminal sends, until it is gone or nobody listens. Reading blocks, so it has a thread.
+/// The terminal's events, until it is gone or the receiver is dropped. Reading blocks, so it has a thread.
 pub fn events() -> io::Result<mpsc::Receiver<Event>> {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     thread::Builder::new().name("terminal".into()).spawn(move || {
         while !sender.is_closed() {
-            let event = match poll(LOOK_EVERY) {
+            let event = match poll(POLL_TIMEOUT) {
                 Ok(false) => continue,
                 Ok(true) => read(),
                 Err(error) => Err(error),

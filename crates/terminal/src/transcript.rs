@@ -1,15 +1,15 @@
-//! The rows of a session, and which of their lines are on the screen.
+//! The rows of a session, and the part of them that is on the screen.
 //!
-//! Who reads earlier rows keeps what they read in place while more comes in below: the place is a row and
-//! a line within it, not a distance from the end.
+//! While a person reads earlier rows, these stay in place when more rows arrive below: the scroll position is a row
+//! and a line within it, not a distance from the end.
 
 use ratatui_core::text::Line;
-use wire::native::{Append, Row, View, What};
+use wire::native::{Row, RowContent, TextAppend, ViewUpdate};
 
 use crate::entry::Entry;
-use crate::look::Look;
+use crate::theme::Theme;
 
-/// Rows that are kept; the server has all of them.
+/// Rows that are kept here; the server has all of them.
 const ROWS_MAX: usize = 3_000;
 /// Sub-agents of sub-agents are not indented further.
 const DEPTH_MAX: usize = 3;
@@ -19,17 +19,17 @@ pub struct Transcript {
     entries: Vec<Entry>,
     /// The server has rows before the first one.
     pub earlier: bool,
-    place: Place,
+    scroll_position: ScrollPosition,
     /// The row that keys act on, by id.
     pub chosen: Option<u64>,
     width: usize,
     height: usize,
 }
 
-/// What the top of the screen shows.
+/// What is at the top of the screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
-    /// Whatever the end leaves.
+enum ScrollPosition {
+    /// The transcript follows its end.
     #[default]
     End,
     At {
@@ -39,13 +39,13 @@ enum Place {
 }
 
 /// A line on the screen.
-pub struct Visible<'a> {
+pub struct VisibleLine<'a> {
     pub line: &'a Line<'static>,
     pub row: u64,
 }
 
 impl Transcript {
-    pub fn take(&mut self, view: View) {
+    pub fn take(&mut self, view: ViewUpdate) {
         if view.reset {
             self.reset(view.rows, view.earlier);
         } else {
@@ -64,10 +64,10 @@ impl Transcript {
 
     /// Rows from before the first one.
     pub fn take_earlier(&mut self, rows: Vec<Row>, earlier: bool) {
-        if self.place == Place::End
+        if self.scroll_position == ScrollPosition::End
             && let Some(top) = self.top()
         {
-            self.place = top;
+            self.scroll_position = top;
         }
         for row in rows {
             self.put(row);
@@ -92,10 +92,10 @@ impl Transcript {
         self.entries.get_mut(at)
     }
 
-    /// What the agent said last, and how many bytes of it the server has besides.
+    /// The agent's last message, and how many more bytes of it the server has.
     pub fn last_said(&self) -> Option<(&str, u64)> {
         self.entries.iter().rev().find_map(|entry| match &entry.row.what {
-            What::Said { text, more } => Some((text.as_str(), *more)),
+            RowContent::AgentMessage { text, more } => Some((text.as_str(), *more)),
             _ => None,
         })
     }
@@ -105,27 +105,27 @@ impl Transcript {
         self.entries.iter().rev().find(|entry| entry.folds()).map(|entry| entry.row.id)
     }
 
-    /// Sets what changed, for a screen of this size.
-    pub fn prepare(&mut self, width: usize, height: usize, look: Look) {
+    /// Renders what changed, for a screen of this size.
+    pub fn prepare(&mut self, width: usize, height: usize, theme: Theme) {
         let resized = width != self.width;
         (self.width, self.height) = (width, height);
         for entry in &mut self.entries {
-            entry.prepare(width, look, resized);
+            entry.prepare(width, theme, resized);
         }
     }
 
     pub fn is_at_end(&self) -> bool {
-        self.place == Place::End
+        self.scroll_position == ScrollPosition::End
     }
 
     pub fn follow(&mut self) {
-        self.place = Place::End;
+        self.scroll_position = ScrollPosition::End;
     }
 
-    /// Up (negative) or down by so many lines. At the end, what is new is followed again.
+    /// Scrolls up (negative) or down by this many lines. At the end, new rows are followed again.
     pub fn scroll(&mut self, lines: isize) {
         let start = self.start().saturating_add_signed(lines);
-        self.place = self.place_of(start);
+        self.scroll_position = self.scroll_position_of(start);
     }
 
     pub fn page(&self) -> isize {
@@ -143,9 +143,9 @@ impl Transcript {
         self.show_chosen();
     }
 
-    /// The next row of a prompt, before or after the chosen one.
+    /// Chooses the next prompt before or after the chosen row.
     pub fn choose_prompt(&mut self, down: bool) {
-        let is_prompt = |entry: &&Entry| matches!(entry.row.what, What::Prompt { .. });
+        let is_prompt = |entry: &&Entry| matches!(entry.row.what, RowContent::Prompt { .. });
         let from = self.chosen.unwrap_or(u64::MAX);
         let found = if down {
             self.entries.iter().filter(is_prompt).find(|entry| entry.row.id > from)
@@ -158,8 +158,8 @@ impl Transcript {
         }
     }
 
-    /// What is on the screen, from its top. Nothing stands for a blank line.
-    pub fn visible(&self) -> Vec<Option<Visible<'_>>> {
+    /// The lines on the screen, from its top. `None` is a blank line.
+    pub fn visible(&self) -> Vec<Option<VisibleLine<'_>>> {
         let start = self.start();
         let mut shown = Vec::with_capacity(self.height);
         let mut at = 0;
@@ -167,7 +167,7 @@ impl Transcript {
             let gap = self.gap(index);
             let height = gap + entry.lines().len();
             if at + height > start {
-                let lines = entry.lines().iter().map(|line| Some(Visible { line, row: entry.row.id }));
+                let lines = entry.lines().iter().map(|line| Some(VisibleLine { line, row: entry.row.id }));
                 let all = std::iter::repeat_with(|| None).take(gap).chain(lines);
                 shown.extend(all.skip(start.saturating_sub(at)).take(self.height - shown.len()));
             }
@@ -179,17 +179,19 @@ impl Transcript {
         shown
     }
 
-    /// The row on this line of the screen. What is little stands at the bottom.
+    /// The row on this line of the screen. A short transcript stands at the bottom.
     pub fn row_at(&self, line: usize) -> Option<u64> {
         let visible = self.visible();
         let at = line.checked_sub(self.height - visible.len())?;
         visible.get(at)?.as_ref().map(|visible| visible.row)
     }
 
-    /// Whether the first row is on the screen and was looked for, or everything is.
+    /// Whether earlier rows are wanted: the person scrolled to the first row, or everything fits on the screen.
     pub fn wants_earlier(&self) -> bool {
         let fits = self.total() <= self.height;
-        self.earlier && self.height > 0 && (fits || (self.start() == 0 && self.place != Place::End))
+        self.earlier
+            && self.height > 0
+            && (fits || (self.start() == 0 && self.scroll_position != ScrollPosition::End))
     }
 
     /// Lines below the screen.
@@ -201,7 +203,7 @@ impl Transcript {
         let mut old = std::mem::take(&mut self.entries);
         self.earlier = earlier;
         for row in rows {
-            // What a person unfolded stays so.
+            // Rows that the person unfolded stay unfolded.
             let kept = old.iter().position(|entry| entry.row.id == row.id).map(|at| old.swap_remove(at));
             match kept {
                 Some(mut entry) => {
@@ -211,10 +213,10 @@ impl Transcript {
                 None => self.put(row),
             }
         }
-        if let Place::At { row, .. } = self.place
+        if let ScrollPosition::At { row, .. } = self.scroll_position
             && self.find(row).is_err()
         {
-            self.place = Place::End;
+            self.scroll_position = ScrollPosition::End;
         }
     }
 
@@ -240,7 +242,7 @@ impl Transcript {
         }
     }
 
-    fn append(&mut self, append: &Append) {
+    fn append(&mut self, append: &TextAppend) {
         if let Some(entry) = self.entry_mut(append.row) {
             entry.append(append);
         }
@@ -255,18 +257,18 @@ impl Transcript {
         self.entries.binary_search_by_key(&id, |entry| entry.row.id)
     }
 
-    /// Blank lines before an entry: between deeds there are none.
+    /// Blank lines before an entry: none between tool calls, plans and notes.
     fn gap(&self, index: usize) -> usize {
         let Some(before) = index.checked_sub(1).and_then(|at| self.entries.get(at)) else { return 0 };
         let Some(entry) = self.entries.get(index) else { return 0 };
-        let is_short = |what: &What| {
+        let is_short = |what: &RowContent| {
             matches!(
                 what,
-                What::Tool(_)
-                    | What::Thought { .. }
-                    | What::Plan(_)
-                    | What::Note { .. }
-                    | What::Notice { .. }
+                RowContent::Tool(_)
+                    | RowContent::Thought { .. }
+                    | RowContent::Plan(_)
+                    | RowContent::Note { .. }
+                    | RowContent::Notice { .. }
             )
         };
         usize::from(!(is_short(&before.row.what) && is_short(&entry.row.what)))
@@ -283,9 +285,9 @@ impl Transcript {
     /// The first line on the screen, counted from the first of all.
     fn start(&self) -> usize {
         let last = self.total().saturating_sub(self.height);
-        match self.place {
-            Place::End => last,
-            Place::At { row, line } => match self.find(row) {
+        match self.scroll_position {
+            ScrollPosition::End => last,
+            ScrollPosition::At { row, line } => match self.find(row) {
                 Ok(at) | Err(at) => {
                     ((0..at).map(|index| self.height_of(index)).sum::<usize>() + line).min(last)
                 }
@@ -293,24 +295,24 @@ impl Transcript {
         }
     }
 
-    fn top(&self) -> Option<Place> {
+    fn top(&self) -> Option<ScrollPosition> {
         (!self.entries.is_empty()).then(|| self.at(self.start()))
     }
 
-    fn place_of(&self, start: usize) -> Place {
-        if start + self.height >= self.total() { Place::End } else { self.at(start) }
+    fn scroll_position_of(&self, start: usize) -> ScrollPosition {
+        if start + self.height >= self.total() { ScrollPosition::End } else { self.at(start) }
     }
 
-    fn at(&self, start: usize) -> Place {
+    fn at(&self, start: usize) -> ScrollPosition {
         let mut before = 0;
         for (index, entry) in self.entries.iter().enumerate() {
             let height = self.height_of(index);
             if start < before + height {
-                return Place::At { row: entry.row.id, line: start - before };
+                return ScrollPosition::At { row: entry.row.id, line: start - before };
             }
             before += height;
         }
-        Place::End
+        ScrollPosition::End
     }
 
     fn show_chosen(&mut self) {
@@ -319,9 +321,9 @@ impl Transcript {
         let end = begin + self.entries.get(at).map_or(0, |entry| entry.lines().len());
         let start = self.start();
         if begin < start {
-            self.place = self.at(begin);
+            self.scroll_position = self.at(begin);
         } else if end > start + self.height {
-            self.place = self.place_of(end.saturating_sub(self.height).min(begin));
+            self.scroll_position = self.scroll_position_of(end.saturating_sub(self.height).min(begin));
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Styled text in lines of a width, counted as terminals count: wide characters take two cells.
+//! Wraps styled text into lines of a width in cells: wide characters take two.
 
 use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// One grapheme, and how it looks.
+/// One grapheme with its style.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct StyledGrapheme<'a> {
     text: &'a str,
     cells: usize,
     style: Style,
 }
 
-/// What stands before the first line, and before the others.
+/// The margin before the first line, and before the others.
 #[derive(Debug, Clone, Default)]
 pub struct Margin {
     pub first: Vec<Span<'static>>,
@@ -25,7 +25,7 @@ impl Margin {
         Self::default()
     }
 
-    /// The text stands beside the mark, on every line.
+    /// The mark before the first line, and blanks of its width before the others.
     pub fn hanging(mark: Span<'static>) -> Self {
         let rest = vec![Span::raw(" ".repeat(mark.width()))];
         Self { first: vec![mark], rest }
@@ -37,17 +37,17 @@ impl Margin {
     }
 }
 
-/// Broken between words, and within those that are longer than a line.
+/// Wraps between words, and within words that are longer than a line.
 pub fn wrap(spans: &[Span<'_>], width: usize, margin: &Margin) -> Vec<Line<'static>> {
     fill(spans, width, margin, true)
 }
 
-/// Broken wherever a line is full, with every blank kept: for code and output.
-pub fn chop(spans: &[Span<'_>], width: usize, margin: &Margin) -> Vec<Line<'static>> {
+/// Wraps wherever a line is full and keeps all blanks: for code and output.
+pub fn wrap_chars(spans: &[Span<'_>], width: usize, margin: &Margin) -> Vec<Line<'static>> {
     fill(spans, width, margin, false)
 }
 
-/// At most so many cells of it, with a mark where something is missing.
+/// Truncates a text to this many cells, with `…` at the end.
 pub fn cut(text: &str, cells_max: usize) -> String {
     if text.width() <= cells_max {
         return text.to_owned();
@@ -68,11 +68,11 @@ pub fn cut(text: &str, cells_max: usize) -> String {
 }
 
 fn fill(spans: &[Span<'_>], width: usize, margin: &Margin, by_word: bool) -> Vec<Line<'static>> {
-    let pieces: Vec<Piece<'_>> = spans
+    let pieces: Vec<StyledGrapheme<'_>> = spans
         .iter()
         .flat_map(|span| {
             let style = span.style;
-            span.content.graphemes(true).map(move |text| Piece { text, cells: text.width(), style })
+            span.content.graphemes(true).map(move |text| StyledGrapheme { text, cells: text.width(), style })
         })
         .collect();
     let mut lines = Vec::new();
@@ -104,7 +104,7 @@ fn fill(spans: &[Span<'_>], width: usize, margin: &Margin, by_word: bool) -> Vec
 }
 
 /// Where the line that begins here ends.
-fn line_end(pieces: &[Piece<'_>], start: usize, room: usize, by_word: bool) -> usize {
+fn line_end(pieces: &[StyledGrapheme<'_>], start: usize, room: usize, by_word: bool) -> usize {
     let mut cells = 0;
     let mut blank = None;
     for (at, piece) in pieces.iter().enumerate().skip(start) {
@@ -113,7 +113,7 @@ fn line_end(pieces: &[Piece<'_>], start: usize, room: usize, by_word: bool) -> u
             blank = Some(at + 1);
         }
         if cells > room {
-            // A blank at the very end of a line takes no room.
+            // A blank at the end of a line takes no room.
             let at_word = blank.filter(|blank| *blank > start && by_word);
             return at_word.unwrap_or(at).max(start + 1);
         }
@@ -121,7 +121,7 @@ fn line_end(pieces: &[Piece<'_>], start: usize, room: usize, by_word: bool) -> u
     pieces.len()
 }
 
-fn line_of(before: &[Span<'static>], pieces: &[Piece<'_>]) -> Line<'static> {
+fn line_of(before: &[Span<'static>], pieces: &[StyledGrapheme<'_>]) -> Line<'static> {
     let mut spans = before.to_vec();
     let mut text = String::new();
     let mut style = Style::new();
@@ -170,7 +170,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_is_wider_than_asked_and_nothing_is_lost(text in "[a-z 日é]{0,80}", width in 2usize..20) {
-            let lines = chop(&[Span::raw(text.clone())], width, &Margin::none());
+            let lines = wrap_chars(&[Span::raw(text.clone())], width, &Margin::none());
             prop_assert!(lines.iter().all(|line| line.width() <= width));
             prop_assert_eq!(lines.iter().map(ToString::to_string).collect::<String>(), text.clone());
             let words = wrap(&[Span::raw(text.clone())], width, &Margin::none());

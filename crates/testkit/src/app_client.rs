@@ -1,4 +1,4 @@
-//! A client as the web app is one: it keeps rows, state and cards, and forgets nothing else.
+//! A test client that behaves like the web app: it keeps rows, state and cards.
 #![expect(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::server::{DEADLINE, Server};
 use access::devices::Visitor;
-use app::{Desk, DeskParts, Extras, Line, open};
+use app::{AppConnection, AppServer, AppServerExtras, AppServerParts, open};
 use engine::{Principal, Standing};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::native::{
-    Answered, Append, Card, Envelope, Frame, Hello, Reply, Request, Role, Row, SessionState, Told, View,
-    What, Wrong,
+    ReplyBody, ReplyError, Request, RequestEnvelope, RequestReply, Role, Row, RowContent, ServerFrame,
+    ServerHello, ServerNotification, SessionCard, SessionState, TextAppend, ViewUpdate,
 };
 
 /// The owner, with a client at the machine itself.
@@ -27,34 +27,34 @@ pub fn owner_at_machine(name: &str) -> Visitor {
     }
 }
 
-/// The house of our own clients, for one test.
-pub struct House {
-    pub desk: Arc<Desk>,
+/// The server side of our own clients, for one test.
+pub struct AppHarness {
+    pub app: Arc<AppServer>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl House {
+impl AppHarness {
     pub fn new(server: &Server) -> Self {
         let parts = server.connection_parts(Principal::local());
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let workspace = server.workspace();
-        let rules = service::Rules {
+        let rules = service::ServiceRules {
             home_dir: workspace.clone(),
             places: Some(vec![workspace]),
             source: "http".into(),
             ..parts.rules
         };
-        let desk = Desk::new(DeskParts {
+        let app = AppServer::new(AppServerParts {
             registry: parts.registry,
             rules,
             identity: parts.identity,
-            hall: Arc::default(),
-            extras: Extras { host: "this machine".into(), shelf: None },
+            devices: Arc::default(),
+            extras: AppServerExtras { host: "this machine".into(), rule_store: None },
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        Self { desk, tasks, stop }
+        Self { app, tasks, stop }
     }
 
     /// The owner's own client.
@@ -68,7 +68,7 @@ impl House {
     }
 
     pub async fn client_of(&self, visitor: Visitor) -> Client {
-        Client::begin(open(&self.desk, visitor)).await
+        Client::begin(open(&self.app, visitor)).await
     }
 
     /// Every task of every line ends.
@@ -81,7 +81,7 @@ impl House {
 
 /// What a client has of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shown {
+pub struct ShownSession {
     pub upto: u64,
     pub rows: BTreeMap<u64, Row>,
     pub earlier: bool,
@@ -91,24 +91,24 @@ pub struct Shown {
 }
 
 pub struct Client {
-    line: Line,
+    line: AppConnection,
     next: u64,
-    pub hello: Hello,
-    pub cards: HashMap<String, Card>,
+    pub hello: ServerHello,
+    pub cards: HashMap<String, SessionCard>,
     pub older: Option<String>,
     pub faults: Vec<String>,
-    pub sessions: HashMap<String, Shown>,
-    replies: HashMap<u64, Reply>,
+    pub sessions: HashMap<String, ShownSession>,
+    replies: HashMap<u64, RequestReply>,
 }
 
 impl Client {
-    async fn begin(mut line: Line) -> Self {
+    async fn begin(mut line: AppConnection) -> Self {
         let hello = match line.frames.recv().await.expect("a hello") {
-            Frame::Told(told) => match *told {
-                Told::Hello(hello) => hello,
+            ServerFrame::Notification(told) => match *told {
+                ServerNotification::Hello(hello) => hello,
                 other => panic!("a hello comes first: {other:?}"),
             },
-            Frame::Reply(reply) => panic!("a hello comes first: {reply:?}"),
+            ServerFrame::Reply(reply) => panic!("a hello comes first: {reply:?}"),
         };
         let mut client = Self {
             line,
@@ -122,9 +122,12 @@ impl Client {
         };
         loop {
             let frame = client.frame().await;
-            let is = |wanted: fn(&Told) -> bool| matches!(&frame, Frame::Told(told) if wanted(told));
-            let cards = is(|told| matches!(told, Told::Cards { .. }));
-            assert!(cards || is(|told| matches!(told, Told::Faults { .. })), "cards come next: {frame:?}");
+            let is = |wanted: fn(&ServerNotification) -> bool| matches!(&frame, ServerFrame::Notification(told) if wanted(told));
+            let cards = is(|told| matches!(told, ServerNotification::Cards { .. }));
+            assert!(
+                cards || is(|told| matches!(told, ServerNotification::Faults { .. })),
+                "cards come next: {frame:?}"
+            );
             client.take(frame);
             // Without a store there are no cards.
             if cards || !client.faults.is_empty() {
@@ -136,11 +139,11 @@ impl Client {
     /// Sends a request without waiting for its answer.
     pub async fn send(&mut self, request: Request) -> u64 {
         self.next += 1;
-        self.line.requests.send(Envelope { id: self.next, request }).await.expect("the line is open");
+        self.line.requests.send(RequestEnvelope { id: self.next, request }).await.expect("the line is open");
         self.next
     }
 
-    pub async fn answer(&mut self, id: u64) -> Result<Answered, Wrong> {
+    pub async fn answer(&mut self, id: u64) -> Result<ReplyBody, ReplyError> {
         loop {
             if let Some(reply) = self.replies.remove(&id) {
                 return match (reply.ok, reply.error) {
@@ -154,22 +157,22 @@ impl Client {
         }
     }
 
-    pub async fn ask(&mut self, request: Request) -> Result<Answered, Wrong> {
+    pub async fn ask(&mut self, request: Request) -> Result<ReplyBody, ReplyError> {
         let id = self.send(request).await;
         self.answer(id).await
     }
 
     pub async fn done(&mut self, request: Request) {
-        assert_eq!(self.ask(request).await, Ok(Answered::Done));
+        assert_eq!(self.ask(request).await, Ok(ReplyBody::Done));
     }
 
-    pub async fn refused(&mut self, request: Request) -> Wrong {
+    pub async fn refused(&mut self, request: Request) -> ReplyError {
         self.ask(request).await.expect_err("it is refused")
     }
 
     pub async fn open(&mut self) -> String {
         match self.ask(Request::Open { folder: None, settings: BTreeMap::new() }).await {
-            Ok(Answered::Opened { session }) => session,
+            Ok(ReplyBody::SessionOpened { session }) => session,
             other => panic!("a session: {other:?}"),
         }
     }
@@ -193,12 +196,12 @@ impl Client {
             pictures: Vec::new(),
         };
         match self.ask(request).await {
-            Ok(Answered::Taken { turn }) => turn,
+            Ok(ReplyBody::PromptAccepted { turn }) => turn,
             other => panic!("a turn: {other:?}"),
         }
     }
 
-    pub fn shown(&self, session: &str) -> &Shown {
+    pub fn shown(&self, session: &str) -> &ShownSession {
         &self.sessions[session]
     }
 
@@ -219,44 +222,46 @@ impl Client {
     /// Reads until a turn has ended.
     pub async fn ended(&mut self, session: &str, turn: u64) {
         self.until("the end of a turn", |client| {
-            let ended = |row: &Row| matches!(row.what, What::Ended(_)) && row.turn == Some(turn);
+            let ended = |row: &Row| matches!(row.what, RowContent::TurnEnd(_)) && row.turn == Some(turn);
             client.shown(session).rows.values().any(ended)
         })
         .await;
     }
 
     /// The next frame; the line is open.
-    pub async fn frame(&mut self) -> Frame {
+    pub async fn frame(&mut self) -> ServerFrame {
         let frame = tokio::time::timeout(DEADLINE, self.line.frames.recv()).await;
         frame.expect("a frame in time").expect("the line is open")
     }
 
-    pub fn take(&mut self, frame: Frame) {
+    pub fn take(&mut self, frame: ServerFrame) {
         match frame {
-            Frame::Reply(reply) => {
+            ServerFrame::Reply(reply) => {
                 let id = reply.re;
                 assert!(self.replies.insert(id, reply).is_none(), "request {id} is answered once");
             }
-            Frame::Told(told) => match *told {
-                Told::Hello(_) => panic!("a second hello"),
-                Told::Cards { cards, gone, older } => {
+            ServerFrame::Notification(told) => match *told {
+                ServerNotification::Hello(_) => panic!("a second hello"),
+                ServerNotification::Cards { cards, gone, older } => {
                     self.cards.extend(cards.into_iter().map(|card| (card.session.clone(), card)));
                     gone.iter().for_each(|id| drop(self.cards.remove(id)));
                     self.older = older.or(self.older.take());
                 }
-                Told::View(view) => self.sessions.entry(view.session.clone()).or_default().take(view),
-                Told::Over { session, message } => {
+                ServerNotification::View(view) => {
+                    self.sessions.entry(view.session.clone()).or_default().take(view)
+                }
+                ServerNotification::WatchEnded { session, message } => {
                     self.sessions.entry(session).or_default().over = Some(message);
                 }
-                Told::Faults { faults } => self.faults = faults,
-                Told::Devices { .. } => {}
+                ServerNotification::Faults { faults } => self.faults = faults,
+                ServerNotification::Devices { .. } => {}
             },
         }
     }
 }
 
-impl Shown {
-    fn take(&mut self, view: View) {
+impl ShownSession {
+    fn take(&mut self, view: ViewUpdate) {
         if view.reset {
             self.rows.clear();
             self.earlier = view.earlier;
@@ -273,12 +278,14 @@ impl Shown {
         self.state = view.state.or(self.state.take());
     }
 
-    fn append(&mut self, Append { row, rev, text }: Append) {
+    fn append(&mut self, TextAppend { row, rev, text }: TextAppend) {
         let row = self.rows.get_mut(&row).expect("text is added to a row that is there");
         row.rev = rev;
         match &mut row.what {
-            What::Said { text: before, .. } | What::Thought { text: before, .. } => before.push_str(&text),
-            What::Tool(tool) => tool.output.push_str(&text),
+            RowContent::AgentMessage { text: before, .. } | RowContent::Thought { text: before, .. } => {
+                before.push_str(&text)
+            }
+            RowContent::Tool(tool) => tool.output.push_str(&text),
             other => panic!("this row does not grow: {other:?}"),
         }
     }
@@ -292,19 +299,19 @@ impl Shown {
 fn words(row: &Row) -> String {
     let under = if row.under.is_some() { "  " } else { "" };
     let what = match &row.what {
-        What::Prompt { from, text, .. } => format!("{from}: {text}"),
-        What::Said { text, .. } => format!("said: {text}"),
-        What::Thought { text, .. } => format!("thought: {text}"),
-        What::Tool(tool) => {
+        RowContent::Prompt { from, text, .. } => format!("{from}: {text}"),
+        RowContent::AgentMessage { text, .. } => format!("said: {text}"),
+        RowContent::Thought { text, .. } => format!("thought: {text}"),
+        RowContent::Tool(tool) => {
             let more = tool.decided.as_ref().or(tool.reason.as_ref());
             let more = more.map(|more| format!(" ({more})")).unwrap_or_default();
             format!("{} {:?}{more}", tool.tool, tool.state)
         }
-        What::Plan(plan) => format!("plan of {}", plan.steps.len()),
-        What::Question { text, reply, by } => format!("{text} {reply:?} {by:?}"),
-        What::Notice { text, .. } => format!("notice: {text}"),
-        What::Note { text } => format!("note: {text}"),
-        What::Ended(ended) => format!("ended: {}", ended.stop),
+        RowContent::Plan(plan) => format!("plan of {}", plan.steps.len()),
+        RowContent::Question { text, reply, by } => format!("{text} {reply:?} {by:?}"),
+        RowContent::Notice { text, .. } => format!("notice: {text}"),
+        RowContent::Note { text } => format!("note: {text}"),
+        RowContent::TurnEnd(ended) => format!("ended: {}", ended.stop),
     };
     format!("{under}{what}")
 }

@@ -1,8 +1,9 @@
-//! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
+//! Shared test code: scripted peers, fixtures and conformance suites. Never part of the product.
 
 pub mod app_client;
 mod child;
-mod long;
+pub mod http_client;
+mod long_session;
 pub mod nats;
 pub mod postgres;
 pub mod provider;
@@ -12,8 +13,7 @@ mod script;
 pub mod server;
 pub mod store_suite;
 mod turns;
-pub mod web;
 
-pub use long::long_log;
+pub use long_session::long_log;
 pub use script::{Line, Script, call, fail, say, think};
 pub use turns::Turns;

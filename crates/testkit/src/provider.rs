@@ -27,13 +27,13 @@ use tokio::task::JoinSet;
 
 use crate::{Line, say};
 
-pub use request::Seen;
+pub use request::ReceivedRequest;
 pub use rules::Rules;
 pub use script::read as read_script;
 
-/// The language of a request.
+/// The provider API of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tongue {
+pub enum ProviderApi {
     Anthropic,
     Responses,
     Chat,
@@ -41,7 +41,7 @@ pub enum Tongue {
     Ollama,
 }
 
-impl Tongue {
+impl ProviderApi {
     pub const ALL: [Self; 5] = [Self::Anthropic, Self::Responses, Self::Chat, Self::Gemini, Self::Ollama];
 
     fn of_path(path: &str) -> Option<Self> {
@@ -180,7 +180,7 @@ enum Source {
 #[derive(Default)]
 struct State {
     answers: VecDeque<Answer>,
-    requests: Vec<Seen>,
+    requests: Vec<ReceivedRequest>,
     /// What `GET /v1/models` and `GET /api/tags` say.
     models: Vec<String>,
 }
@@ -216,7 +216,7 @@ impl Mock {
     }
 
     /// Where a client of this language is to be led.
-    pub fn base_url(&self, tongue: Tongue) -> String {
+    pub fn base_url(&self, tongue: ProviderApi) -> String {
         format!("http://{}{}", self.address, tongue.base())
     }
 
@@ -226,7 +226,7 @@ impl Mock {
     }
 
     /// Every request so far.
-    pub fn requests(&self) -> Vec<Seen> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.lock().requests.clone()
     }
 
@@ -254,7 +254,7 @@ impl Shared {
         matches!(self.source, Source::Rules(_))
     }
 
-    fn answer_to(&self, seen: &Seen) -> Answer {
+    fn answer_to(&self, seen: &ReceivedRequest) -> Answer {
         if let Source::Rules(rules) = &self.source {
             return rules.answer(seen);
         }

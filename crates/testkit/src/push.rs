@@ -16,9 +16,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use wire::native::Subscription;
+use wire::native::PushSubscription;
 
-use crate::provider::request::{Raw, read_raw};
+use crate::provider::request::{RawRequest, read_raw};
 
 pub use browser::Browser;
 
@@ -89,13 +89,13 @@ impl PushService {
     }
 
     /// What a new browser would give the server.
-    pub fn subscribe(&self) -> Subscription {
+    pub fn subscribe(&self) -> PushSubscription {
         let browser = Browser::new();
         let mut state = self.shared.lock();
         let path = format!("/push/{}", state.browsers.len() + 1);
         let (p256dh, auth) = browser.keys();
         state.browsers.insert(path.clone(), Arc::new(browser));
-        Subscription { endpoint: format!("{}{path}", self.shared.origin), p256dh, auth }
+        PushSubscription { endpoint: format!("{}{path}", self.shared.origin), p256dh, auth }
     }
 
     /// Answers like this, after everything else that was said before. Then pushes are taken again.
@@ -148,7 +148,7 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>, received: mpsc::Sende
     drop(respond(&mut stream, answer).await);
 }
 
-fn look_at(request: &Raw, browser: Option<&Browser>, origin: &str) -> Received {
+fn look_at(request: &RawRequest, browser: Option<&Browser>, origin: &str) -> Received {
     let header = |name: &str| {
         let found = request.headers.iter().find(|(header, _)| header == name);
         found.map(|(_, value)| value.clone())

@@ -120,7 +120,7 @@ impl ModelStream for Reading {
                     Ok(ModelEvent::ToolCall { id, name, arguments })
                 }
                 Some(Line::Usage(usage)) => Ok(ModelEvent::Usage(usage)),
-                Some(Line::Error(reason)) => Err(ModelError::lasting(reason)),
+                Some(Line::Error(reason)) => Err(ModelError::permanent(reason)),
                 Some(Line::Hang) => std::future::pending().await,
                 Some(Line::Stop(stop)) => Ok(ModelEvent::Done { stop }),
             }

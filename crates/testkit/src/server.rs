@@ -8,8 +8,8 @@
 mod client;
 mod door;
 mod older;
-mod story;
 mod streams;
+mod update_summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig};
 use engine::{
-    Backend, CallerKind, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts,
-    Seq, SessionFolders, SessionHandle, SessionId, Store, Timestamp,
+    Backend, CallerKind, Clock, Follower, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq,
+    SessionFolders, SessionHandle, SessionId, SessionLimits, Store, Timestamp,
 };
 use server::{Connection, ConnectionParts, memory};
-use service::Rules;
+use service::ServiceRules;
 use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::{Backends, Dialect, Identity, Spoken};
+use wire::{Dialect, DialectSelection, Identity, SandboxBackends};
 
 use crate::Script;
 
 pub use client::{Client, Refused};
 pub use door::{CI, Door, MASTER};
 pub use older::OlderClient;
-pub use story::Story;
+pub use update_summary::UpdateSummary;
 
 /// No wait of a test is longer. Generous, because test machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -42,9 +42,9 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// What a server is made of.
 pub struct Setup {
     pub backend: Arc<dyn Backend>,
-    pub limits: Limits,
-    pub rules: Rules,
-    pub permissions: Arc<dyn engine::Rules>,
+    pub limits: SessionLimits,
+    pub rules: ServiceRules,
+    pub permissions: Arc<dyn engine::PermissionRules>,
     pub redactor: Option<Arc<dyn engine::Redactor>>,
     pub followers: Vec<Arc<dyn Follower>>,
     pub folders: Option<Arc<dyn SessionFolders>>,
@@ -65,8 +65,8 @@ impl Setup {
     pub fn new(backend: impl Backend) -> Self {
         Self {
             backend: Arc::new(backend),
-            limits: Limits::default(),
-            rules: Rules::default(),
+            limits: SessionLimits::default(),
+            rules: ServiceRules::default(),
             permissions: Arc::new(engine::MemoryRules::default()),
             redactor: None,
             followers: Vec::new(),
@@ -162,7 +162,7 @@ impl Server {
     /// A client of one of the older dialects that has said nothing so far.
     pub fn connect_older(&mut self, dialect: Dialect) -> OlderClient {
         let parts = self.connection_parts(Principal::local());
-        self.connect_older_with(ConnectionParts { dialect: Spoken::Only(dialect), ..parts })
+        self.connect_older_with(ConnectionParts { dialect: DialectSelection::Only(dialect), ..parts })
     }
 
     pub fn connect_older_with(&mut self, parts: ConnectionParts) -> OlderClient {
@@ -191,17 +191,17 @@ impl Server {
                 title: "Ropewalk".into(),
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
-                sandbox_backends: Backends::default(),
+                sandbox_backends: SandboxBackends::default(),
                 adapters: vec!["ropewalk".into()],
                 disabled: Vec::new(),
             },
-            dialect: Spoken::default(),
+            dialect: DialectSelection::default(),
             client: None,
             name: "client".into(),
             zeph: false,
             any_session: false,
             metrics: None,
-            greeted: None,
+            on_initialize: None,
         }
     }
 

@@ -11,8 +11,8 @@ mod sessions;
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, Claim, Event, MessageId, NewSession, Origin, Page, Principal, Seq, SessionId, Store,
-    StoreError, Timestamp, TurnId,
+    Body, Claim, Event, EventBatch, MessageId, NewSession, Origin, PageRequest, Principal, Seq, SessionId,
+    Store, StoreError, Timestamp, TurnId,
 };
 
 pub use events::*;
@@ -101,11 +101,11 @@ pub async fn append(
 ) -> Result<(), StoreError> {
     let events = (first..).zip(bodies).map(|(seq, body)| event(seq, body)).collect();
     let session = claim.row.id.clone();
-    store.append(Batch { session, epoch: claim.epoch, events, sync: false }).await
+    store.append(EventBatch { session, epoch: claim.epoch, events, sync: false }).await
 }
 
 pub async fn texts(store: &dyn Store, id: &str) -> Vec<(u64, String)> {
-    let events = store.read(&session_id(id), Seq::START, Page::USUAL).await.unwrap();
+    let events = store.read(&session_id(id), Seq::START, PageRequest::USUAL).await.unwrap();
     let shown = events.iter().map(|event| match &event.body {
         Body::Text { text, .. } => (event.seq.0, text.to_string()),
         body => (event.seq.0, format!("{body:?}")),

@@ -9,7 +9,7 @@ use engine::{
 };
 
 /// The plain one, with modes and images.
-pub struct Turns(engine::Turns);
+pub struct Turns(engine::FunctionBackend);
 
 impl Turns {
     /// Every turn of every session is one call of `play`.
@@ -18,7 +18,11 @@ impl Turns {
         F: Future<Output = Result<Stop, TurnError>> + Send + 'static,
     {
         let settings = vec![mode_spec(), approval_spec()];
-        Self(engine::Turns::new(play).with(Abilities { settings, images: true, ..Abilities::default() }))
+        Self(engine::FunctionBackend::new(play).with(Abilities {
+            settings,
+            images: true,
+            ..Abilities::default()
+        }))
     }
 }
 

@@ -1,31 +1,32 @@
-//! The official Agent Client Protocol, version 1, on the official schema's types.
+//! The official Agent Client Protocol (ACP), version 1, built on the types of the official schema crate.
 //!
-//! Updates are encoded by [`Updates`], one per session that a connection shows.
+//! [`Updates`] encodes a session's events; a connection has one for each session that it shows.
 
-mod calls;
-mod consoles;
+mod code_fence;
+mod command_output;
 mod decode;
-mod ext;
-mod fence;
 mod host;
 mod questions;
 mod relay;
 mod reply;
 mod servers;
 mod settings;
+mod sub_agent_calls;
 mod tools;
 mod updates;
-mod zeph_events;
+mod zeph_import;
+mod zeph_methods;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::call::{Call, Fault};
+use crate::client_request::{ClientRequest, RequestError};
 use crate::rpc::RpcId;
 
 pub(crate) use decode::{abilities, block as content_block, blocks, check_text, prompt};
 pub use host::{
-    HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call,
+    AgentHostRequest, HostRequestError, HostResultKind, foreign_error, host_reply, host_request, host_result,
+    write_host_call,
 };
 pub use questions::{ExpectedAnswer, ask_answer};
 pub use relay::SERVER_TERMINAL;
@@ -34,47 +35,51 @@ pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_err
 pub(crate) use tools::{block as schema_block, tool_kind};
 pub use updates::{AskFrame, Updates};
 
-/// Text in one prompt, all its blocks together.
+/// Limit for the text of one prompt, summed over all its blocks.
 pub const PROMPT_TEXT_BYTES_MAX: usize = 1 << 20;
-/// Any frame but those that may carry images or histories.
+/// Limit for every frame that cannot carry images or histories.
 const PLAIN_FRAME_BYTES_MAX: usize = 1 << 20;
-/// Events that one import takes.
+/// Limit for the events of one import.
 pub const IMPORT_EVENTS_MAX: usize = 10_000;
 
-/// What the client said it can do, as far as it changes what we send.
+/// The client capabilities that change what we send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientAbilities {
     pub notices: bool,
     pub compaction: bool,
     /// Shows a command's output from `_meta.terminal_output`.
     pub terminal_output: bool,
-    /// Wants to know with every update where in the log it stands.
+    /// The client wants each update to carry its position in the log.
     pub cursors: bool,
-    /// Shows forms.
+    /// The client can show forms (elicitation).
     pub forms: bool,
-    /// What it does for the agent.
+    /// The file and terminal methods that the client implements for the agent.
     pub host: engine::HostAbilities,
-    /// It came by zeph's transport.
+    /// The client is connected over zeph's transport.
     pub zeph: bool,
 }
 
-/// What a request wants. `frame_bytes` is the size of the frame it came in.
-pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+/// Decodes a request. `frame_bytes` is the size of the frame that it came in.
+pub(crate) fn request(
+    method: &str,
+    params: Option<&RawValue>,
+    frame_bytes: usize,
+) -> Result<ClientRequest, RequestError> {
     check_size(method, frame_bytes)?;
     decode::request(method, params)
 }
 
-/// Most methods have no use for a large frame.
-pub(crate) fn check_size(method: &str, frame_bytes: usize) -> Result<(), Fault> {
+/// Refuses large frames for methods that never need one.
+pub(crate) fn check_size(method: &str, frame_bytes: usize) -> Result<(), RequestError> {
     let large = matches!(method, "session/prompt" | "session/message" | "_session/import");
     if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
-        return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
+        return Err(RequestError::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
     }
     Ok(())
 }
 
-/// What a notification wants. Unknown ones are ignored, as the protocol demands.
-pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+/// Decodes a notification. Unknown notifications are ignored, as the protocol requires.
+pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<ClientRequest, RequestError> {
     decode::notification(method, params)
 }
 
@@ -83,7 +88,7 @@ fn write_frame(out: &mut Vec<u8>, frame: &impl Serialize) {
     let before = out.len();
     match serde_json::to_writer(&mut *out, frame) {
         Ok(()) => out.push(b'\n'),
-        // Only a map with keys that are not text can fail here, and none of ours has such keys.
+        // Serialization fails only for a map whose keys are not text, and none of our types has one.
         Err(_) => out.truncate(before),
     }
 }
@@ -99,23 +104,23 @@ pub(crate) fn write_notification(out: &mut Vec<u8>, method: &str, params: impl S
     write_frame(out, &NotificationFrame { jsonrpc: "2.0", method, params });
 }
 
-/// Appends a request of ours.
+/// Appends a request from us to the client.
 fn write_request(id: &RpcId, method: &str, params: &impl Serialize, out: &mut Vec<u8>) {
     let before = out.len();
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.as_json().as_bytes());
     out.extend_from_slice(br#","method":"#);
-    // An external agent may have chosen it: it must not end its own quotes.
+    // The method name may come from an external agent, so it is escaped like any other text.
     let named = serde_json::to_writer(&mut *out, method);
     out.extend_from_slice(br#","params":"#);
     match named.and_then(|()| serde_json::to_writer(&mut *out, params)) {
         Ok(()) => out.extend_from_slice(b"}\n"),
-        // Cannot happen with these types; half a frame must never leave.
+        // Cannot happen with these types; a partial frame must never be sent.
         Err(_) => out.truncate(before),
     }
 }
 
-/// The client no longer needs to answer a request of ours.
+/// Tells the client that it need not answer a request of ours any more.
 pub fn write_cancel_request(out: &mut Vec<u8>, request: &RpcId) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"#);
     out.extend_from_slice(request.as_json().as_bytes());

@@ -1,4 +1,4 @@
-//! A whole session in one JSON object: what `sessions export` writes and `sessions import` reads.
+//! A whole session in one JSON object: `sessions export` writes it and `sessions import` reads it.
 
 use std::fmt;
 use std::io::Read;
@@ -12,44 +12,44 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::portable;
-use crate::record::Loss;
+use crate::event_json;
+use crate::record::EventLoss;
 use crate::timestamp::rfc3339;
 
 pub const SCHEMA: &str = "ropewalk.session/1";
 
-/// The same with events that only whoever has the key of their machine can read: what a hub that keeps them exports.
+/// The schema of an export whose events only the holder of the machine's key can read: what a hub exports.
 pub const SEALED_SCHEMA: &str = "ropewalk.session.sealed/1";
 
-/// A session that came from outside, in whatever form.
+/// A session that was read from outside, in whatever form.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Imported {
+pub struct ImportedSession {
     pub title: Option<Arc<str>>,
     pub cwd: Option<PathBuf>,
     pub events: Vec<Event>,
     /// What was left out, and why.
     pub warnings: Vec<String>,
-    /// When the last event happened that is not in `events` any more.
+    /// The time of the last event, also if that event is not in `events`.
     pub at: Timestamp,
 }
 
-/// What a file says besides its events.
+/// Everything in the file besides its events.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Head {
+pub struct ArchiveHead {
     pub schema: String,
     pub title: Option<Arc<str>>,
     pub cwd: Option<PathBuf>,
-    pub sealed: Option<SealedBy>,
+    pub sealed: Option<SealingSession>,
 }
 
-/// Which machine sealed the events of a file, and as those of which session.
+/// The machine that sealed the file's events, and the session that they were sealed for.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct SealedBy {
+pub struct SealingSession {
     pub machine: String,
     pub session: String,
 }
 
-/// An event of a file that may be sealed. Nothing if it is not.
+/// The sealed event in this text. `None` if the event is not sealed.
 pub fn sealed_event(text: &str) -> Option<SealedEvent> {
     serde_json::from_str(text).ok()
 }
@@ -70,7 +70,7 @@ pub enum ArchiveError {
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct ArchiveRecord<'a> {
     schema: String,
     #[serde(default)]
     session: SessionPart,
@@ -87,7 +87,7 @@ struct SessionPart {
 }
 
 pub fn encode(row: &SessionRow, events: &[Arc<Event>], exported_at: Timestamp) -> Value {
-    envelope(row, events.iter().map(|event| portable::encode(event)).collect(), exported_at)
+    envelope(row, events.iter().map(|event| event_json::encode(event)).collect(), exported_at)
 }
 
 pub(crate) fn envelope(row: &SessionRow, events: Vec<Value>, exported_at: Timestamp) -> Value {
@@ -99,7 +99,7 @@ pub(crate) fn envelope(row: &SessionRow, events: Vec<Value>, exported_at: Timest
     })
 }
 
-/// What is known of a session without its events.
+/// A session's metadata, without its events.
 pub fn session(row: &SessionRow) -> Value {
     json!({
         "id": row.id.as_str(),
@@ -118,16 +118,16 @@ pub fn status(row: &SessionRow) -> &'static str {
     if row.busy { "running" } else { "idle" }
 }
 
-/// Reads an export of ours. An event that cannot be read is left out and named.
-pub fn decode(text: &str) -> Result<Imported, ArchiveError> {
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
+/// Reads an export of ours. An event that cannot be read is left out and named in a warning.
+pub fn decode(text: &str) -> Result<ImportedSession, ArchiveError> {
+    let envelope: ArchiveRecord<'_> = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
     if envelope.schema != SCHEMA {
         return Err(ArchiveError::UnknownSchema(envelope.schema));
     }
-    let mut imported = Imported {
+    let mut imported = ImportedSession {
         title: envelope.session.title.map(Into::into),
         cwd: envelope.session.cwd,
-        ..Imported::default()
+        ..ImportedSession::default()
     };
     for (at, raw) in envelope.events.iter().enumerate() {
         imported.take(&format!("event {at}"), raw.get());
@@ -135,11 +135,14 @@ pub fn decode(text: &str) -> Result<Imported, ArchiveError> {
     Ok(imported)
 }
 
-/// Reads a file from its beginning to its end with one event in memory, and hands each to `each`, as it is
-/// written. Ends where `each` says so.
-pub fn scan(source: impl Read, each: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<Head, ArchiveError> {
+/// Reads a file from beginning to end with one event in memory, and passes each event's original text to
+/// `each`. Stops when `each` says so.
+pub fn scan(
+    source: impl Read,
+    each: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<ArchiveHead, ArchiveError> {
     let mut reader = serde_json::Deserializer::from_reader(source);
-    let mut scanning = Scanning { head: Head::default(), each, stopped: false };
+    let mut scanning = Scanning { head: ArchiveHead::default(), each, stopped: false };
     let scanned = Scan(&mut scanning).deserialize(&mut reader).and_then(|()| reader.end());
     match scanned {
         Err(error) if !scanning.stopped => Err(ArchiveError::Malformed(error)),
@@ -148,12 +151,12 @@ pub fn scan(source: impl Read, each: &mut dyn FnMut(&str) -> ControlFlow<()>) ->
 }
 
 struct Scanning<'a> {
-    head: Head,
+    head: ArchiveHead,
     each: &'a mut dyn FnMut(&str) -> ControlFlow<()>,
     stopped: bool,
 }
 
-/// The object that a file is.
+/// The top-level object of a file.
 struct Scan<'a, 'b>(&'a mut Scanning<'b>);
 
 impl<'de> DeserializeSeed<'de> for Scan<'_, '_> {
@@ -216,10 +219,10 @@ impl<'de> Visitor<'de> for ScanEvents<'_, '_> {
     }
 }
 
-impl Imported {
-    /// Takes an event in its portable form, or leaves it out with a warning.
+impl ImportedSession {
+    /// Adds an event in its portable form, or leaves it out with a warning.
     pub fn take(&mut self, name: &str, text: &str) {
-        match portable::decode(text) {
+        match event_json::decode(text) {
             Ok(event) => {
                 self.at = event.at;
                 self.events.push(event);
@@ -228,14 +231,15 @@ impl Imported {
         }
     }
 
-    /// Leaves an event out and names it. In the place of one whose loss means more than that it is not shown stands a
-    /// notice: where it may have decided what the agent may do, the session goes on as the stricter of what it may
-    /// have been.
-    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, loss: Loss) {
+    /// Leaves an event out and names it. If the loss matters beyond the missing row, a notice takes the
+    /// event's place. If the event may have decided what the agent may do, the session continues with the
+    /// stricter of the possible states.
+    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, loss: EventLoss) {
         let warning = format!("{name} is left out: {reason}");
-        if loss != Loss::default() {
+        if loss != EventLoss::default() {
             let at = self.events.last().map_or(self.at, |event| event.at);
-            let text = format!("A part of this session could not be imported ({warning}).{}", loss.told());
+            let text =
+                format!("A part of this session could not be imported ({warning}).{}", loss.sentence());
             let level = if loss.decides { NoticeLevel::Damage } else { NoticeLevel::Error };
             let body = Body::Notice { level, text: text.into() };
             let (seq, origin) = (Seq::START, Origin::Engine);
@@ -245,11 +249,11 @@ impl Imported {
     }
 }
 
-/// What an event may have said that cannot be read.
-fn loss(text: &str) -> Loss {
+/// What an unreadable event may have contained.
+fn loss(text: &str) -> EventLoss {
     #[derive(Deserialize)]
     struct Kind {
         event_type: String,
     }
-    serde_json::from_str::<Kind>(text).map_or(Loss::ANY, |named| Loss::of(&named.event_type))
+    serde_json::from_str::<Kind>(text).map_or(EventLoss::ANY, |named| EventLoss::of(&named.event_type))
 }

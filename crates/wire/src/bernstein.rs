@@ -1,8 +1,8 @@
-//! The Bernstein dialect, 2025-04-01: a prompt opens a session of its own and is answered at once; what
-//! happens there is told as `streamUpdate`, and what is asked as `requestPermission`.
+//! The Bernstein dialect, 2025-04-01: a prompt opens its own session and is answered at once; what happens
+//! there is sent as `streamUpdate`, and permission requests as `requestPermission`.
 //!
-//! Its clients cannot open a session a second time, so a session is theirs until it is cancelled or
-//! leaves memory.
+//! Its clients cannot open a session a second time, so a session stays with its client until it is cancelled
+//! or leaves memory.
 
 mod decode;
 mod reply;
@@ -12,93 +12,93 @@ use engine::{AskId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::{Dialect, Spoken, chosen};
-use crate::rpc::{Message, RpcId};
+use crate::dialect::{Dialect, DialectSelection, select_dialect};
+use crate::rpc::{RpcId, RpcMessage};
 
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
 pub use updates::Updates;
 
-/// The version that a client asks for, and the only one there is.
+/// The only version, which clients ask for.
 pub const VERSION: &str = "2025-04-01";
-/// Any frame.
+/// Limit for every frame.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// Methods with an answer, and those without.
+/// Methods that are requests, and methods that are notifications.
 const REQUESTS: [&str; 5] = ["initialize", "prompt", "cancel", "setMode", "requestPermission"];
 const NOTIFICATIONS: [&str; 2] = ["initialized", "streamUpdate"];
 
-/// The approval that nothing is asked in, and the one that whatever changes something is asked in.
+/// The approval setting that asks for nothing, and the one that asks for every change.
 const AUTO: &str = "full";
 const MANUAL: &str = "suggest";
 
-/// Whether this is one message of this dialect, as opposed to one of another on the same path. At a server that was
-/// started for this dialect, it is whatever is not recognisably another's.
-pub fn is_message(message: &Message<'_>, spoken: Spoken) -> bool {
+/// Whether this message belongs to this dialect and not to another one on the same path. At a server that
+/// was started for this dialect, every message does that is not recognisably another dialect's.
+pub fn is_message(message: &RpcMessage<'_>, selection: DialectSelection) -> bool {
     match message {
-        Message::Request { method, params, .. } | Message::Notification { method, params } => {
-            is_call(method, params.filter(|params| params.get() != RpcId::NULL_TEXT), spoken)
+        RpcMessage::Request { method, params, .. } | RpcMessage::Notification { method, params } => {
+            is_call(method, params.filter(|params| params.get() != RpcId::NULL_TEXT), selection)
         }
-        Message::Response { .. } => spoken.is_for(Dialect::Bernstein),
+        RpcMessage::Response { .. } => selection.is_for(Dialect::Bernstein),
     }
 }
 
-/// The same of what is no message: whose words the answer to it is in.
-pub fn is_frame(frame: &[u8], spoken: Spoken) -> bool {
+/// The same for a frame that is not a valid message, to choose the dialect of the error response.
+pub fn is_frame(frame: &[u8], selection: DialectSelection) -> bool {
     #[derive(Deserialize)]
-    struct Envelope<'a> {
+    struct CallFrame<'a> {
         #[serde(borrow)]
         method: std::borrow::Cow<'a, str>,
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    // An array would be read as the members in order.
+    // serde would read an array as the members in order.
     let object = frame.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    let Some(envelope) = object.then(|| serde_json::from_slice::<Envelope<'_>>(frame).ok()).flatten() else {
-        return spoken.is_for(Dialect::Bernstein);
+    let Some(frame) = object.then(|| serde_json::from_slice::<CallFrame<'_>>(frame).ok()).flatten() else {
+        return selection.is_for(Dialect::Bernstein);
     };
-    is_call(&envelope.method, envelope.params, spoken)
+    is_call(&frame.method, frame.params, selection)
 }
 
-fn is_call(method: &str, params: Option<&RawValue>, spoken: Spoken) -> bool {
-    let ours = spoken.is_for(Dialect::Bernstein);
+fn is_call(method: &str, params: Option<&RawValue>, selection: DialectSelection) -> bool {
+    let ours = selection.is_for(Dialect::Bernstein);
     if method == "initialize" {
-        return chosen(params, spoken).map_or(ours, |dialect| dialect == Dialect::Bernstein);
+        return select_dialect(params, selection).map_or(ours, |dialect| dialect == Dialect::Bernstein);
     }
     ours || REQUESTS.iter().chain(&NOTIFICATIONS).any(|ours| method == *ours)
 }
 
-/// The session that this answer to a `prompt` names.
-pub fn opened(answer: &[u8]) -> Option<SessionId> {
+/// The session that a response to `prompt` names.
+pub fn opened_session(answer: &[u8]) -> Option<SessionId> {
     #[derive(Deserialize)]
-    struct Answer<'a> {
+    struct PromptResponse<'a> {
         #[serde(borrow)]
-        result: Named<'a>,
+        result: PromptResult<'a>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Named<'a> {
+    struct PromptResult<'a> {
         #[serde(borrow)]
         session_id: std::borrow::Cow<'a, str>,
-        // Only the answer to a prompt has it.
+        // Only the response to a prompt has it.
         #[serde(rename = "role")]
         _role: serde::de::IgnoredAny,
     }
-    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
+    let answer: PromptResponse<'_> = serde_json::from_slice(answer).ok()?;
     SessionId::parse(&answer.result.session_id).ok()
 }
 
-/// The mode that an approval is shown as. Whatever asks at all is `manual`.
+/// The mode that an approval setting is shown as. Every setting that asks at all is `manual`.
 fn mode(approval: &str) -> &'static str {
     if approval == AUTO { "auto" } else { "manual" }
 }
 
-/// A question's name is the same on every connection, and no other session has it.
+/// The id of a permission request: the same on every connection, and unique across sessions.
 fn prompt_id(session: &SessionId, ask: AskId) -> String {
     format!("{session}/{}", ask.0)
 }
 
-/// The question that the name means in this session. Questions count from 1, so 0 is none.
+/// The permission request that an id means in this session. Requests count from 1, so 0 means none.
 fn ask_of(session: &SessionId, prompt_id: &str) -> AskId {
     let number = prompt_id.strip_prefix(session.as_str()).and_then(|rest| rest.strip_prefix('/'));
     let plain = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));

@@ -1,9 +1,9 @@
-//! Sessions as chimera's ferret and otter keep them: a folder with a summary and one file per event,
-//! or all of it in one JSON envelope.
+//! Sessions in the form that chimera's ferret and otter store: a folder with a summary and one file per
+//! event, or all of it in one JSON envelope.
 //!
-//! What we write carries our own event in each event's metadata, so that it comes back whole. Beside
-//! it stands what chimera itself looks for (`user_message`, `agent_result`, `tool_call` ...), so that
-//! its tools can show and resume the session; kinds it does not know it skips.
+//! Each event that we write carries our own event in its metadata, so that nothing is lost on the way back.
+//! Beside it are the fields that chimera itself looks for (`user_message`, `agent_result`, `tool_call` ...),
+//! so that its tools can show and resume the session; chimera skips kinds that it does not know.
 //!
 //! **Invariant:** the same session is always written the same way, names of files included.
 
@@ -18,51 +18,51 @@ use engine::{
 use serde_json::{Map, Value, json};
 
 pub use self::read::{EventFile, Reader, Summary, event_file_index, position, read, read_envelope};
-use crate::document::Facts;
-use crate::plain::blocks;
-use crate::portable;
-use crate::siblings::CHIMERA;
+use crate::chimera_common::CHIMERA;
+use crate::document::DocumentFacts;
+use crate::event_json;
+use crate::plain_text::blocks;
 use crate::timestamp::{compact, rfc3339};
 use crate::turn_text::TurnText;
 use crate::{ferret, otter};
 
 pub const SCHEMA: &str = "chimera.otter.session/1";
-/// How the names of folders begin whose sessions are listed and taken in, and the ids of such sessions.
+/// Name prefixes of the session folders that are listed and imported, and of the ids of such sessions.
 pub const PREFIXES: [&str; 2] = [ferret::ID_PREFIX, otter::ID_PREFIX];
 /// The file that describes the session, in its folder.
 pub const SUMMARY: &str = "summary.json";
-/// The file that whoever writes in the folder locks (`flock`).
+/// The lock file (`flock`) for writers in the folder.
 pub const LOCK: &str = ".lock";
 /// The first part of a folder's name says who wrote it.
 const WRITER: &str = "ropewalk";
 /// The metadata field that holds our own event.
 const OURS: &str = "ropewalk";
 
-/// What is put together of one turn's answer. It repeats what the events before it say, so of a very long one the
-/// beginning will do.
+/// Limit for the text of one turn's answer. It repeats earlier events, so the beginning is enough for a very
+/// long one.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A session in chimera's form.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Folder {
+pub struct ChimeraFolder {
     pub name: String,
     pub summary: Value,
-    /// Names of files and what is in them, in order.
+    /// Names and contents of the event files, in order.
     pub events: Vec<(String, Value)>,
 }
 
-pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
-    let (mut writer, mut facts) = (Writer::new(row), Facts::default());
+pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> ChimeraFolder {
+    let (mut writer, mut facts) = (Writer::new(row), DocumentFacts::default());
     let files = events.iter().map(|event| {
         facts.observe(event);
         writer.file(event)
     });
     let events = files.collect();
     let summary = summary(row, &facts);
-    Folder { name: folder_name(row), summary, events }
+    ChimeraFolder { name: folder_name(row), summary, events }
 }
 
-/// The folder's name, the same for a session every time: its id, where that is of chimera's kind.
+/// The folder's name, always the same for a session: its id, if that is of chimera's kind.
 pub fn folder_name(row: &SessionRow) -> String {
     if PREFIXES.iter().any(|prefix| row.id.as_str().starts_with(prefix)) {
         return row.id.to_string();
@@ -70,36 +70,37 @@ pub fn folder_name(row: &SessionRow) -> String {
     format!("{WRITER}-{}-{}", compact(row.created_at), eight_digits(row.id.as_str()))
 }
 
-/// Writes one event after the other.
+/// Writes the events one after the other.
 pub struct Writer {
     session: SessionId,
     index: usize,
-    answers: Answers,
+    answers: TurnAnswers,
 }
 
 impl Writer {
     pub fn new(row: &SessionRow) -> Self {
-        Self { session: row.id.clone(), index: 0, answers: Answers::default() }
+        Self { session: row.id.clone(), index: 0, answers: TurnAnswers::default() }
     }
 
-    /// The next file has this position: those before it are written already.
+    /// The index of the next file; the files before it exist already.
     pub fn go_on_at(&mut self, index: usize) {
         self.index = index;
     }
 
-    /// An event whose file is written already. What later files say of its turn depends on it.
+    /// Records an event whose file exists already. Later files of its turn depend on it.
     pub fn pass(&mut self, event: &Event) {
         drop(self.answers.shape(event));
     }
 
-    /// The name of the next event's file, and what is in it.
+    /// The name and the content of the next event's file.
     pub fn file(&mut self, event: &Event) -> (String, Value) {
         let idx = self.index;
         self.index += 1;
         let id = format!("{:08x}", hash(format!("{}/{}", self.session, event.seq).as_bytes()));
         let (mut kind, mut metadata) = self.answers.shape(event);
         if let Some(parent) = event.origin.task() {
-            // Under a name of ours, which chimera skips: it would take a sub-agent's words for the agent's.
+            // This kind is ours, so chimera skips it: otherwise it would take a sub-agent's text for the
+            // agent's.
             kind = crate::record::kind(&event.body);
             metadata.insert("parent".into(), json!(parent.0.as_ref()));
         }
@@ -107,7 +108,7 @@ impl Writer {
             metadata.insert("bridge".into(), json!({ "origin": "bridge", "remote_user": user }));
         }
         metadata.insert("event_id".into(), json!(id));
-        metadata.insert(OURS.into(), portable::encode(event));
+        metadata.insert(OURS.into(), event_json::encode(event));
         let file = json!({
             "idx": idx,
             "event_id": id,
@@ -119,7 +120,7 @@ impl Writer {
     }
 }
 
-impl Folder {
+impl ChimeraFolder {
     /// The same in one object.
     pub fn envelope(self, exported_at: Timestamp) -> Value {
         let events = self.events.into_iter().map(|(_, event)| event).collect();
@@ -137,7 +138,7 @@ pub(crate) fn envelope(summary: Value, events: Vec<Value>, exported_at: Timestam
 }
 
 /// What chimera shows of a session without reading its events.
-pub fn summary(row: &SessionRow, facts: &Facts) -> Value {
+pub fn summary(row: &SessionRow, facts: &DocumentFacts) -> Value {
     let (name, transcript) = (folder_name(row), facts.transcript());
     let tokens = transcript.totals.input.saturating_add(transcript.totals.output);
     json!({
@@ -160,43 +161,43 @@ pub fn summary(row: &SessionRow, facts: &Facts) -> Value {
     })
 }
 
-/// Who caused it from another machine, if somebody did.
+/// The user of another machine who caused the event over a bridge.
 fn remote_user(event: &Event) -> Option<&str> {
     let resolver = if let Body::Resolved { by, .. } = &event.body { by.remote() } else { None };
     event.origin.remote().or(resolver).map(|user| &**user)
 }
 
-/// What the agent has said in the turns that are not over, for chimera's `agent_result`.
+/// The agent's text in the turns that are not over, for chimera's `agent_result`.
 #[derive(Default)]
-struct Answers {
-    open: HashMap<Option<TurnId>, Answer>,
+struct TurnAnswers {
+    open: HashMap<Option<TurnId>, TurnAnswer>,
 }
 
 #[derive(Default)]
-struct Answer {
+struct TurnAnswer {
     said: TurnText,
     tool_calls: u64,
     spent: engine::Totals,
 }
 
-impl Answers {
-    /// The name and the fields by which chimera knows an event of this kind, if it does.
+impl TurnAnswers {
+    /// The kind and the fields of this event in chimera's form, if it has one.
     fn shape(&mut self, event: &Event) -> (&'static str, Map<String, Value>) {
         let fields = match event.body.family() {
             Family::Turn(TurnEvent::UserMessage { content }) => json!({ "content": blocks(content) }),
             Family::Speech(SpeechEvent::Text { text, .. }) => {
-                self.open.entry(event.turn).or_default().said.take(event, ANSWER_BYTES_MAX);
+                self.open.entry(event.turn).or_default().said.observe(event, ANSWER_BYTES_MAX);
                 json!({ "content": text.as_ref() })
             }
             Family::Tool(ToolEvent::Started(start)) => {
                 self.open.entry(event.turn).or_default().tool_calls += 1;
-                // What is no JSON are no arguments.
+                // Input that is not JSON becomes empty arguments.
                 let arguments =
                     Some(CHIMERA.input(&start.tool, &start.input)).filter(|input| !input.is_string());
                 json!({ "tool_name": CHIMERA.name(&start.tool), "arguments": arguments, "call_id": start.call.0.as_ref() })
             }
             Family::Tool(ToolEvent::Ended(end)) => {
-                let output: Vec<_> = end.content.iter().filter_map(read::shown).collect();
+                let output: Vec<_> = end.content.iter().filter_map(read::content_text).collect();
                 json!({ "call_id": end.call.0.as_ref(), "output": output.join("\n"), "success": !end.failed })
             }
             Family::Usage(usage) => {
@@ -229,7 +230,7 @@ impl Answers {
     }
 }
 
-/// Chimera's name where it has one, ours otherwise.
+/// Chimera's name if it has one, otherwise ours.
 fn name_of(body: &Body) -> &'static str {
     match crate::record::kind(body) {
         "text" => "text_delta",
@@ -245,7 +246,7 @@ fn seconds(at: Timestamp) -> f64 {
     at.0 as f64 / 1000.0
 }
 
-/// The beginning of the session's id where it is hexadecimal, as a random one is.
+/// The beginning of the session's id if it is hexadecimal, as in random ids.
 fn eight_digits(id: &str) -> String {
     let start =
         id.get(..8).filter(|start| start.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));

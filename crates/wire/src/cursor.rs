@@ -1,8 +1,9 @@
-//! How much of a session's log somebody has: everything up to an event, and perhaps some frames more.
+//! A position in a session's log, as a client names it: everything up to an event, and perhaps some frames
+//! beyond it.
 //!
-//! Every door whose client says where to go on turns what it says into one of these, or says why it cannot: the
-//! table "Where resume is decided" in `ARCHITECTURE.md`. As text it is `12`, `12.3` (three frames of the event
-//! after 12) or `12+4` (four frames that stand after 12 and are in no log).
+//! Every connection type whose clients resume converts what they send into a [`Cursor`], or says why it
+//! cannot: see the table "Where resume is decided" in `ARCHITECTURE.md`. As text it is `12`, `12.3` (three
+//! frames of the event after 12) or `12+4` (four frames after 12 that are not in the log).
 
 use std::fmt;
 
@@ -11,49 +12,49 @@ use engine::Seq;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub seq: Seq,
-    pub more: More,
+    pub more: PartialFrames,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum More {
+pub enum PartialFrames {
     #[default]
     Nothing,
-    /// So many extra frames after the event.
+    /// This many extra frames after the event.
     Extras(u32),
-    /// So many frames of the event that follows.
+    /// This many frames of the event that follows.
     Frames(u32),
 }
 
 impl Cursor {
     /// Everything up to this event, and nothing of the next.
     pub fn after(seq: Seq) -> Self {
-        Self { seq, more: More::Nothing }
+        Self { seq, more: PartialFrames::Nothing }
     }
 
-    /// So many frames of this event, and not its last.
+    /// This many frames of this event, without its last.
     pub fn within(seq: Seq, frames: u32) -> Self {
-        Self { seq: Seq(seq.0.saturating_sub(1)), more: More::Frames(frames) }
+        Self { seq: Seq(seq.0.saturating_sub(1)), more: PartialFrames::Frames(frames) }
     }
 
-    /// So many of the frames that stand after this event and are not made from the log.
+    /// This many of the frames that follow this event and are not made from the log.
     pub fn extra(seq: Seq, nth: u32) -> Self {
-        Self { seq, more: More::Extras(nth) }
+        Self { seq, more: PartialFrames::Extras(nth) }
     }
 
-    /// Frames of the next event that are there already.
+    /// How many frames of the next event the client has.
     pub fn frames(self) -> u32 {
         match self.more {
-            More::Frames(count) => count,
-            More::Nothing | More::Extras(_) => 0,
+            PartialFrames::Frames(count) => count,
+            PartialFrames::Nothing | PartialFrames::Extras(_) => 0,
         }
     }
 
-    /// Whether the log does not go that far: then it names something that never was, or that was lost.
+    /// Whether the log does not reach this far: the position never existed, or was lost.
     pub fn is_beyond(self, head: Seq) -> bool {
         self.seq > head
     }
 
-    /// What was cleared up to this event is not told again.
+    /// Moves the cursor past a clear: what was cleared is not sent again.
     pub fn not_before(self, cleared: Seq) -> Self {
         self.max(Self::after(cleared))
     }
@@ -62,16 +63,16 @@ impl Cursor {
         let seq = |text: &str| number(text).map(Seq);
         let count = |text: &str| number(text).and_then(|count| u32::try_from(count).ok());
         Some(if let Some((first, second)) = text.split_once('.') {
-            Self { seq: seq(first)?, more: More::Frames(count(second)?) }
+            Self { seq: seq(first)?, more: PartialFrames::Frames(count(second)?) }
         } else if let Some((first, second)) = text.split_once('+') {
-            Self { seq: seq(first)?, more: More::Extras(count(second)?) }
+            Self { seq: seq(first)?, more: PartialFrames::Extras(count(second)?) }
         } else {
             Self::after(seq(text)?)
         })
     }
 }
 
-/// Digits and nothing else, as a number.
+/// A number of digits only.
 pub fn number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if plain { text.parse().ok() } else { None }
@@ -80,9 +81,9 @@ pub fn number(text: &str) -> Option<u64> {
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.more {
-            More::Nothing => write!(f, "{}", self.seq),
-            More::Extras(count) => write!(f, "{}+{count}", self.seq),
-            More::Frames(count) => write!(f, "{}.{count}", self.seq),
+            PartialFrames::Nothing => write!(f, "{}", self.seq),
+            PartialFrames::Extras(count) => write!(f, "{}+{count}", self.seq),
+            PartialFrames::Frames(count) => write!(f, "{}.{count}", self.seq),
         }
     }
 }
@@ -122,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_written_is_read_as_the_same(seq: u64, count: u32, kind in 0_usize..3) {
-            let more = [More::Nothing, More::Extras(count), More::Frames(count)][kind];
+            let more = [PartialFrames::Nothing, PartialFrames::Extras(count), PartialFrames::Frames(count)][kind];
             let cursor = Cursor { seq: Seq(seq), more };
             prop_assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
         }

@@ -1,7 +1,7 @@
-//! Which wire shape a connection speaks, and the one interface that all of them fill.
+//! The dialects, and the common interface of all of them.
 //!
-//! A connection decodes with a [`Decoder`], answers with [`Replies`] and streams with [`Updates`]. Which
-//! dialect it is, the first `initialize` says, unless the server was started for one ([`Spoken`]).
+//! A connection decodes with a [`Decoder`], responds with [`Replies`] and streams with [`Updates`]. The
+//! first `initialize` decides the dialect, unless the server was started for one ([`DialectSelection`]).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,11 +12,11 @@ use engine::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::call::{Call, Fault, Outcome};
+use crate::client_request::{ClientRequest, RequestError, RequestOutcome};
 use crate::encoder::Encoder as _;
 use crate::rpc::RpcId;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
-use crate::{acp, bernstein, ferret, json, otter, siblings};
+use crate::{acp, bernstein, chimera_common as common, ferret, json, otter};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -32,7 +32,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Whether its updates have numbers that count.
+    /// Whether its updates are numbered.
     pub fn is_numbered(self) -> bool {
         match self {
             Self::Otter => true,
@@ -40,7 +40,8 @@ impl Dialect {
         }
     }
 
-    /// How the ids of its sessions begin, if they say whose they are. Folders of that kind are its sessions too.
+    /// The prefix of its sessions' ids, if they have one. Session folders with that prefix are of this
+    /// dialect too.
     pub fn id_prefix(self) -> Option<&'static str> {
         match self {
             Self::Ferret => Some(ferret::ID_PREFIX),
@@ -49,11 +50,11 @@ impl Dialect {
         }
     }
 
-    /// Makes the ids of its new sessions.
+    /// Creates the ids of its new sessions.
     pub fn make_id(self) -> MakeId {
         match self {
-            Self::Ferret => |at| siblings::new_id(ferret::ID_PREFIX, at),
-            Self::Otter => |at| siblings::new_id(otter::ID_PREFIX, at),
+            Self::Ferret => |at| common::new_id(ferret::ID_PREFIX, at),
+            Self::Otter => |at| common::new_id(otter::ID_PREFIX, at),
             Self::Acp | Self::Bernstein => |_| SessionId::random(),
         }
     }
@@ -70,26 +71,26 @@ impl Dialect {
     }
 }
 
-/// What the clients of a server speak.
+/// How a server decides which dialect a client speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Spoken {
+pub enum DialectSelection {
     /// The first `initialize` of each client decides.
     #[default]
     Detected,
-    /// The same, but the server was started by the command of this dialect: a client whose `initialize` does not say
-    /// otherwise speaks it.
+    /// The same, but a client whose `initialize` names no dialect speaks this one, because the server was
+    /// started for it.
     Preferred(Dialect),
-    /// Nothing but this.
+    /// This dialect only.
     Only(Dialect),
 }
 
-impl From<Option<Dialect>> for Spoken {
+impl From<Option<Dialect>> for DialectSelection {
     fn from(only: Option<Dialect>) -> Self {
         only.map_or(Self::Detected, Self::Only)
     }
 }
 
-impl Spoken {
+impl DialectSelection {
     /// Whether the server was started for this dialect.
     pub fn is_for(self, dialect: Dialect) -> bool {
         match self {
@@ -98,7 +99,7 @@ impl Spoken {
         }
     }
 
-    /// What a client speaks that has said nothing yet.
+    /// The dialect of a client before its first `initialize`.
     pub fn before_initialize(self) -> Dialect {
         match self {
             Self::Detected => Dialect::Acp,
@@ -107,23 +108,23 @@ impl Spoken {
     }
 }
 
-/// How we introduce ourselves.
+/// How the server introduces itself.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub name: String,
     pub title: String,
     pub version: String,
-    /// How far the tools and commands of this server reach.
+    /// The sandbox mode of this server.
     pub sandbox: String,
-    /// What can enforce that on this machine.
-    pub sandbox_backends: Backends,
-    /// The agents that this server can put behind a session.
+    /// What can enforce the sandbox on this machine.
+    pub sandbox_backends: SandboxBackends,
+    /// The agents that this server can run behind a session.
     pub adapters: Vec<String>,
-    /// Those of [`OPTIONAL_METHODS`] that official clients are not offered.
+    /// The [`OPTIONAL_METHODS`] that official clients are not offered.
     pub disabled: Vec<String>,
 }
 
-/// What a server of the official protocol may leave out.
+/// Methods that a server of the official protocol may omit.
 pub const OPTIONAL_METHODS: [&str; 8] = [
     "logout",
     "session/close",
@@ -135,13 +136,13 @@ pub const OPTIONAL_METHODS: [&str; 8] = [
     "session/set_model",
 ];
 
-/// Names that are looked for only when a client wants to know them, because looking takes a while. All
-/// copies show what was found last.
+/// The sandbox backends, which are detected only when a client asks, because that takes a while. All copies
+/// share the latest result.
 #[derive(Debug, Clone, Default)]
-pub struct Backends(Arc<Mutex<Vec<String>>>);
+pub struct SandboxBackends(Arc<Mutex<Vec<String>>>);
 
-impl Backends {
-    pub fn found(&self, names: Vec<String>) {
+impl SandboxBackends {
+    pub fn set(&self, names: Vec<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
@@ -150,31 +151,31 @@ impl Backends {
     }
 }
 
-/// What is known of a client.
+/// What the decoder knows about a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Client {
     pub dialect: Dialect,
     pub abilities: acp::ClientAbilities,
 }
 
-/// How an encoder should look at a batch.
+/// For whom and for what events are encoded.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
-    /// History that the client asks for, as opposed to what happens now.
+pub struct EncodeContext {
+    /// The events are history that the client asked for, and not live.
     pub replay: bool,
-    /// What this surface said itself is not repeated to it while it happens.
+    /// The client's own surface: its own input is not echoed to it live.
     pub own: SurfaceId,
 }
 
-/// Where the frames from this offset on stand in the log: whoever has all of them has seen the event.
+/// The log position of the frames from this offset on: a client that has all of them has seen the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stand {
+pub struct FrameOffset {
     pub offset: usize,
     pub seq: Seq,
 }
 
-/// What the connection itself must act on.
-pub enum Piece<'a> {
+/// An event that the connection itself must act on.
+pub enum ConnectionEvent<'a> {
     Asked {
         ask: AskId,
         request: &'a AskRequest,
@@ -183,9 +184,9 @@ pub enum Piece<'a> {
         ask: AskId,
         call: Option<&'a CallId>,
         resolution: Resolution,
-        /// The surface that answered; none if nobody did.
+        /// The surface that answered; `None` if none did.
         by: Option<SurfaceId>,
-        /// A person was asked, as opposed to a policy or a rule that decided at once.
+        /// A person was asked, and not only a policy or a stored rule.
         was_asked: bool,
     },
     TurnEnded {
@@ -193,12 +194,12 @@ pub enum Piece<'a> {
         stop: Stop,
         error: Option<Arc<str>>,
         usage: Totals,
-        /// What an external agent answered besides.
+        /// Other members of an external agent's response.
         words: Option<Opaque>,
     },
 }
 
-impl<'a> Piece<'a> {
+impl<'a> ConnectionEvent<'a> {
     pub(crate) fn resolved(
         ask: AskId,
         call: Option<&'a CallId>,
@@ -214,49 +215,50 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What a dialect that numbers its updates has counted up to a place in the log.
+/// The number of updates up to a position in the log, for dialects that number their updates.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Counted {
-    /// Everything up to here.
+pub struct UpdateCount {
+    /// Everything up to this position is counted.
     pub seq: Seq,
     /// The number of the last update.
     pub updates: u64,
-    /// Numbers up to that one that no update has, because a power cut took it or may have.
+    /// Numbers that no update has, because a power cut took the update or may have.
     pub lost: u64,
     pub totals: Totals,
-    /// The turn that runs there, and where it started.
+    /// The turn that runs at that position, and where it started.
     pub turn: Option<(TurnId, Seq)>,
 }
 
-/// Where a client of a dialect that numbers its updates begins.
+/// Where a client of a dialect with numbered updates starts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UpdateStart {
-    pub counted: Counted,
-    /// Updates up to this number are not told: the client has the first of an event's, and not the second.
+    pub counted: UpdateCount,
+    /// Updates up to this number are not sent: the client may have the first update of an event without the
+    /// second.
     pub since: u64,
-    /// What the agent said up to there in the turn that runs.
+    /// The agent's text so far in the running turn.
     pub said: TurnText,
 }
 
 impl UpdateStart {
-    /// Takes what was said, from an event up to the place. Only the turn that runs there counts.
-    pub fn take(&mut self, event: &Event) {
+    /// Collects the agent's text from the events up to the position. Only the turn that runs there counts.
+    pub fn observe(&mut self, event: &Event) {
         let running = self.counted.turn.filter(|(turn, from)| event.turn == Some(*turn) && event.seq > *from);
         if running.is_some() {
-            self.said.take(event, TOLD_AGAIN_BYTES_MAX);
+            self.said.observe(event, TOLD_AGAIN_BYTES_MAX);
         }
     }
 }
 
-impl From<Counted> for UpdateStart {
-    fn from(counted: Counted) -> Self {
+impl From<UpdateCount> for UpdateStart {
+    fn from(counted: UpdateCount) -> Self {
         Self { counted, ..Self::default() }
     }
 }
 
-impl Counted {
-    /// Counts the next event, of which the dialect shows so many updates. A power cut can take events
-    /// that were seen; each position that is missing counts as one, so that no number is given twice.
+impl UpdateCount {
+    /// Counts the next event, which the dialect shows as this many updates. A power cut can take events that
+    /// clients have seen; each missing position counts as one update, so that no number is used twice.
     pub fn add(&mut self, event: &Event, updates: u64) {
         let lost = event.seq.0.saturating_sub(self.seq.0).saturating_sub(1);
         self.updates = self.updates.saturating_add(lost).saturating_add(updates);
@@ -267,42 +269,42 @@ impl Counted {
         } else if let Body::TurnStarted = &event.body {
             self.turn = event.turn.map(|turn| (turn, event.seq));
         } else if let Body::TurnEnded { .. } = &event.body
-            // A prompt that was waiting may end while another one's turn runs.
+            // A queued prompt may end while another turn runs.
             && self.turn.is_some_and(|(running, _)| event.turn == Some(running))
         {
             self.turn = None;
         }
     }
 
-    /// How many updates there are.
-    pub fn shown(&self) -> u64 {
+    /// How many updates exist.
+    pub fn count(&self) -> u64 {
         self.updates.saturating_sub(self.lost)
     }
 }
 
-/// The reading half of a connection.
+/// The decoding half of a connection.
 pub struct Decoder {
-    spoken: Spoken,
+    selection: DialectSelection,
     client: Client,
     initialized: bool,
     zeph: bool,
 }
 
 impl Decoder {
-    pub fn new(spoken: Spoken) -> Self {
-        let client = Client { dialect: spoken.before_initialize(), ..Client::default() };
-        Self { spoken, client, initialized: false, zeph: false }
+    pub fn new(selection: DialectSelection) -> Self {
+        let client = Client { dialect: selection.before_initialize(), ..Client::default() };
+        Self { selection, client, initialized: false, zeph: false }
     }
 
-    /// For a client that said who it is on an earlier connection.
-    pub fn known(client: Client) -> Self {
-        let spoken = Spoken::Only(client.dialect);
-        Self { spoken, client, initialized: true, zeph: client.abilities.zeph }
+    /// For a client that sent `initialize` on an earlier connection.
+    pub fn for_client(client: Client) -> Self {
+        let selection = DialectSelection::Only(client.dialect);
+        Self { selection, client, initialized: true, zeph: client.abilities.zeph }
     }
 
-    /// For a connection of zeph's transport, or of another.
+    /// Whether the connection uses zeph's transport.
     #[must_use]
-    pub fn at_zeph(self, zeph: bool) -> Self {
+    pub fn with_zeph(self, zeph: bool) -> Self {
         Self { zeph, ..self }
     }
 
@@ -310,16 +312,17 @@ impl Decoder {
         self.client
     }
 
-    /// What a request wants. `frame_bytes` is the size of the frame it came in.
+    /// Decodes a request. `frame_bytes` is the size of the frame that it came in.
     pub fn request(
         &mut self,
         method: &str,
         params: Option<&RawValue>,
         frame_bytes: usize,
-    ) -> Result<Call, Fault> {
+    ) -> Result<ClientRequest, RequestError> {
         if method == "initialize" {
-            // The first one decides: sessions may be open in its dialect.
-            let dialect = if self.initialized { self.client.dialect } else { chosen(params, self.spoken)? };
+            // The first `initialize` decides: sessions may be open in its dialect.
+            let dialect =
+                if self.initialized { self.client.dialect } else { select_dialect(params, self.selection)? };
             let call = decode(dialect, method, params, frame_bytes)?;
             let abilities = match dialect {
                 Dialect::Acp => acp::ClientAbilities { zeph: self.zeph, ..acp::abilities(params) },
@@ -329,15 +332,20 @@ impl Decoder {
             self.initialized = true;
             return Ok(call);
         }
-        // Bernstein's clients may begin with a prompt, over HTTP each of their requests stands alone.
+        // Bernstein's clients may begin with a prompt, because each of their requests over HTTP is
+        // independent.
         if !self.initialized && self.client.dialect != Dialect::Bernstein {
-            return Err(Fault::NotInitialized { method: method.to_owned() });
+            return Err(RequestError::NotInitialized { method: method.to_owned() });
         }
         decode(self.client.dialect, method, params, frame_bytes)
     }
 
-    /// What a notification wants. Unknown ones are ignored, as every dialect demands.
-    pub fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    /// Decodes a notification. Unknown notifications are ignored, as every dialect requires.
+    pub fn notification(
+        &mut self,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<ClientRequest, RequestError> {
         match self.client.dialect {
             Dialect::Acp => acp::notification(method, params),
             Dialect::Ferret => ferret::notification(method, params),
@@ -352,7 +360,7 @@ fn decode(
     method: &str,
     params: Option<&RawValue>,
     frame_bytes: usize,
-) -> Result<Call, Fault> {
+) -> Result<ClientRequest, RequestError> {
     match dialect {
         Dialect::Acp => acp::request(method, params, frame_bytes),
         Dialect::Ferret => ferret::request(method, params, frame_bytes),
@@ -362,7 +370,10 @@ fn decode(
 }
 
 /// The dialect that the parameters of an `initialize` belong to.
-pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Fault> {
+pub fn select_dialect(
+    params: Option<&RawValue>,
+    selection: DialectSelection,
+) -> Result<Dialect, RequestError> {
     #[derive(Deserialize)]
     struct Params<'a> {
         #[serde(rename = "protocolVersion", borrow)]
@@ -370,38 +381,40 @@ pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Faul
         #[serde(rename = "clientCapabilities", borrow)]
         capabilities: Option<&'a RawValue>,
     }
-    let preferred = match spoken {
-        Spoken::Only(dialect) => return Ok(dialect),
-        Spoken::Preferred(dialect) => Some(dialect),
-        Spoken::Detected => None,
+    let preferred = match selection {
+        DialectSelection::Only(dialect) => return Ok(dialect),
+        DialectSelection::Preferred(dialect) => Some(dialect),
+        DialectSelection::Detected => None,
     };
     let params = params.map_or("{}", RawValue::get);
     let params: Params<'_> = json::read(params, "the parameters of initialize")
-        .map_err(|error| Fault::InvalidParams(error.to_string()))?;
+        .map_err(|error| RequestError::InvalidParams(error.to_string()))?;
     match params.version.map(RawValue::get) {
         None | Some("null") => Ok(preferred.unwrap_or(Dialect::Ferret)),
         Some("\"0.2\"") => Ok(Dialect::Ferret),
         Some("\"0.1\"") => Ok(Dialect::Otter),
         Some("\"2025-04-01\"") => Ok(Dialect::Bernstein),
-        // Who started a program of another name asked for its protocol; the answer says which version that has.
+        // The server was started for the dialect of another program; the response names the version of that
+        // dialect.
         Some(text) if text.starts_with('"') && preferred.is_some() => {
             Ok(preferred.unwrap_or(Dialect::Ferret))
         }
-        Some(text) if text.starts_with('"') => Err(Fault::InvalidParams(format!(
+        Some(text) if text.starts_with('"') => Err(RequestError::InvalidParams(format!(
             "protocolVersion {text} is not known; use the number 1 for the Agent Client Protocol, \"0.2\" for ferret, \"0.1\" for otter, or \"2025-04-01\" for Bernstein"
         ))),
-        // Otter counts its versions too; what its clients do not say is what they can do.
+        // Otter counts its versions too, but its clients send no capabilities.
         Some(_) if preferred == Some(Dialect::Otter) && params.capabilities.is_none() => Ok(Dialect::Otter),
         Some(_) => Ok(Dialect::Acp),
     }
 }
 
-/// Appends the answer to a frame that cannot be read: the same in every dialect. Without an id, none could be found.
-pub fn write_unreadable(id: Option<RpcId>, fault: &Fault, out: &mut Vec<u8>) {
+/// Appends the response to a frame that cannot be read: the same in every dialect. `None` if the frame has
+/// no readable id.
+pub fn write_unreadable(id: Option<RpcId>, fault: &RequestError, out: &mut Vec<u8>) {
     acp::fault(&id.unwrap_or_else(RpcId::null), fault, out);
 }
 
-/// The answering half of a connection.
+/// The encoder of responses.
 pub struct Replies {
     identity: Identity,
 }
@@ -411,7 +424,13 @@ impl Replies {
         Self { identity }
     }
 
-    pub fn write(&self, client: Client, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
+    pub fn write(
+        &self,
+        client: Client,
+        id: &RpcId,
+        outcome: Result<&RequestOutcome, &RequestError>,
+        out: &mut Vec<u8>,
+    ) {
         match (client.dialect, outcome) {
             (Dialect::Acp, Ok(outcome)) => {
                 acp::reply(&self.identity, client.abilities.zeph, id, outcome, out);
@@ -435,16 +454,16 @@ pub enum Updates {
     Bernstein(bernstein::Updates),
 }
 
-/// A question that can be put to the client, at once or after a replay.
+/// A permission request or question for the client, sent at once or after a replay.
 pub enum AskFrame {
     /// A request of ours, which needs an id.
     Request(Box<acp::AskFrame>),
-    /// A notification, whole.
+    /// A complete notification.
     Notification(Vec<u8>),
 }
 
 impl Updates {
-    /// `start` is where the client begins, if its dialect counts.
+    /// `start` is where the client starts, if its dialect numbers updates.
     pub fn new(client: Client, session: &SessionHandle, start: UpdateStart) -> Self {
         match client.dialect {
             Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
@@ -457,24 +476,24 @@ impl Updates {
         }
     }
 
-    /// Encodes events up to and including the first that needs the connection. Returns how many were
-    /// taken, and that one. `stands` says where in the log the frames are.
+    /// Encodes events up to and including the first that needs the connection. Returns how many events were
+    /// encoded, and that event. `positions` receives the log positions of the frames.
     pub fn encode<'a>(
         &mut self,
         events: &'a [Arc<Event>],
-        view: View,
-        stands: &mut Vec<Stand>,
+        context: EncodeContext,
+        positions: &mut Vec<FrameOffset>,
         out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
+    ) -> (usize, Option<ConnectionEvent<'a>>) {
         match self {
-            Self::Acp(updates) => updates.encode(events, view, stands, out),
-            Self::Ferret(updates) => updates.encode(events, view, stands, out),
-            Self::Otter(updates) => updates.encode(events, stands, out),
-            Self::Bernstein(updates) => updates.encode(events, view, stands, out),
+            Self::Acp(updates) => updates.encode(events, context, positions, out),
+            Self::Ferret(updates) => updates.encode(events, context, positions, out),
+            Self::Otter(updates) => updates.encode(events, positions, out),
+            Self::Bernstein(updates) => updates.encode(events, context, positions, out),
         }
     }
 
-    /// The number of the last update, in a dialect that numbers them.
+    /// The number of the last update, in a dialect with numbered updates.
     pub fn last(&self) -> Option<u64> {
         match self {
             Self::Otter(updates) => Some(updates.last()),
@@ -482,7 +501,7 @@ impl Updates {
         }
     }
 
-    /// The same for clients of dialects that go on after a number, whether or not updates show theirs.
+    /// The same for dialects whose clients resume after a number, whether or not the updates show it.
     pub fn resumed_up_to(&self) -> Option<u64> {
         match self {
             Self::Otter(updates) => Some(updates.last()),
@@ -491,7 +510,7 @@ impl Updates {
         }
     }
 
-    /// Shows what was held back to be merged.
+    /// Sends output that was held back to be merged.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Acp(updates) => updates.flush(out),
@@ -499,18 +518,18 @@ impl Updates {
         }
     }
 
-    /// Sent once a client knows the session: what it can type.
+    /// The session's slash commands; sent once the client knows the session.
     pub fn commands(&self, commands: &[CommandSpec], out: &mut Vec<u8>) {
         match self {
-            // Where the agent alone knows them, it says so itself.
+            // If only the agent knows its commands, it sends them itself.
             Self::Acp(_) if commands.is_empty() => {}
             Self::Acp(updates) => updates.commands(commands, out),
-            // The older dialects have no word for it.
+            // The older dialects have no such update.
             Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
         }
     }
 
-    /// What the session has used in all.
+    /// The session's total usage.
     pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
         match self {
             Self::Acp(updates) => updates.totals(totals, out),
@@ -519,17 +538,17 @@ impl Updates {
         }
     }
 
-    /// What the session had cost before the client's place in the log.
+    /// The session's cost before the client's position in the log.
     pub fn count_from(&mut self, cost_usd: f64) {
         match self {
             Self::Acp(updates) => updates.count_from(cost_usd),
-            // Only clients of the official protocol come back to a stream.
+            // Only clients of the official protocol reconnect to a stream.
             Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
         }
     }
 
-    /// The session was like this before what is shown first: for dialects that tell what was before a
-    /// change.
+    /// The session's state before the first event shown, for dialects whose updates include the previous
+    /// value.
     pub fn begin_with(&mut self, settings: Settings, totals: Totals) {
         match self {
             Self::Ferret(updates) => updates.begin_with(settings, totals),
@@ -537,11 +556,11 @@ impl Updates {
         }
     }
 
-    /// What this client answers for good holds in the session alone: it is not the owner at the machine.
+    /// This client's "always" answers hold in the session only: it is not the owner at the machine.
     pub fn keep_for_session(&mut self) {
         match self {
             Self::Acp(updates) => updates.keep_for_session(),
-            // These name no rule.
+            // These dialects show no rule.
             Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
         }
     }
@@ -550,23 +569,24 @@ impl Updates {
         match self {
             Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(ask, request))),
             Self::Ferret(updates) => AskFrame::Notification(updates.ask(ask, request)),
-            // Otter's questions are numbered updates like the others: its encoder writes them in their place.
+            // Otter's permission requests are numbered updates, which its encoder writes in order.
             Self::Otter(_) => AskFrame::Notification(Vec::new()),
             Self::Bernstein(updates) => AskFrame::Notification(updates.ask(ask, request)),
         }
     }
 
-    /// Whether the client that answered a question is told that it is settled, like every other client. A receiver without
-    /// memory would otherwise show a replayed question again that it answered itself.
+    /// Whether the client that answered a permission request is told that it is settled, like every other
+    /// client. A receiver without memory would otherwise show a replayed request again that it answered
+    /// itself.
     pub fn tells_own_answer(&self) -> bool {
         match self {
             Self::Ferret(_) => true,
-            // Otter's encoder tells everybody in its own way; the others replay no question that was answered.
+            // Otter's encoder tells every client in its own way; the others do not replay answered requests.
             Self::Acp(_) | Self::Bernstein(_) | Self::Otter(_) => false,
         }
     }
 
-    /// A question that the client was asked is settled.
+    /// Tells the client that a permission request is settled.
     pub fn withdraw(&self, ask: AskId, request: &RpcId, resolution: Resolution, out: &mut Vec<u8>) {
         match self {
             Self::Acp(_) => acp::write_cancel_request(out, request),
@@ -576,7 +596,7 @@ impl Updates {
         }
     }
 
-    /// Whether a call that has not ended is shown in this terminal of the client's.
+    /// Whether a running call is shown in this terminal of the client's own.
     pub fn shows_terminal(&self, terminal: &TerminalId) -> bool {
         match self {
             Self::Acp(updates) => updates.shows_terminal(terminal),
@@ -584,7 +604,7 @@ impl Updates {
         }
     }
 
-    /// A call that waited for permission goes on.
+    /// A call that waited for permission continues.
     pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
         match self {
             Self::Acp(updates) => updates.in_progress(call, out),
@@ -607,18 +627,20 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(spoken: Spoken, params: &str, expected: Result<Dialect, &str>) {
+    fn check(selection: DialectSelection, params: &str, expected: Result<Dialect, &str>) {
         let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
-        match (chosen(Some(&raw), spoken), expected) {
+        match (select_dialect(Some(&raw), selection), expected) {
             (Ok(dialect), Ok(expected)) => assert_eq!(dialect, expected, "{params}"),
-            (Err(Fault::InvalidParams(text)), Err(part)) => assert!(text.contains(part), "{params}: {text}"),
+            (Err(RequestError::InvalidParams(text)), Err(part)) => {
+                assert!(text.contains(part), "{params}: {text}")
+            }
             (other, _) => panic!("{params}: {other:?}"),
         }
     }
 
     #[test]
     fn the_version_of_the_first_initialize_chooses_the_dialect() {
-        let check = |params, expected| check(Spoken::Detected, params, expected);
+        let check = |params, expected| check(DialectSelection::Detected, params, expected);
         check("{}", Ok(Dialect::Ferret));
         check(r#"{"protocolVersion":null}"#, Ok(Dialect::Ferret));
         check(r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
@@ -635,11 +657,11 @@ mod tests {
     fn a_later_initialize_does_not_change_the_dialect() {
         let versions = [("\"0.2\"", Dialect::Ferret), ("\"0.1\"", Dialect::Otter), ("1", Dialect::Acp)];
         for (first, dialect) in versions {
-            let mut decoder = Decoder::new(Spoken::Detected);
+            let mut decoder = Decoder::new(DialectSelection::Detected);
             for version in [first, "1", "\"0.2\"", "\"2025-04-01\"", "\"0.1\""] {
                 let params = format!(r#"{{"protocolVersion":{version},"clientCapabilities":{{}}}}"#);
                 let params: Box<RawValue> = serde_json::from_str(&params).unwrap();
-                // Another dialect's version may be refused, and changes nothing.
+                // Another dialect's version may be refused, which changes nothing.
                 drop(decoder.request("initialize", Some(&params), 0));
                 assert_eq!(decoder.client().dialect, dialect, "{first}, then {version}");
             }
@@ -650,16 +672,16 @@ mod tests {
     fn a_preferred_dialect_holds_where_the_client_does_not_say_otherwise() {
         let official = r#"{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true}}}"#;
         for preferred in Dialect::ALL {
-            let spoken = Spoken::Preferred(preferred);
-            check(spoken, "{}", Ok(preferred));
-            check(spoken, r#"{"protocolVersion":null}"#, Ok(preferred));
-            check(spoken, official, Ok(Dialect::Acp));
-            check(spoken, r#"{"protocolVersion":"0.1"}"#, Ok(Dialect::Otter));
-            check(spoken, r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
-            check(spoken, r#"{"protocolVersion":"2025-04-01"}"#, Ok(Dialect::Bernstein));
+            let selection = DialectSelection::Preferred(preferred);
+            check(selection, "{}", Ok(preferred));
+            check(selection, r#"{"protocolVersion":null}"#, Ok(preferred));
+            check(selection, official, Ok(Dialect::Acp));
+            check(selection, r#"{"protocolVersion":"0.1"}"#, Ok(Dialect::Otter));
+            check(selection, r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
+            check(selection, r#"{"protocolVersion":"2025-04-01"}"#, Ok(Dialect::Bernstein));
             let number = if preferred == Dialect::Otter { Dialect::Otter } else { Dialect::Acp };
-            check(spoken, r#"{"protocolVersion":2}"#, Ok(number));
-            check(Spoken::Only(preferred), official, Ok(preferred));
+            check(selection, r#"{"protocolVersion":2}"#, Ok(number));
+            check(DialectSelection::Only(preferred), official, Ok(preferred));
         }
     }
 }

@@ -1,25 +1,25 @@
-//! The difference between two texts as people read it. A unified diff applies: it turns the text that was
-//! into the text that is, to the last byte.
+//! The difference between two texts, for people. A unified diff can be applied: it turns the old text into
+//! the new one, byte for byte.
 
 mod unified;
 
 use engine::FileChange;
 use engine::diff::{CONTEXT_LINES, compare};
 
-pub(crate) use engine::diff::Line;
+pub(crate) use engine::diff::DiffLine;
 pub(crate) use unified::{hunks, unified};
 
-pub(crate) fn lines(change: &FileChange) -> Vec<Line<'_>> {
+pub(crate) fn lines(change: &FileChange) -> Vec<DiffLine<'_>> {
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().lines().collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().lines().collect();
     shortened(&compare(&before, &after))
 }
 
-/// Leaves out unchanged lines that are far from any change.
-fn shortened<'a>(lines: &[Line<'a>]) -> Vec<Line<'a>> {
+/// Omits unchanged lines that are far from any change.
+fn shortened<'a>(lines: &[DiffLine<'a>]) -> Vec<DiffLine<'a>> {
     let mut near = vec![false; lines.len()];
     for (at, line) in lines.iter().enumerate() {
-        if !matches!(line, Line::Same(_)) {
+        if !matches!(line, DiffLine::Same(_)) {
             let end = (at + CONTEXT_LINES + 1).min(lines.len());
             near[at.saturating_sub(CONTEXT_LINES)..end].fill(true);
         }
@@ -28,8 +28,8 @@ fn shortened<'a>(lines: &[Line<'a>]) -> Vec<Line<'a>> {
     for (line, near) in lines.iter().zip(near) {
         match kept.last_mut() {
             _ if near => kept.push(*line),
-            Some(Line::Skipped(count)) => *count += 1,
-            _ => kept.push(Line::Skipped(1)),
+            Some(DiffLine::Skipped(count)) => *count += 1,
+            _ => kept.push(DiffLine::Skipped(1)),
         }
     }
     kept

@@ -1,32 +1,32 @@
-//! A session as a file or a reply, written piece by piece while its log is read page by page.
+//! A session as a file or a response, written piece by piece while its log is read page by page.
 //!
 //! Memory depends on the longest turn and not on the session: a row is written and dropped as soon as
-//! nothing can change it any more. What stands at the top of a readable form (turns, tokens, whether
-//! something was cleared) is known only at the end of the log, so the log is read twice: once for
-//! the [`Facts`], once for the [`Document`].
+//! nothing can change it any more. The head of a readable form (turns, tokens, whether something was
+//! cleared) is known only at the end of the log, so the log is read twice: once for the [`DocumentFacts`],
+//! once for the [`Document`].
 //!
-//! **Invariant:** the pieces put together are what the whole log would give at once.
+//! **Invariant:** the pieces together are identical to a document that is made from the whole log at once.
 
 use std::sync::Arc;
 
 use engine::{Body, Event, MODEL, Seq, SessionRow, Stop, Timestamp};
 use serde_json::Value;
 
-use crate::plain::blocks;
+use crate::plain_text::blocks;
 use crate::rest::Messages;
 use crate::transcript::{Row, Transcript};
-use crate::{archive, chimera, markdown, page, plain, portable};
+use crate::{archive, chimera, event_json, html, markdown, plain_text};
 
-/// What is held or sent at once of a session: a reply that is one frame, or one step of a turn.
+/// How much of a session is held or sent at once: a response that is one frame, or one step of a turn.
 pub const WHOLE_BYTES_MAX: usize = 64 << 20;
 
-/// A step that is larger than what may be held: it cannot be shown in this form.
+/// One step is larger than this limit, so the session cannot be shown in this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("one step of the session is larger than {} MiB", WHOLE_BYTES_MAX >> 20)]
-pub struct TooLong;
+pub struct DocumentTooLong;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum DocumentFormat {
     /// Every event, as `sessions import` reads it.
     Json {
         pretty: bool,
@@ -38,24 +38,24 @@ pub enum Form {
     Plain {
         full: bool,
     },
-    /// A list of what was said and done, for programs.
+    /// A list of messages and tool calls, for programs.
     Messages,
 }
 
-impl Form {
-    /// Whether the log has to be read once before the first word can be written.
+impl DocumentFormat {
+    /// Whether the log must be read once before anything can be written.
     pub fn needs_facts(self) -> bool {
         !matches!(self, Self::Json { .. })
     }
 }
 
-/// What is known of a log after it was read, without its rows.
+/// Facts about a whole log, without its rows.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct DocumentFacts {
     transcript: Transcript,
-    /// What stands up to here is not shown.
+    /// Everything up to here was cleared and is not shown.
     cleared_at: Seq,
-    /// The last event that was read; what came later is not in the facts.
+    /// The last event that was read; later events are not included.
     upto: Seq,
     pub(crate) prompt: Option<String>,
     pub(crate) model: Option<Arc<str>>,
@@ -63,7 +63,7 @@ pub struct Facts {
     pub(crate) tool_calls: u64,
 }
 
-impl Facts {
+impl DocumentFacts {
     pub fn observe(&mut self, event: &Event) {
         self.transcript.observe(event);
         self.transcript.forget_rows();
@@ -89,22 +89,22 @@ impl Facts {
     }
 }
 
-/// A session on its way into a file or a reply.
+/// A session that is being written to a file or a response.
 pub struct Document {
-    form: Form,
+    form: DocumentFormat,
     row: SessionRow,
-    facts: Option<Facts>,
+    facts: Option<DocumentFacts>,
     at: Timestamp,
     transcript: Transcript,
     messages: Messages,
     files: chimera::Writer,
-    /// Elements of a list that were written.
+    /// List elements written so far.
     count: u64,
     tail: String,
 }
 
 impl Document {
-    pub fn new(form: Form, row: SessionRow, facts: Option<Facts>, at: Timestamp) -> Self {
+    pub fn new(form: DocumentFormat, row: SessionRow, facts: Option<DocumentFacts>, at: Timestamp) -> Self {
         let files = chimera::Writer::new(&row);
         Self {
             form,
@@ -119,43 +119,43 @@ impl Document {
         }
     }
 
-    /// Writes what stands before the first event.
+    /// Writes everything before the first event.
     pub fn begin(&mut self, out: &mut String) {
-        let unread = Facts::default();
+        let unread = DocumentFacts::default();
         let facts = self.facts.as_ref().unwrap_or(&unread);
         match self.form {
-            Form::Json { .. } => self.open(out, &archive::envelope(&self.row, Vec::new(), self.at)),
-            Form::Chimera => {
+            DocumentFormat::Json { .. } => self.open(out, &archive::envelope(&self.row, Vec::new(), self.at)),
+            DocumentFormat::Chimera => {
                 let summary = chimera::summary(&self.row, facts);
                 self.open(out, &chimera::envelope(summary, Vec::new(), self.at));
             }
-            Form::Markdown => markdown::put_head(out, &self.row, &facts.transcript),
-            Form::Html => {
-                page::put_head(out, &self.row, &facts.transcript);
-                page::TAIL.clone_into(&mut self.tail);
+            DocumentFormat::Markdown => markdown::put_head(out, &self.row, &facts.transcript),
+            DocumentFormat::Html => {
+                html::put_head(out, &self.row, &facts.transcript);
+                html::TAIL.clone_into(&mut self.tail);
             }
-            Form::Plain { .. } => plain::put_head(out, &self.row, &facts.transcript),
-            Form::Messages => {
+            DocumentFormat::Plain { .. } => plain_text::put_head(out, &self.row, &facts.transcript),
+            DocumentFormat::Messages => {
                 out.push('[');
                 self.tail.push(']');
             }
         }
     }
 
-    /// Writes what can be written after these events. Says whether there is more to come.
-    pub fn put(&mut self, events: &[Arc<Event>], out: &mut String) -> Result<bool, TooLong> {
+    /// Writes what can be written after these events. Returns whether there is more to come.
+    pub fn put(&mut self, events: &[Arc<Event>], out: &mut String) -> Result<bool, DocumentTooLong> {
         let (cleared_at, upto) =
             self.facts.as_ref().map_or((Seq::START, Seq(u64::MAX)), |facts| (facts.cleared_at, facts.upto));
         for event in events.iter().filter(|event| event.seq <= upto) {
             match self.form {
-                Form::Json { pretty } => self.put_element(&portable::encode(event), pretty, out),
-                Form::Chimera => {
+                DocumentFormat::Json { pretty } => self.put_element(&event_json::encode(event), pretty, out),
+                DocumentFormat::Chimera => {
                     let (_, file) = self.files.file(event);
                     self.put_element(&file, true, out);
                 }
-                Form::Messages if event.seq <= cleared_at => {}
-                Form::Messages => self.messages.observe(event),
-                Form::Markdown | Form::Html | Form::Plain { .. } => {
+                DocumentFormat::Messages if event.seq <= cleared_at => {}
+                DocumentFormat::Messages => self.messages.observe(event),
+                DocumentFormat::Markdown | DocumentFormat::Html | DocumentFormat::Plain { .. } => {
                     self.transcript.observe(event);
                     if event.seq <= cleared_at {
                         self.transcript.forget_rows();
@@ -169,18 +169,18 @@ impl Document {
         messages.iter().for_each(|message| self.put_element(message, false, out));
         let held = self.transcript.held_bytes() + self.messages.held_bytes();
         if held > WHOLE_BYTES_MAX {
-            return Err(TooLong);
+            return Err(DocumentTooLong);
         }
         Ok(events.last().is_some_and(|last| last.seq < upto))
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub fn end(&mut self, out: &mut String) {
         let rows = self.transcript.take_rest();
         self.put_rows(&rows, out);
         let messages = self.messages.take_rest();
         messages.iter().for_each(|message| self.put_element(message, false, out));
-        let indented = matches!(self.form, Form::Json { pretty: true } | Form::Chimera);
+        let indented = matches!(self.form, DocumentFormat::Json { pretty: true } | DocumentFormat::Chimera);
         if indented && self.count > 0 {
             out.push_str("\n  ");
         }
@@ -190,32 +190,32 @@ impl Document {
     fn put_rows(&self, rows: &[Row], out: &mut String) {
         for row in rows {
             match self.form {
-                Form::Markdown => {
+                DocumentFormat::Markdown => {
                     out.push('\n');
                     markdown::put_row(out, row);
                 }
-                Form::Html => page::put_row(out, row),
-                Form::Plain { full } => {
+                DocumentFormat::Html => html::put_row(out, row),
+                DocumentFormat::Plain { full } => {
                     out.push('\n');
-                    plain::put_row(out, row, full);
+                    plain_text::put_row(out, row, full);
                 }
-                Form::Json { .. } | Form::Chimera | Form::Messages => {}
+                DocumentFormat::Json { .. } | DocumentFormat::Chimera | DocumentFormat::Messages => {}
             }
         }
     }
 
-    /// Begins an object whose list of events is still empty, and keeps what follows the list.
+    /// Begins an object whose list of events is still empty, and keeps everything after the list.
     fn open(&mut self, out: &mut String, envelope: &Value) {
         let (text, list) = match self.form {
-            Form::Json { pretty: false } => (envelope.to_string(), "\"events\":[]"),
-            Form::Json { pretty: true }
-            | Form::Chimera
-            | Form::Markdown
-            | Form::Html
-            | Form::Plain { .. }
-            | Form::Messages => (format!("{envelope:#}\n"), "\"events\": []"),
+            DocumentFormat::Json { pretty: false } => (envelope.to_string(), "\"events\":[]"),
+            DocumentFormat::Json { pretty: true }
+            | DocumentFormat::Chimera
+            | DocumentFormat::Markdown
+            | DocumentFormat::Html
+            | DocumentFormat::Plain { .. }
+            | DocumentFormat::Messages => (format!("{envelope:#}\n"), "\"events\": []"),
         };
-        // Quotes inside of texts are escaped, so these characters stand for the list alone.
+        // Quotes inside texts are escaped, so these characters can only be the list.
         let Some((before, after)) = text.split_once(list) else { return };
         out.push_str(before);
         out.push_str(&list[..list.len() - 1]);
@@ -228,7 +228,7 @@ impl Document {
         }
         self.count += 1;
         if pretty {
-            // Line breaks inside of texts are escaped, so these are all of the layout.
+            // Line breaks inside texts are escaped, so all of these belong to the layout.
             out.push_str("\n    ");
             out.push_str(&format!("{value:#}").replace('\n', "\n    "));
         } else {

@@ -1,43 +1,49 @@
-//! Updates of a dialect, one event after the other: the same walk for all that need no count of them.
+//! The common loop of dialect encoders whose updates are not numbered: event by event.
 
 use std::sync::Arc;
 
 use engine::Event;
 
-use crate::dialect::{Piece, Stand, View};
+use crate::dialect::{ConnectionEvent, EncodeContext, FrameOffset};
 
-/// How many events were taken, and what the connection itself must act on.
-pub type Step<'a> = (usize, Option<Piece<'a>>);
+/// How many events were encoded, and the event that the connection itself must act on.
+pub type EncodeStep<'a> = (usize, Option<ConnectionEvent<'a>>);
 
 pub trait Encoder {
-    /// Encodes the first of these events, and those after it that become one update with it. There is at least one.
-    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a>;
+    /// Encodes the first of these events, and the events after it that are merged into the same update.
+    /// There is at least one event.
+    fn step<'a>(
+        &mut self,
+        rest: &'a [Arc<Event>],
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> EncodeStep<'a>;
 
-    /// All events there are were taken.
-    fn rest(&mut self, _view: View, _out: &mut Vec<u8>) {}
+    /// Called when all available events were encoded.
+    fn finish(&mut self, _context: EncodeContext, _out: &mut Vec<u8>) {}
 
-    /// Encodes events up to and including the first that needs the connection. `stands` says where in the log the
-    /// frames are.
+    /// Encodes events up to and including the first that needs the connection. `positions` receives the log
+    /// positions of the frames.
     fn encode<'a>(
         &mut self,
         events: &'a [Arc<Event>],
-        view: View,
-        stands: &mut Vec<Stand>,
+        context: EncodeContext,
+        positions: &mut Vec<FrameOffset>,
         out: &mut Vec<u8>,
-    ) -> Step<'a> {
+    ) -> EncodeStep<'a> {
         let mut at = 0;
         while let Some(event) = events.get(at) {
             let offset = out.len();
-            let (taken, piece) = self.step(events.get(at..).unwrap_or_default(), view, out);
+            let (taken, piece) = self.step(events.get(at..).unwrap_or_default(), context, out);
             at += taken;
-            // Whoever has a merged update has seen the last of its pieces.
+            // A client that has a merged update has seen the last of its events.
             let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
-            stands.push(Stand { offset, seq });
+            positions.push(FrameOffset { offset, seq });
             if piece.is_some() {
                 return (at, piece);
             }
         }
-        self.rest(view, out);
+        self.finish(context, out);
         (at, None)
     }
 }

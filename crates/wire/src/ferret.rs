@@ -1,4 +1,4 @@
-//! Ferret 0.2: flat updates that an editor can render one by one.
+//! The ferret dialect, 0.2: flat updates that an editor can render one by one.
 
 mod decode;
 mod reply;
@@ -11,5 +11,5 @@ pub(crate) use reply::{fault, reply};
 pub(crate) use tools::TOOLS;
 pub use updates::Updates;
 
-/// How the ids of its sessions begin.
+/// The prefix of its sessions' ids.
 pub(crate) const ID_PREFIX: &str = "ferret-";

@@ -1,45 +1,45 @@
-//! Cuts a byte stream into newline-delimited frames, under a size limit.
+//! Splits a byte stream into newline-delimited frames, under a size limit.
 //!
-//! A frame over the limit is thrown away as it arrives, so memory stays flat however long it is, and
-//! the frame after it is read as usual.
+//! A frame over the limit is dropped as it arrives, so memory stays flat however long it is, and the next
+//! frame is read as usual.
 
-mod remains;
+mod truncated;
 
 use sha2::{Digest, Sha256};
 
 use crate::rpc::RpcId;
 
-pub use self::remains::{Remains, remains};
+pub use self::truncated::{TruncatedMessage, read_truncated};
 
-/// The largest frame taken from anybody: an image of 20 MiB in base64 and its surroundings.
+/// The default size limit: an image of 20 MiB in base64, and the rest of its message.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
-/// A buffer that grew beyond this for one big frame is given back afterwards.
+/// A buffer that grew beyond this for one large frame is released afterwards.
 const KEEP_BYTES_MAX: usize = 256 << 10;
-/// What is kept of a frame that is thrown away: a message says at its beginning or at its end whose it is.
+/// How much of a dropped frame's beginning and end is kept, to find its id.
 const HEAD_BYTES: usize = 1 << 10;
 const TAIL_BYTES: usize = 256;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// One line without its end. Never blank.
+    /// One line without its line end. Never blank.
     Line(Vec<u8>),
-    /// A frame was dropped because it was longer than the limit. The id is that of the request that it was, as far as its
-    /// ends tell.
+    /// A frame was dropped because it was longer than the limit. The id is that of the request, if the
+    /// beginning or the end of the frame shows it.
     TooLong { limit_bytes: usize, id: Option<RpcId> },
 }
 
-/// What is known of a frame that was thrown away.
+/// What is known about a dropped frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedFrame {
     pub bytes: u64,
     pub head: Vec<u8>,
     pub tail: Vec<u8>,
-    /// Of all of it, for who wants it: see [`FrameBuffer::hashing`].
+    /// The hash of the whole frame, if enabled: see [`FrameBuffer::hashing`].
     pub sha256: Option<[u8; 32]>,
 }
 
-impl Dropped {
-    fn take(&mut self, bytes: &[u8]) {
+impl DroppedFrame {
+    fn append(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let room = HEAD_BYTES.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(&bytes[..room]);
@@ -53,11 +53,11 @@ pub struct FrameBuffer {
     bytes: Vec<u8>,
     /// Where the next frame begins in `bytes`.
     start: usize,
-    /// Everything before this was searched for a line end already.
+    /// Everything before this was already searched for a line end.
     searched: usize,
     skipping: bool,
-    dropped: Dropped,
-    /// Frames that are thrown away are hashed.
+    dropped: DroppedFrame,
+    /// Dropped frames are hashed.
     hashes: bool,
     hasher: Option<Sha256>,
 }
@@ -70,13 +70,13 @@ impl FrameBuffer {
             start: 0,
             searched: 0,
             skipping: false,
-            dropped: Dropped::default(),
+            dropped: DroppedFrame::default(),
             hashes: false,
             hasher: None,
         }
     }
 
-    /// From here on the hash of what is thrown away is known.
+    /// Enables hashing of dropped frames.
     pub fn hashing(self) -> Self {
         Self { hashes: true, ..self }
     }
@@ -93,7 +93,7 @@ impl FrameBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next complete frame of what was pushed.
+    /// The next complete frame of the pushed bytes.
     pub fn next_frame(&mut self) -> Option<Frame> {
         loop {
             let Some(at) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {
@@ -121,7 +121,7 @@ impl FrameBuffer {
         }
     }
 
-    /// What is left when the stream ends without a last line end.
+    /// The last frame, if the stream ends without a line end.
     pub fn finish(&mut self) -> Option<Frame> {
         let rest = clean(&self.bytes[self.start..]).map(Frame::Line);
         self.drop_whole();
@@ -132,29 +132,29 @@ impl FrameBuffer {
     }
 
     fn too_long(&self) -> Frame {
-        let Remains { id, answers, .. } = remains(&self.dropped.head, &self.dropped.tail);
+        let TruncatedMessage { id, answers, .. } = read_truncated(&self.dropped.head, &self.dropped.tail);
         Frame::TooLong { limit_bytes: self.limit_bytes, id: id.filter(|_| !answers) }
     }
 
-    /// What is known of the last frame that was too long.
-    pub fn dropped(&self) -> &Dropped {
+    /// What is known about the last frame that was too long.
+    pub fn dropped(&self) -> &DroppedFrame {
         &self.dropped
     }
 
-    /// Notes what is about to be thrown away: everything up to `end`.
+    /// Records that everything up to `end` is about to be dropped.
     fn drop_bytes(&mut self, end: usize) {
         if !self.skipping {
-            self.dropped = Dropped::default();
+            self.dropped = DroppedFrame::default();
             self.hasher = self.hashes.then(Sha256::new);
         }
         let bytes = &self.bytes[self.start..end];
-        self.dropped.take(bytes);
+        self.dropped.append(bytes);
         if let Some(hasher) = &mut self.hasher {
             hasher.update(bytes);
         }
     }
 
-    /// All of a frame that was thrown away has been seen.
+    /// A dropped frame has ended.
     fn drop_whole(&mut self) {
         if let Some(hasher) = self.hasher.take() {
             self.dropped.sha256 = Some(hasher.finalize().into());
@@ -171,7 +171,7 @@ impl FrameBuffer {
     }
 }
 
-/// The line without a carriage return; `None` if there is nothing on it.
+/// The line without a carriage return; `None` if it is blank.
 fn clean(line: &[u8]) -> Option<Vec<u8>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let blank = line.iter().all(u8::is_ascii_whitespace);

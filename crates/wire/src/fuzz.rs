@@ -1,5 +1,5 @@
-//! What the fuzzers do with arbitrary bytes. The seeds under `fuzz/corpus/` run through the same
-//! functions as an ordinary test, so a finding stays found. Not part of the crate's interface.
+//! The functions behind the fuzz targets. The seeds under `fuzz/corpus/` run through the same functions as
+//! an ordinary test, so a finding stays fixed. Not part of the crate's public interface.
 
 use std::sync::Arc;
 
@@ -8,12 +8,14 @@ use serde_json::value::RawValue;
 
 use crate::Encoder as _;
 use crate::acp::{self, ClientAbilities, Updates};
-use crate::call::Fault;
-use crate::dialect::{Backends, Client, Decoder, Dialect, Identity, Piece, Replies, UpdateStart, View};
+use crate::client_request::RequestError;
+use crate::dialect::{
+    Client, ConnectionEvent, Decoder, Dialect, EncodeContext, Identity, Replies, SandboxBackends, UpdateStart,
+};
 use crate::frame::{Frame, FrameBuffer};
-use crate::rest::{Form, Stream};
-use crate::rpc::{Message, RpcId, parse};
-use crate::{bernstein, ferret, otter, portable, record};
+use crate::rest::{RestStream, StreamFormat};
+use crate::rpc::{RpcId, RpcMessage, parse};
+use crate::{bernstein, event_json, ferret, otter, record};
 
 /// The first two bytes are the limit and the size of a read; the rest is the stream.
 pub fn frames(data: &[u8]) {
@@ -42,11 +44,11 @@ fn cut<'a>(limit: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Frame> {
 
 fn message(line: &[u8]) {
     match parse(line) {
-        Ok(Message::Request { id, .. }) => answer(&id, &Fault::UnknownMethod("m".into())),
-        Ok(Message::Response { id, .. }) => {
+        Ok(RpcMessage::Request { id, .. }) => answer(&id, &RequestError::UnknownMethod("m".into())),
+        Ok(RpcMessage::Response { id, .. }) => {
             assert!(RpcId::from_json(id.as_json()).is_some(), "an id can be compared with ours");
         }
-        Ok(Message::Notification { .. }) => {}
+        Ok(RpcMessage::Notification { .. }) => {}
         Err((id, fault)) => answer(&id, &fault),
     }
 }
@@ -61,7 +63,8 @@ pub fn acp(data: &[u8]) {
         for outcome in [fresh.request("initialize", params, data.len()), fresh.notification(method, params)] {
             drop(outcome.map_err(|fault| answer(&RpcId::number(1), &fault)));
         }
-        let mut ready = Decoder::known(Client { dialect: only.unwrap_or_default(), ..Client::default() });
+        let mut ready =
+            Decoder::for_client(Client { dialect: only.unwrap_or_default(), ..Client::default() });
         drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
     }
     if let Some(params) = params {
@@ -71,11 +74,11 @@ pub fn acp(data: &[u8]) {
     }
 }
 
-/// A kind, a line end, and a body of that kind; or a whole event as an export has it.
+/// A kind, a line end, and a body of that kind; or a whole event as in an export.
 pub fn record(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(event) = portable::decode(text) {
-        let again = portable::decode(&portable::encode(&event).to_string());
+    if let Ok(event) = event_json::decode(text) {
+        let again = event_json::decode(&event_json::encode(&event).to_string());
         assert_eq!(again.ok().as_ref(), Some(&event), "an event comes back from its own export");
     }
     let Some((kind, body)) = text.split_once('\n') else { return };
@@ -86,7 +89,7 @@ pub fn record(data: &[u8]) {
     assert!(record::encode(&body, &mut |_| None, &mut out).is_ok(), "what was read can be written");
     let again = record::decode(record::kind(&body), record::VERSION, &out, &|_| None);
     assert_eq!(again.ok().as_ref(), Some(&body), "a body comes back from its own record");
-    shown(Arc::new(Event {
+    encode_everywhere(Arc::new(Event {
         seq: Seq(1),
         at: Timestamp(0),
         origin: Origin::Agent,
@@ -96,8 +99,8 @@ pub fn record(data: &[u8]) {
     }));
 }
 
-/// Whatever is in a log can be shown to any client.
-fn shown(event: Arc<Event>) {
+/// Every event in a log can be encoded for every client.
+fn encode_everywhere(event: Arc<Event>) {
     let Ok(id) = SessionId::parse("s") else { return };
     let snapshot = Snapshot::new(Arc::new([]), "/".into());
     for able in [false, true] {
@@ -113,8 +116,8 @@ fn shown(event: Arc<Event>) {
         let mut updates = Updates::of(client, &id, Arc::new([]), &snapshot);
         let mut out = Vec::new();
         let events = [Arc::clone(&event)];
-        let view = View { replay: false, own: SurfaceId(1) };
-        if let (_, Some(Piece::Asked { ask, request })) =
+        let view = EncodeContext { replay: false, own: SurfaceId(1) };
+        if let (_, Some(ConnectionEvent::Asked { ask, request })) =
             updates.encode(&events, view, &mut Vec::new(), &mut out)
         {
             updates.ask(ask, request).write(&RpcId::number(1), &mut out);
@@ -125,16 +128,16 @@ fn shown(event: Arc<Event>) {
         let mut out = Vec::new();
         let mut updates = ferret::Updates::of(&id, &[], &snapshot);
         let events = [Arc::clone(&event)];
-        let view = View { replay, own: SurfaceId(1) };
+        let view = EncodeContext { replay, own: SurfaceId(1) };
         let (_, piece) = updates.encode(&events, view, &mut Vec::new(), &mut out);
-        if let Some(Piece::Asked { ask, request }) = piece {
+        if let Some(ConnectionEvent::Asked { ask, request }) = piece {
             out.extend(updates.ask(ask, request));
         }
         check_lines(&out);
         let mut out = Vec::new();
         let mut updates = bernstein::Updates::new(&id);
         let (_, piece) = updates.encode(&events, view, &mut Vec::new(), &mut out);
-        if let Some(Piece::Asked { ask, request }) = piece {
+        if let Some(ConnectionEvent::Asked { ask, request }) = piece {
             out.extend(updates.ask(ask, request));
         }
         check_lines(&out);
@@ -151,23 +154,27 @@ fn shown(event: Arc<Event>) {
     streamed(&id, &event);
 }
 
-/// A frame is three lines and an empty one, whatever it tells.
+/// A frame is always three lines and an empty one.
 fn streamed(id: &SessionId, event: &Event) {
-    for form in [Form::Loop, Form::Delta] {
-        let (mut stream, mut out) = (Stream::new(id, form, 0), Vec::new());
-        stream.tell(event, 0, &mut out);
+    for form in [StreamFormat::Loop, StreamFormat::Delta] {
+        let (mut stream, mut out) = (RestStream::new(id, form, 0), Vec::new());
+        stream.write(event, 0, &mut out);
         let lines = memchr::memchr_iter(b'\n', &out).count();
-        assert_eq!(u64::try_from(lines).ok(), Some(stream.told() * 4), "frames are counted as they are told");
+        assert_eq!(
+            u64::try_from(lines).ok(),
+            Some(stream.frame_count() * 4),
+            "frames are counted as they are told"
+        );
     }
 }
 
-fn answer(id: &RpcId, fault: &Fault) {
+fn answer(id: &RpcId, fault: &RequestError) {
     let identity = Identity {
         name: "n".into(),
         title: "t".into(),
         version: "1".into(),
         sandbox: "off".into(),
-        sandbox_backends: Backends::default(),
+        sandbox_backends: SandboxBackends::default(),
         adapters: Vec::new(),
         disabled: Vec::new(),
     };

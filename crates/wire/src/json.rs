@@ -1,8 +1,8 @@
-//! JSON that a peer sent. What cannot be read is said in a sentence: which field, what was expected, what came.
+//! Reads a peer's JSON and explains errors in a sentence: which field, what was expected, what was found.
 //!
-//! The parser's own messages name our types and count columns of a frame that the person does not see, and repeat what
-//! the peer sent. So they are taken apart and said anew. What is not recognised is passed on only if it names nothing of
-//! the program, and is said in general words otherwise.
+//! The parser's own messages name our types, give columns of a frame that the person does not see, and
+//! repeat the peer's input. So they are parsed and rewritten. An unrecognised message is passed on only if
+//! it names nothing internal, and replaced by a general sentence otherwise.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use serde_path_to_error::{Path, Segment};
 
 /// Names of fields and values are repeated up to this length.
 const NAME_CHARS_MAX: usize = 64;
-/// Of the names that something could have, so many are listed.
+/// How many of the possible names are listed.
 const NAMES_MAX: usize = 16;
 
 /// Why something could not be read, for a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonError {
-    /// It is no JSON at all.
+    /// The text is not JSON at all.
     pub is_syntax: bool,
     text: String,
 }
@@ -32,9 +32,9 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// Reads a text. `whole` is what it is called where no field of it is to blame: "the parameters".
+/// Reads a text. `whole` names it in errors that are not about a field: "the parameters".
 pub fn read<'a, T: Deserialize<'a>>(text: &'a str, whole: &str) -> Result<T, JsonError> {
-    // Where it went wrong is found by reading once more, so what is right costs nothing.
+    // The error's position is found by reading again, so valid input costs nothing.
     serde_json::from_str(text).map_err(|error| {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let found = serde_path_to_error::deserialize::<_, T>(deserializer).err();
@@ -53,7 +53,7 @@ pub fn read_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8], whole: &str) -> Resul
     }
 }
 
-/// The same from a value, which is the field `within` of something else, or the whole where that is empty.
+/// The same from a value, which is the field `within` of something else, or the whole if that is empty.
 pub fn read_value<T: DeserializeOwned>(value: Value, within: &str, whole: &str) -> Result<T, JsonError> {
     serde_path_to_error::deserialize(value).map_err(|found| {
         let mut path = fields(found.path());
@@ -64,12 +64,12 @@ pub fn read_value<T: DeserializeOwned>(value: Value, within: &str, whole: &str) 
     })
 }
 
-/// What the parser said of a text that was read elsewhere.
+/// Explains a parser error from elsewhere.
 pub fn in_words(error: &serde_json::Error, whole: &str) -> JsonError {
     explain(&[], error, whole)
 }
 
-/// What a value is, as it is said of one that should be something else.
+/// The name of a value's type, for errors.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -82,13 +82,14 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a text speaks of the program's types, or of places in a frame. No message to a person does; tests ask.
+/// Whether a text mentions our types, or positions in a frame. No message to a person does; tests check
+/// that.
 #[doc(hidden)]
 pub fn names_internals(text: &str) -> bool {
     ["untagged", "variant", "struct ", "enum ", "::", " column "].iter().any(|word| text.contains(word))
 }
 
-/// The way to a field, as far as its names can be repeated.
+/// The path to a field, as far as its names can be repeated.
 fn fields(path: &Path) -> Vec<String> {
     let mut fields = Vec::new();
     for segment in path {
@@ -104,7 +105,7 @@ fn fields(path: &Path) -> Vec<String> {
     fields
 }
 
-fn joined(path: &[String]) -> Option<String> {
+fn dotted_path(path: &[String]) -> Option<String> {
     let mut text = String::new();
     for part in path {
         if !text.is_empty() && !part.starts_with('[') {
@@ -133,13 +134,13 @@ fn explain(path: &[String], error: &serde_json::Error, whole: &str) -> JsonError
     JsonError { is_syntax, text }
 }
 
-/// A field of the wrong shape, from the words in which the parser says so.
+/// Rewrites the parser's message about a field of the wrong type.
 fn sentence(path: &[String], said: &str, whole: &str) -> String {
-    let subject = joined(path).unwrap_or_else(|| whole.to_owned());
+    let subject = dotted_path(path).unwrap_or_else(|| whole.to_owned());
     let member = |name: &str| {
         let mut path = path.to_vec();
         path.push(name.to_owned());
-        joined(&path).unwrap_or_default()
+        dotted_path(&path).unwrap_or_default()
     };
     if let Some(name) = between(said, "missing field `") {
         return format!("{} is missing", member(name));
@@ -151,7 +152,7 @@ fn sentence(path: &[String], said: &str, whole: &str) -> String {
         let name = rest.split('`').next().filter(|name| is_plain(name));
         return name.map_or_else(
             || format!("{subject} must not have a field that is not known here"),
-            // The way leads to the field itself.
+            // The path leads to the field itself.
             |name| match path.last() {
                 Some(last) if last == name => format!("{subject} is not known here"),
                 Some(_) | None => format!("{} is not known here", member(name)),
@@ -241,7 +242,7 @@ fn between<'a>(said: &'a str, words: &str) -> Option<&'a str> {
     said.strip_prefix(words)?.strip_suffix('`').filter(|name| is_plain(name))
 }
 
-/// A name that says nothing but itself.
+/// A name without special characters.
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '$');
     !name.is_empty() && name.len() <= NAME_CHARS_MAX && name.chars().all(plain)

@@ -1,56 +1,58 @@
-//! Every byte shape, pure and synchronous: nothing here knows sockets, tasks or time.
+//! Every wire format, pure and synchronous: nothing here knows sockets, tasks or clocks.
 //!
-//! Bytes become frames, frames become JSON-RPC messages, and a dialect turns messages into [`Call`]s
-//! and the log's events and our answers back into messages.
+//! Bytes become frames, frames become JSON-RPC messages, and a dialect decodes messages into
+//! [`ClientRequest`]s and encodes the log's events and our responses as messages.
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod acp;
+pub mod agent_updates;
 pub mod archive;
 pub mod bernstein;
-mod call;
 pub mod chimera;
+mod chimera_common;
+mod client_request;
 pub mod cursor;
 mod dialect;
 mod diff;
 pub mod document;
 mod encoder;
+pub mod event_json;
 pub mod ferret;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod html;
 pub mod json;
 pub mod markdown;
-mod merge;
+mod merged_chunk;
 pub mod methods;
 pub mod money;
 pub mod native;
 pub mod otter;
-pub mod outcome;
-pub mod page;
-pub mod plain;
-pub mod portable;
+pub mod past_time;
+pub mod plain_text;
 pub mod record;
 pub mod rest;
 mod rpc;
-mod siblings;
-pub mod since;
 pub mod sse;
-pub mod timestamp;
+pub use engine::timestamp;
 pub mod transcript;
 pub mod tunnel;
+pub mod turn_result;
 mod turn_text;
-pub mod upstream;
 
-pub use call::{
-    BridgeStatus, Call, ChangeAnswer, EventRange, EventsPart, Fault, Hello, Outcome, Place, SessionView,
+pub use client_request::{
+    BridgeStatus, ClientInfo, ClientRequest, EventPage, EventRange, RequestError, RequestOutcome,
+    SessionView, SettingReply, WorkspaceParams,
 };
 pub use cursor::Cursor;
 pub use dialect::{
-    AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, OPTIONAL_METHODS, Piece, Replies,
-    Spoken, Stand, UpdateStart, Updates, View, chosen, write_unreadable,
+    AskFrame, Client, ConnectionEvent, Decoder, Dialect, DialectSelection, EncodeContext, FrameOffset,
+    Identity, OPTIONAL_METHODS, Replies, SandboxBackends, UpdateCount, UpdateStart, Updates, select_dialect,
+    write_unreadable,
 };
-pub use encoder::{Encoder, Step};
-pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer, Remains, remains};
-pub use rpc::{Message, OwnedMessage, RpcId, parse};
-pub use timestamp::rfc3339;
+pub use encoder::{EncodeStep, Encoder};
+pub use engine::timestamp::rfc3339;
+pub use frame::{DroppedFrame, FRAME_BYTES_MAX, Frame, FrameBuffer, TruncatedMessage, read_truncated};
+pub use rpc::{OwnedRpcMessage, RpcId, RpcMessage, parse};
 pub use turn_text::TurnText;

@@ -3,7 +3,7 @@
 use engine::{Content, SessionRow};
 
 use crate::diff;
-use crate::plain::{blocks, facts, minute, plan, title_of};
+use crate::plain_text::{blocks, facts, minute, plan, title_of};
 use crate::transcript::{Row, ToolRow, Transcript, block_text, stop_text};
 
 pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
@@ -16,7 +16,7 @@ pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
     out
 }
 
-/// What stands before the first row.
+/// Everything before the first row.
 pub(crate) fn put_head(out: &mut String, row: &SessionRow, transcript: &Transcript) {
     out.push_str(&format!("# {}\n\n", one_line(title_of(row))));
     for fact in facts(row, transcript) {
@@ -34,7 +34,7 @@ pub(crate) fn put_row(out: &mut String, row: &Row) {
             quote(out, &blocks(content));
             attachments(out, content);
         }
-        Row::Said { text, .. } => out.push_str(&format!("{}\n", text.trim_end())),
+        Row::AgentMessage { text, .. } => out.push_str(&format!("{}\n", text.trim_end())),
         Row::Thought { text, .. } => {
             out.push_str("<details><summary>Thinking</summary>\n\n");
             fence(out, "text", text);
@@ -48,7 +48,7 @@ pub(crate) fn put_row(out: &mut String, row: &Row) {
         Row::Tool(tool) => put_tool(out, tool),
         Row::Notice { text, .. } => quote(out, text),
         Row::Note { text } => out.push_str(&format!("*{}*\n", one_line(text))),
-        Row::Ended { stop, error } => {
+        Row::TurnEnded { stop, error } => {
             let why = error.as_ref().map(|error| format!(": {}", one_line(error))).unwrap_or_default();
             out.push_str(&format!("*{}{why}*\n", stop_text(*stop)));
         }
@@ -79,7 +79,7 @@ fn put_tool(out: &mut String, tool: &ToolRow) {
     }
 }
 
-/// The texts that came with a prompt.
+/// The texts that were attached to a prompt.
 fn attachments(out: &mut String, content: &[Content]) {
     for block in content {
         if let Content::Resource { text, .. } = block {
@@ -97,7 +97,7 @@ fn quote(out: &mut String, text: &str) {
     }
 }
 
-/// A block of code. Its fence is longer than any run of backticks inside, so nothing gets out.
+/// A code block. Its fence is longer than any run of backticks inside, so the text cannot close it.
 fn fence(out: &mut String, language: &str, text: &str) {
     let marks = "`".repeat(longest_run(text).max(2) + 1);
     out.push_str(&format!("{marks}{language}\n{}\n{marks}\n", text.trim_end()));

@@ -1,8 +1,8 @@
-//! The names of methods, for whoever has to know them without being a dialect: who counts requests, who routes them.
+//! Method names, for code outside the dialects that counts or routes requests.
 //!
-//! What a method means is the business of the dialects; nobody outside of this crate spells one out.
+//! Dialects define what a method means; no method name is spelled out outside this crate.
 
-/// Every method that some dialect has, and `session/request_permission`, which clients answer; in order.
+/// All methods of all dialects, and `session/request_permission`, which clients respond to; sorted.
 pub const METHODS: [&str; 47] = [
     "$/cancel_request",
     "$/ping",
@@ -53,7 +53,8 @@ pub const METHODS: [&str; 47] = [
     "tool/approve",
 ];
 
-/// Calls about a session: over the official remote transport they name it in their parameters or in a header.
+/// Requests about a session: over the official remote transport the session is named in their parameters or
+/// in a header.
 pub const ABOUT_A_SESSION: [&str; 11] = [
     "session/prompt",
     "session/cancel",
@@ -68,16 +69,16 @@ pub const ABOUT_A_SESSION: [&str; 11] = [
     "session/set_model",
 ];
 
-/// Those of them that take the session as `sessionId` or as `session_id`.
+/// Those that accept the session as `sessionId` or as `session_id`.
 pub const EITHER_SPELLING: [&str; 2] = ["session/configure", "session/set_model"];
 
-/// What somebody may send who only answers permission requests.
+/// The methods that a caller may use who may only answer permission requests.
 pub const ANSWERS: [&str; 1] = ["permission/respond"];
 
-/// What a client is asked by a request of ours in the official dialect.
+/// The request that asks a client for permission in the official dialect.
 pub const REQUEST_PERMISSION: &str = "session/request_permission";
 
-/// What a session tells.
+/// The notification that carries a session's events.
 pub const UPDATE: &str = "session/update";
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Costs as clients are told them: an amount, nothing, or an amount that is not all.
+//! Costs as clients see them: an amount, nothing, or an incomplete amount.
 
 use engine::Totals;
 use serde_json::Value;
 
-/// Marks an object whose cost is not, or not all, known. Where everything is known it stays as it is.
+/// Marks an object whose cost is unknown or incomplete. An object with a complete cost is unchanged.
 pub(crate) fn mark(mut object: Value, key: &str, unpriced: bool) -> Value {
     if unpriced && let Some(fields) = object.as_object_mut() {
         fields.insert(key.to_owned(), true.into());
@@ -11,7 +11,7 @@ pub(crate) fn mark(mut object: Value, key: &str, unpriced: bool) -> Value {
     object
 }
 
-/// `$0.1200`, `cost unknown` or `$0.1200 + unknown`; nothing where nothing was spent.
+/// `$0.1200`, `cost unknown` or `$0.1200 + unknown`; `None` if nothing was spent.
 pub fn text(totals: &Totals) -> Option<String> {
     match (totals.unpriced, totals.cost_usd > 0.0) {
         (false, false) => None,

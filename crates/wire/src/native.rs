@@ -1,16 +1,17 @@
 //! The dialect of our own clients: the web app and the terminal client.
 //!
-//! Other dialects show the log event by event. This one shows what the log amounts to: rows (a message,
-//! a tool call, an edit), folded here, of which a client gets the last ones, and a session's state. A
-//! row has the position of its first event as its id, so rows are ordered by id for ever, and the
-//! position of its last change as `rev`. A client that names the last position it has seen is told the
-//! rows that changed since, whole: to come back is to ask for what is newer, and needs no history of
-//! patches. Only text that grows is sent piece by piece.
+//! Other dialects send the log event by event. This one sends what the log amounts to: rows (a message, a
+//! tool call, an edit), folded here, of which a client gets the last ones, and the session's state. A row's
+//! id is the position of its first event, so rows are always ordered by id, and its `rev` is the position of
+//! its last change. A client that reconnects with the last position it has seen gets the rows that changed
+//! since, complete: no history of patches is needed. Only growing text is sent in pieces.
 //!
-//! Frames are JSON objects, one per message. A client sends [`Envelope`]s; every one is answered by a
-//! [`Reply`] with its id. In between, the server tells what happens ([`Told`]).
+//! Frames are JSON objects, one per message. A client sends [`RequestEnvelope`]s; each gets a
+//! [`RequestReply`] with the same id. In between, the server sends [`ServerNotification`]s.
 //!
-//! The types of the web app (`web/src/wire.ts`) are made from these; a test holds them together.
+//! The web app's types (`web/src/wire.ts`) are generated from these types by a test. Their names there are
+//! set with `ts(rename)`, and the names on the wire with `serde(rename)`; the doc comments of fields are
+//! part of that file.
 
 mod card;
 pub mod fold;
@@ -22,33 +23,37 @@ mod row;
 mod tests;
 
 pub use card::{
-    AskView, Card, CardState, KeptOf, Question, SessionState, Setting, SettingChoice, SlashCommand, Waiting,
+    AskView, BranchOrigin, CardState, QuestionView, QueuedPrompt, SessionCard, SessionState, SettingChoice,
+    SettingView, SlashCommand,
 };
 pub use frame::{
-    Answered, Device, FoundFile, Frame, Hello, Invitation, Knock, Reply, RuleView, Told, View, Wrong,
+    DeviceView, FileMatch, Invitation, PairingRequest, ReplyBody, ReplyError, RequestReply, RuleView,
+    ServerFrame, ServerHello, ServerNotification, ViewUpdate,
 };
-pub use request::{Decision, Envelope, Picture, Request, Role, Subscription};
+pub use request::{Decision, ImageAttachment, PushSubscription, Request, RequestEnvelope, Role};
 pub use row::{
-    Append, Diff, DiffStatus, Ended, Hunk, Level, Plan, PlanStep, Row, StepState, Tool, ToolState, What,
+    DiffStatus, DiffView, HunkView, NoticeSeverity, PlanStepState, PlanStepView, PlanView, Row, RowContent,
+    TextAppend, ToolCallState, ToolCallView, TurnSummary,
 };
 
-/// Rows of a view that is opened anew.
+/// Rows of a newly opened view.
 pub const WINDOW_ROWS: usize = 120;
-/// Rows of an earlier page.
+/// Rows of a page of earlier rows.
 pub const PAGE_ROWS: usize = 60;
-/// What a row shows of a message, from its beginning.
+/// How much of a message a row shows, from its beginning.
 pub const TEXT_BYTES_MAX: usize = 40 << 10;
-/// What a row shows of a tool's input.
+/// How much of a tool's input a row shows.
 pub const INPUT_BYTES_MAX: usize = 6 << 10;
-/// What a row shows of a tool's output, up to its end.
+/// How much of a tool's output a row shows, at its end.
 pub const OUTPUT_BYTES_MAX: usize = 12 << 10;
-/// Lines of a row's diffs.
+/// Limit for the diff lines of a row.
 pub const DIFF_LINES_MAX: usize = 400;
-/// What an ask shows of a command, an input or a text; what is decided must be seen.
+/// How much of a command, an input or a text a permission request shows; the person must see what they
+/// decide.
 pub const ASK_BYTES_MAX: usize = 64 << 10;
-/// Lines of an ask's diffs.
+/// Limit for the diff lines of a permission request.
 pub const ASK_LINES_MAX: usize = 4000;
-/// What a row with all of its text has of each.
-pub const WHOLE_BYTES_MAX: usize = 8 << 20;
-/// Cards of a page.
+/// Limit for each text of a row that is requested in full.
+pub const FULL_ROW_BYTES_MAX: usize = 8 << 20;
+/// Cards per page.
 pub const PAGE_CARDS: usize = 100;

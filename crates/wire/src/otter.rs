@@ -1,7 +1,8 @@
-//! Otter, in both its forms: the plain one, and the later one in which every update has a number.
+//! The otter dialect, in both its forms: the plain one, and the later one in which every update has a
+//! number.
 //!
-//! **Invariant:** how many updates an event is, and which numbers they have, is a function of the log. So
-//! a number means the same to everybody, whoever watches and however often the server was started.
+//! **Invariant:** the number of updates of an event, and their numbers, are functions of the log. So a
+//! number means the same to every client, whoever watches and however often the server was restarted.
 
 mod decode;
 mod reply;
@@ -14,5 +15,5 @@ pub(crate) use reply::{fault, reply};
 pub(crate) use tools::TOOLS;
 pub use updates::{Updates, updates_of};
 
-/// How the ids of its sessions begin.
+/// The prefix of its sessions' ids.
 pub(crate) const ID_PREFIX: &str = "otter-";

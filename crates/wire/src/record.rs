@@ -1,22 +1,21 @@
-//! The one durable form of an event: what the store's rows, an export and an import hold.
+//! The stored form of an event: in the store's rows, in exports and in imports.
 //!
-//! An event's kind and format version stand beside its body (a column, a field of an export line),
-//! so that a reader can refuse what it does not know before it parses anything. The body is a JSON
-//! object. Unknown fields are ignored, which lets a later version add some; a change of meaning
-//! needs a new [`VERSION`].
+//! An event's kind and format version are stored beside its body (in a column, or in a field of an export
+//! line), so that a reader can refuse unknown ones before it parses anything. The body is a JSON object.
+//! Unknown fields are ignored, so a later version can add some; a change of meaning needs a new [`VERSION`].
 //!
-//! Any string may be kept elsewhere: where the caller's `keep` answers with a content hash, the JSON
-//! holds `{"blob":"<hash>"}` in its place and `fetch` brings it back.
+//! Any string may be stored elsewhere: if the caller's `keep` returns a content hash, the JSON has
+//! `{"blob":"<hash>"}` in its place, and `fetch` loads it.
 //!
-//! **Invariant:** `decode(kind(b), VERSION, encode(b)) == b` for every body whose cost is a finite
-//! number; a cost that is none is stored as zero.
+//! **Invariant:** `decode(kind(b), VERSION, encode(b)) == b` for every body whose cost is a finite number;
+//! any other cost is stored as zero.
 //! **Invariant:** encoding text and thoughts allocates nothing beyond the output.
 
 mod body;
 mod content;
-mod foreign;
-mod loss;
-mod said;
+mod event_loss;
+mod external;
+mod message;
 mod text;
 mod tool;
 mod word;
@@ -29,16 +28,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::body::kind;
-pub use self::loss::Loss;
+pub use self::event_loss::EventLoss;
 
-use self::text::{Place, Str};
+use self::text::{StoredPath, StoredText};
 
-/// The format that [`encode`] writes. [`decode`] reads this one and all before it.
+/// The format that [`encode`] writes. [`decode`] reads this one and all earlier ones.
 pub const VERSION: u32 = 1;
 
-/// May take a string away to be kept elsewhere, and then says under which hash.
+/// May store a string elsewhere, and then returns its hash.
 pub type Keep<'k> = dyn FnMut(&str) -> Option<String> + 'k;
-/// Brings back what was kept under a hash.
+/// Loads a string by its hash.
 pub type Fetch<'k> = dyn Fn(&str) -> Option<Arc<str>> + 'k;
 
 #[derive(Debug, thiserror::Error)]
@@ -61,37 +60,37 @@ pub enum RecordError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// The kinds of bodies that are a session's set-up ([`Body::is_setup`]), for stores that look at kinds alone.
+/// The kinds of bodies that are a session's set-up ([`Body::is_setup`]), for stores that only look at kinds.
 pub const SETUP_KINDS: [&str; 6] = ["setting_changed", "moved", "commands", "joined", "offered", "usage"];
 
-/// Appends the body's JSON to `out`. The error is only there for the day a body holds something that
-/// JSON cannot express.
+/// Appends the body's JSON to `out`. Fails only if a body should ever hold something that JSON cannot
+/// express.
 pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     body::encode(body, keep, out)
 }
 
-/// The same for a whole event: with what an external agent said word for word, if it did.
+/// The same for a whole event: with an external agent's verbatim update, if it has one.
 pub fn encode_event(event: &Event, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     body::encode(&event.body, keep, out)?;
     match &event.relayed {
-        Some(relayed) => foreign::add_relayed(relayed, keep, out),
+        Some(relayed) => external::add_relayed(relayed, keep, out),
         None => Ok(()),
     }
 }
 
-/// The JSON of a whole event, with all text in it.
+/// The JSON of a whole event, with all text inline.
 pub(crate) fn event_value(event: &Event) -> Result<Value, RecordError> {
     let mut value = Value::Null;
     body::encode(&event.body, &mut |_| None, &mut value)?;
     if let Some(relayed) = &event.relayed {
-        foreign::set_relayed(relayed, &mut value);
+        external::set_relayed(relayed, &mut value);
     }
     Ok(value)
 }
 
-/// What stands beside the body: the words of an external agent.
+/// The verbatim update of an external agent, which is stored beside the body.
 pub fn decode_relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {
-    foreign::relayed(bytes, fetch)
+    external::relayed(bytes, fetch)
 }
 
 pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -101,7 +100,7 @@ pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Resu
     body::decode(kind, bytes, fetch)
 }
 
-/// Who caused an event, in its stored form.
+/// The stored form of an event's origin.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OriginRecord<'a> {
@@ -109,14 +108,14 @@ enum OriginRecord<'a> {
     Agent,
     Task {
         #[serde(borrow)]
-        call: Str<'a>,
+        call: StoredText<'a>,
     },
     Surface {
         id: u64,
         #[serde(borrow)]
-        name: Str<'a>,
+        name: StoredText<'a>,
         #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
-        request: Option<Str<'a>>,
+        request: Option<StoredText<'a>>,
         #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
         bridge: Option<BridgeRecord<'a>>,
     },
@@ -127,29 +126,29 @@ impl<'a> OriginRecord<'a> {
         match origin {
             Origin::Engine => Self::Engine,
             Origin::Agent => Self::Agent,
-            Origin::Task { call } => Self::Task { call: Str::here(&call.0) },
+            Origin::Task { call } => Self::Task { call: StoredText::inline(&call.0) },
             Origin::Surface { id, name, request, remote } => Self::Surface {
                 id: id.0,
-                name: Str::here(name),
-                request: request.as_deref().map(Str::here),
+                name: StoredText::inline(name),
+                request: request.as_deref().map(StoredText::inline),
                 bridge: remote.as_deref().map(BridgeRecord::of),
             },
         }
     }
 }
 
-/// What came over the bridge, in the words of ferret's event log.
+/// The origin of an event that came over a bridge, in the form of ferret's event log.
 #[derive(Serialize, Deserialize)]
 struct BridgeRecord<'a> {
     #[serde(default, borrow)]
-    origin: Option<Str<'a>>,
+    origin: Option<StoredText<'a>>,
     #[serde(borrow)]
-    remote_user: Str<'a>,
+    remote_user: StoredText<'a>,
 }
 
 impl<'a> BridgeRecord<'a> {
     fn of(user: &'a str) -> Self {
-        Self { origin: Some(Str::here(BRIDGE)), remote_user: Str::here(user) }
+        Self { origin: Some(StoredText::inline(BRIDGE)), remote_user: StoredText::inline(user) }
     }
 
     fn user(self) -> Result<Arc<str>, RecordError> {
@@ -157,10 +156,10 @@ impl<'a> BridgeRecord<'a> {
     }
 }
 
-/// Where whatever has a `bridge` came from.
+/// The origin of everything that has a `bridge`.
 const BRIDGE: &str = "bridge";
 
-/// The most common origin, spelled out so that neither direction has to parse it.
+/// The most common origin, written out so that neither direction has to parse it.
 const AGENT: &[u8] = b"\"agent\"";
 
 pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordError> {
@@ -192,13 +191,13 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
     })
 }
 
-/// A list of paths as a JSON array; a path that is not Unicode survives too.
+/// A list of paths as a JSON array; paths that are not Unicode are preserved, too.
 pub fn encode_paths(paths: &[PathBuf]) -> Result<String, RecordError> {
-    let places: Vec<_> = paths.iter().map(|path| Place::of(path)).collect();
+    let places: Vec<_> = paths.iter().map(|path| StoredPath::of(path)).collect();
     Ok(serde_json::to_string(&places)?)
 }
 
 pub fn decode_paths(json: &str) -> Result<Vec<PathBuf>, RecordError> {
-    let places: Vec<Place<'_>> = serde_json::from_str(json)?;
-    places.into_iter().map(Place::path).collect()
+    let places: Vec<StoredPath<'_>> = serde_json::from_str(json)?;
+    places.into_iter().map(StoredPath::path).collect()
 }

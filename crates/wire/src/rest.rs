@@ -1,39 +1,39 @@
-//! The REST surface: JSON bodies, and a session's events as server-sent events.
+//! The REST API: JSON bodies, and a session's events as server-sent events.
 //!
-//! Two families of clients meet here. What they call by one name and mean by it the same is one
-//! function; `docs/dialects/rest.md` says where they differ.
+//! Two families of clients use it. Where both mean the same by a name, there is one function;
+//! `docs/dialects/rest.md` lists the differences.
 
-mod facts;
-mod forms;
-mod link;
+mod deep_link;
+mod event_data;
 mod messages;
-mod runs;
+mod run_summary;
 mod session;
 mod stream;
+mod stream_frames;
 mod turns;
 
 use engine::{AskId, SessionId, TurnId};
 
-use crate::siblings::CHIMERA;
+use crate::chimera_common::CHIMERA;
 
-pub use link::{BadLink, DeepLink};
+pub use deep_link::{DeepLink, DeepLinkError};
 pub use messages::{MessageCount, Messages};
-pub use runs::{Filter, Run, cost, list};
-pub use session::{Status, created, info, listed, seconds, snapshot};
-pub use stream::{FRAMES_PER_EVENT_MAX, Form, Stream};
-pub use turns::Turns;
+pub use run_summary::{RunFilter, RunSummary, cost, list};
+pub use session::{RunStatus, created, info, listed, seconds, snapshot};
+pub use stream::{FRAMES_PER_EVENT_MAX, RestStream, StreamFormat};
+pub use turns::TurnList;
 
-/// What a tool is called here.
+/// A tool's name in the REST API.
 pub fn tool_name(ours: &str) -> &str {
     CHIMERA.name(ours)
 }
 
-/// What a prompt is called: the same in the answer to it, in the stream, and after a restart.
+/// The id of a prompt: the same in the response, in the stream, and after a restart.
 pub fn message_id(session: &SessionId, turn: TurnId) -> String {
     format!("m{}.{session}", turn.0)
 }
 
-/// What a question is called. It names its session, so it is unique on the whole server.
+/// The id of a permission request. It contains its session, so it is unique on the server.
 pub fn permission_id(session: &SessionId, ask: AskId) -> String {
     format!("r{}.{session}", ask.0)
 }

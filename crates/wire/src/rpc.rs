@@ -1,6 +1,6 @@
-//! JSON-RPC 2.0 messages: what a frame says before any dialect gives it a meaning.
+//! JSON-RPC 2.0 messages, before a dialect interprets them.
 //!
-//! Parameters stay raw text, so each is parsed once, by whoever knows its type. An id is kept
+//! Parameters stay raw text, so they are parsed once, by the code that knows their type. An id is kept
 //! exactly as it was written, because it must be echoed exactly.
 
 use std::borrow::Cow;
@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::call::Fault;
+use crate::client_request::RequestError;
 use crate::json::{self, JsonError};
 
-/// What a frame is called where no field of it is to blame.
+/// The name of a frame in errors that are not about a field.
 const WHOLE: &str = "the message";
 
 /// A request's id as it was written: an integer, a string or null.
@@ -38,7 +38,7 @@ impl RpcId {
         &self.0
     }
 
-    /// Reads an id out of JSON text that is known to be well-formed.
+    /// Reads an id from JSON text that is known to be well-formed.
     pub fn from_json(text: &str) -> Option<Self> {
         let integer = text.strip_prefix('-').unwrap_or(text).bytes().all(|b| b.is_ascii_digit());
         let allowed =
@@ -48,7 +48,7 @@ impl RpcId {
 }
 
 #[derive(Debug)]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     Request {
         id: RpcId,
         method: Cow<'a, str>,
@@ -58,32 +58,32 @@ pub enum Message<'a> {
         method: Cow<'a, str>,
         params: Option<&'a RawValue>,
     },
-    /// An answer to a request of ours.
+    /// A response to a request of ours.
     Response {
         id: RpcId,
         result: Result<&'a RawValue, &'a RawValue>,
     },
 }
 
-/// A message on its own, for whoever acts on it elsewhere and later than it was read.
+/// A message that owns its data, for code that handles it elsewhere and later.
 #[derive(Debug)]
-pub enum OwnedMessage {
+pub enum OwnedRpcMessage {
     Request { id: RpcId, method: String, params: Option<Box<RawValue>> },
     Notification { method: String, params: Option<Box<RawValue>> },
     Response { id: RpcId, result: Result<Box<RawValue>, Box<RawValue>> },
 }
 
-impl Message<'_> {
-    pub fn into_owned(self) -> OwnedMessage {
+impl RpcMessage<'_> {
+    pub fn into_owned(self) -> OwnedRpcMessage {
         let owned = |params: Option<&RawValue>| params.map(ToOwned::to_owned);
         match self {
             Self::Request { id, method, params } => {
-                OwnedMessage::Request { id, method: method.into_owned(), params: owned(params) }
+                OwnedRpcMessage::Request { id, method: method.into_owned(), params: owned(params) }
             }
             Self::Notification { method, params } => {
-                OwnedMessage::Notification { method: method.into_owned(), params: owned(params) }
+                OwnedRpcMessage::Notification { method: method.into_owned(), params: owned(params) }
             }
-            Self::Response { id, result } => OwnedMessage::Response {
+            Self::Response { id, result } => OwnedRpcMessage::Response {
                 id,
                 result: result.map(ToOwned::to_owned).map_err(ToOwned::to_owned),
             },
@@ -91,31 +91,31 @@ impl Message<'_> {
     }
 }
 
-impl OwnedMessage {
-    pub fn as_message(&self) -> Message<'_> {
+impl OwnedRpcMessage {
+    pub fn as_message(&self) -> RpcMessage<'_> {
         match self {
             Self::Request { id, method, params } => {
-                Message::Request { id: id.clone(), method: method.into(), params: params.as_deref() }
+                RpcMessage::Request { id: id.clone(), method: method.into(), params: params.as_deref() }
             }
             Self::Notification { method, params } => {
-                Message::Notification { method: method.into(), params: params.as_deref() }
+                RpcMessage::Notification { method: method.into(), params: params.as_deref() }
             }
             Self::Response { id, result } => {
-                Message::Response { id: id.clone(), result: result.as_deref().map_err(AsRef::as_ref) }
+                RpcMessage::Response { id: id.clone(), result: result.as_deref().map_err(AsRef::as_ref) }
             }
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct RawMessage<'a> {
     #[serde(default, borrow, deserialize_with = "present")]
     jsonrpc: Option<&'a RawValue>,
     #[serde(default, borrow, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(default, borrow)]
     method: Option<Cow<'a, str>>,
-    /// Some libraries write null where there are none.
+    /// Some libraries write null if there are none.
     #[serde(default, borrow)]
     params: Option<&'a RawValue>,
     #[serde(default, borrow, deserialize_with = "present")]
@@ -124,21 +124,21 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Tells `"x": null` from an absent `x`.
+/// Distinguishes `"x": null` from an absent `x`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads one frame. A fault comes with the id to answer it to.
-pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
+/// Parses one frame. An error comes with the id for the error response.
+pub fn parse(frame: &[u8]) -> Result<RpcMessage<'_>, (RpcId, RequestError)> {
     let text = std::str::from_utf8(frame)
-        .map_err(|_| (RpcId::null(), Fault::Parse("the frame is not valid UTF-8".into())))?;
+        .map_err(|_| (RpcId::null(), RequestError::Parse("the frame is not valid UTF-8".into())))?;
     if text.trim_start().starts_with('[') {
-        // A batch that does not even parse is a parse error, as a lone message would be.
+        // A batch that does not even parse is a parse error, as a single message would be.
         json::read::<&RawValue>(text, WHOLE).map_err(|error| unreadable(text, &error))?;
         return Err(invalid(None, "batches are not supported: send each message by itself"));
     }
-    let envelope: Envelope<'_> = json::read(text, WHOLE).map_err(|error| unreadable(text, &error))?;
+    let envelope: RawMessage<'_> = json::read(text, WHOLE).map_err(|error| unreadable(text, &error))?;
     let id = match envelope.id {
         Some(raw) => match RpcId::from_json(raw.get()) {
             Some(id) => Some(id),
@@ -150,39 +150,41 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
         return Err(invalid(id, "jsonrpc must be \"2.0\""));
     }
     match (envelope.method, id, envelope.result, envelope.error) {
-        (Some(method), Some(id), None, None) => Ok(Message::Request { id, method, params: envelope.params }),
-        (Some(method), None, None, None) => Ok(Message::Notification { method, params: envelope.params }),
-        (None, Some(id), Some(result), None) => Ok(Message::Response { id, result: Ok(result) }),
-        (None, Some(id), None, Some(error)) => Ok(Message::Response { id, result: Err(error) }),
-        // Some libraries write both, and say by null which one does not count.
+        (Some(method), Some(id), None, None) => {
+            Ok(RpcMessage::Request { id, method, params: envelope.params })
+        }
+        (Some(method), None, None, None) => Ok(RpcMessage::Notification { method, params: envelope.params }),
+        (None, Some(id), Some(result), None) => Ok(RpcMessage::Response { id, result: Ok(result) }),
+        (None, Some(id), None, Some(error)) => Ok(RpcMessage::Response { id, result: Err(error) }),
+        // Some libraries write both members, with null for the one that does not count.
         (None, Some(id), Some(result), Some(error)) if error.get() == RpcId::NULL_TEXT => {
-            Ok(Message::Response { id, result: Ok(result) })
+            Ok(RpcMessage::Response { id, result: Ok(result) })
         }
         (None, Some(id), Some(result), Some(error)) if result.get() == RpcId::NULL_TEXT => {
-            Ok(Message::Response { id, result: Err(error) })
+            Ok(RpcMessage::Response { id, result: Err(error) })
         }
         (Some(_), id, _, _) => Err(invalid(id, "a message has either a method, or a result or an error")),
         (None, id, _, _) => Err(invalid(id, "a message needs a method, or exactly one of result and error")),
     }
 }
 
-/// Its id is answered to where it can be read, or the caller waits for ever.
-fn unreadable(text: &str, error: &JsonError) -> (RpcId, Fault) {
+/// The error response needs the request's id if it can be read, or the caller waits for ever.
+fn unreadable(text: &str, error: &JsonError) -> (RpcId, RequestError) {
     #[derive(Deserialize)]
-    struct Named<'a> {
+    struct IdField<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
     }
     if error.is_syntax {
-        return (RpcId::null(), Fault::Parse(error.to_string()));
+        return (RpcId::null(), RequestError::Parse(error.to_string()));
     }
-    let named = serde_json::from_str::<Named<'_>>(text).ok();
-    let id = named.and_then(|named| RpcId::from_json(named.id.get()));
+    let field = serde_json::from_str::<IdField<'_>>(text).ok();
+    let id = field.and_then(|field| RpcId::from_json(field.id.get()));
     invalid(id, &format!("not a JSON-RPC message: {error}"))
 }
 
-fn invalid(id: Option<RpcId>, why: &str) -> (RpcId, Fault) {
-    (id.unwrap_or_else(RpcId::null), Fault::InvalidRequest(why.into()))
+fn invalid(id: Option<RpcId>, why: &str) -> (RpcId, RequestError) {
+    (id.unwrap_or_else(RpcId::null), RequestError::InvalidRequest(why.into()))
 }
 
 #[cfg(test)]
@@ -193,20 +195,20 @@ mod tests {
     fn check(frame: &str, expected: Expect) {
         let read = parse(frame.as_bytes());
         let before = format!("{read:?}");
-        let owned = read.map(Message::into_owned);
+        let owned = read.map(RpcMessage::into_owned);
         let read = match &owned {
             Ok(owned) => Ok(owned.as_message()),
             Err((id, fault)) => Err((id, fault)),
         };
         assert_eq!(before, format!("{read:?}"), "owned, it says the same");
         let shown = match read {
-            Ok(Message::Request { id, method, params }) => {
+            Ok(RpcMessage::Request { id, method, params }) => {
                 format!("request {} {method} {}", id.as_json(), params.map_or("-", RawValue::get))
             }
-            Ok(Message::Notification { method, params }) => {
+            Ok(RpcMessage::Notification { method, params }) => {
                 format!("notification {method} {}", params.map_or("-", RawValue::get))
             }
-            Ok(Message::Response { id, result }) => format!("response {} {result:?}", id.as_json()),
+            Ok(RpcMessage::Response { id, result }) => format!("response {} {result:?}", id.as_json()),
             Err((id, fault)) => format!("! {} {fault:?}", id.as_json()),
         };
         expected.assert_eq(&shown);

@@ -1,4 +1,4 @@
-//! The text of server-sent events: the one form that every door with such a stream writes.
+//! The text of server-sent events, as every such stream writes it.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::io::Write;
 /// Appends one event. The data is one line.
 pub fn write_event(out: &mut Vec<u8>, id: Option<&dyn Display>, event: Option<&str>, data: &[u8]) {
     if let Some(id) = id {
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         drop(writeln!(out, "id: {id}"));
     }
     if let Some(event) = event {

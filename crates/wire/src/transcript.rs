@@ -1,7 +1,7 @@
-//! A session as people read it: the log's events folded into what was said and done.
+//! A session as people read it: the log's events folded into messages, tool calls and notes.
 //!
-//! Every readable form (a terminal, Markdown, a page) is made from these rows, so none of them can
-//! leave out what another shows. A session that was cleared begins after that.
+//! Every readable form (terminal, Markdown, web page) is made from these rows, so none of them can omit what
+//! another shows. The transcript of a cleared session begins after the clear.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use engine::{
 
 use crate::money;
 
-/// Rows of one turn that are held for what may still happen to them, and the text in them.
+/// Limits for the rows of one turn that are held because they may still change, and for their text.
 const HELD_ROWS_MAX: usize = 1024;
 const HELD_BYTES_MAX: usize = 4 << 20;
-/// What a row takes besides its text.
+/// The memory of a row besides its text.
 const ROW_BYTES: usize = 128;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transcript {
     pub rows: Vec<Row>,
-    /// When the first and the last event were written.
+    /// The times of the first and the last event.
     pub first_at: Option<Timestamp>,
     pub last_at: Option<Timestamp>,
     pub turns: u64,
     pub totals: Totals,
-    /// Something was forgotten before the first row.
+    /// Something before the first row was cleared.
     pub cleared: bool,
-    /// The agent that works, if it is another program.
+    /// The external agent of the session, if it has one.
     pub agent: Option<Arc<str>>,
-    /// Rows that were taken out, all of them before `rows`.
+    /// Number of rows that were taken out, all of them before `rows`.
     taken: usize,
-    /// The rows before this one belong to turns that are over.
+    /// The rows before this one belong to finished turns.
     over: usize,
-    /// Where each call's row is, counted with those that were taken out.
+    /// The row of each call, counted with the rows that were taken out.
     calls: HashMap<CallId, usize>,
-    /// The calls of sub-agents, and the call of the agent's that each belongs to.
+    /// The calls of sub-agents, and their parent calls.
     parents: HashMap<CallId, CallId>,
     /// Prompts that were accepted and not yet started.
     queued: HashMap<TurnId, Row>,
@@ -51,7 +51,7 @@ pub enum Row {
         at: Timestamp,
         content: Vec<Content>,
     },
-    Said {
+    AgentMessage {
         message: MessageId,
         text: String,
     },
@@ -71,7 +71,7 @@ pub enum Row {
     Note {
         text: String,
     },
-    Ended {
+    TurnEnded {
         stop: Stop,
         error: Option<Arc<str>>,
     },
@@ -83,12 +83,12 @@ pub struct ToolRow {
     pub tool: Arc<str>,
     pub title: Arc<str>,
     pub input: Arc<str>,
-    /// The call of the agent's whose sub-agent made this one.
+    /// The parent call, if a sub-agent made this one.
     pub parent: Option<CallId>,
-    /// What the sub-agent said and did that worked for this call.
+    /// What the sub-agent of this call said and did.
     pub task: Option<Box<Transcript>>,
     pub state: ToolState,
-    /// Who decided that it may run, where that was a person or an earlier answer of one.
+    /// Who allowed it, if that was a person or an earlier answer of one.
     pub decided: Option<String>,
     pub output: String,
     pub changes: Vec<FileChange>,
@@ -122,8 +122,8 @@ impl Transcript {
         }
     }
 
-    /// What a sub-agent does stands in the row of the call that it works for. A sub-agent of a sub-agent
-    /// stands in the same row: nobody could read deeper.
+    /// A sub-agent's events are in the row of its parent call. A sub-agent of a sub-agent is in the same
+    /// row: deeper nesting would be unreadable.
     fn observe_task(&mut self, call: &CallId, event: &Event) {
         if let Body::Usage(usage) = &event.body {
             self.totals.add_from(&event.origin, usage);
@@ -144,8 +144,8 @@ impl Transcript {
     fn observe_own(&mut self, event: &Event) {
         match event.body.family() {
             Family::Turn(turn) => self.turn(event, turn),
-            Family::Speech(SpeechEvent::Text { message, text }) => self.said(message, text),
-            Family::Speech(SpeechEvent::Thought { message, text }) => self.thought(message, text),
+            Family::Speech(SpeechEvent::Text { message, text }) => self.add_text(message, text),
+            Family::Speech(SpeechEvent::Thought { message, text }) => self.add_thought(message, text),
             Family::Speech(SpeechEvent::Output { call, text, .. }) => {
                 if let Some(row) = self.tool(call) {
                     row.output.push_str(text);
@@ -205,7 +205,7 @@ impl Transcript {
             TurnEvent::CancelRequested { .. } => {
                 self.note(format!("{} asked to stop", name_of(&event.origin)))
             }
-            TurnEvent::Ended { stop, error } => self.ended(event.turn, stop, error),
+            TurnEvent::Ended { stop, error } => self.end_turn(event.turn, stop, error),
         }
     }
 
@@ -221,7 +221,7 @@ impl Transcript {
         }
     }
 
-    /// Drops the rows and keeps the rest: who only wants to know how a session went needs no more.
+    /// Drops the rows and keeps the rest, for callers that only need the session's totals.
     pub fn forget_rows(&mut self) {
         self.taken += self.rows.len();
         self.rows.clear();
@@ -229,11 +229,11 @@ impl Transcript {
         self.parents.clear();
     }
 
-    /// Takes out the rows, oldest first, that later events leave as they are: those of turns that are
-    /// over, and in a turn that is longer than [`HELD_ROWS_MAX`] those whose call has ended. So a
-    /// session of any length can be written with few rows in memory.
+    /// Takes out the oldest rows that later events cannot change: those of finished turns, and in a turn
+    /// that is longer than [`HELD_ROWS_MAX`] those whose call has ended. So a session of any length can be
+    /// written with few rows in memory.
     pub fn take_settled(&mut self) -> Vec<Row> {
-        // The last row may still grow, and it tells whether an error has been said already.
+        // The last row may still grow, and it shows whether an error was already mentioned.
         let most = self.rows.len().saturating_sub(1);
         let mut count = self.over.saturating_sub(self.taken).min(most);
         if self.rows.len() > HELD_ROWS_MAX || self.held_bytes() > HELD_BYTES_MAX {
@@ -244,12 +244,12 @@ impl Transcript {
         self.take(count)
     }
 
-    /// All rows that are left.
+    /// Takes out all remaining rows.
     pub fn take_rest(&mut self) -> Vec<Row> {
         self.take(self.rows.len())
     }
 
-    /// How much text the rows hold.
+    /// The length of the text in the rows.
     pub fn held_bytes(&self) -> usize {
         self.rows.iter().map(Row::weight).sum()
     }
@@ -267,15 +267,15 @@ impl Transcript {
         rows
     }
 
-    /// Everything the agent said, one message after the other.
+    /// Everything the agent said, message by message.
     pub fn said_text(&self) -> String {
         let said = |row: &Row| {
-            if let Row::Said { text, .. } = row { Some(text.trim_end().to_owned()) } else { None }
+            if let Row::AgentMessage { text, .. } = row { Some(text.trim_end().to_owned()) } else { None }
         };
         self.rows.iter().filter_map(said).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// All tool calls, those of sub-agents after the call that they belong to.
+    /// All tool calls; those of sub-agents follow their parent call.
     pub fn tools(&self) -> impl Iterator<Item = &ToolRow> {
         self.own_tools()
             .flat_map(|tool| std::iter::once(tool).chain(tool.task.iter().flat_map(|task| task.own_tools())))
@@ -297,14 +297,14 @@ impl Transcript {
         if let Some(Row::Tool(row)) = task.rows.get_mut(at) { Some(row) } else { None }
     }
 
-    fn said(&mut self, message: MessageId, piece: &str) {
+    fn add_text(&mut self, message: MessageId, piece: &str) {
         match self.rows.last_mut() {
-            Some(Row::Said { message: last, text }) if *last == message => text.push_str(piece),
-            _ => self.rows.push(Row::Said { message, text: piece.to_owned() }),
+            Some(Row::AgentMessage { message: last, text }) if *last == message => text.push_str(piece),
+            _ => self.rows.push(Row::AgentMessage { message, text: piece.to_owned() }),
         }
     }
 
-    fn thought(&mut self, message: MessageId, piece: &str) {
+    fn add_thought(&mut self, message: MessageId, piece: &str) {
         match self.rows.last_mut() {
             Some(Row::Thought { message: last, text }) if *last == message => text.push_str(piece),
             _ => self.rows.push(Row::Thought { message, text: piece.to_owned() }),
@@ -335,7 +335,7 @@ impl Transcript {
 
     fn tool_ended(&mut self, end: &ToolEnd) {
         let Some(row) = self.tool(&end.call) else { return };
-        // A command that ran has an end of its own, whatever was refused to it on the way.
+        // A command that ran has its own result, whatever was refused to it on the way.
         if row.state == ToolState::Running || end.exit.is_some() {
             row.state = if end.failed { ToolState::Failed } else { ToolState::Done };
         }
@@ -403,12 +403,12 @@ impl Transcript {
         }
     }
 
-    fn ended(&mut self, turn: Option<TurnId>, stop: Stop, error: Option<&Arc<str>>) {
+    fn end_turn(&mut self, turn: Option<TurnId>, stop: Stop, error: Option<&Arc<str>>) {
         self.rows.extend(turn.and_then(|turn| self.queued.remove(&turn)));
         let told = |row: &Row| matches!(row, Row::Notice { text, .. } if Some(text) == error);
         let error = if self.rows.last().is_some_and(told) { None } else { error.cloned() };
         if stop != Stop::EndTurn {
-            self.rows.push(Row::Ended { stop, error });
+            self.rows.push(Row::TurnEnded { stop, error });
         }
         self.over = self.taken + self.rows.len();
     }
@@ -426,7 +426,7 @@ fn name_of(origin: &Origin) -> Arc<str> {
     }
 }
 
-/// Takes over what a call has changed, and gives what it says.
+/// Applies the file changes of a call and returns its texts.
 fn show(row: &mut ToolRow, content: &[ToolContent]) -> Vec<String> {
     let mut shown = Vec::new();
     for piece in content {
@@ -444,7 +444,7 @@ fn remember_change(row: &mut ToolRow, change: &FileChange) {
     }
 }
 
-/// A block as text; what is no text is named.
+/// A block as text; content that is not text is named.
 pub(crate) fn block_text(block: &Content) -> String {
     match block {
         Content::Text(text) => text.to_string(),
@@ -468,7 +468,7 @@ impl Row {
     fn weight(&self) -> usize {
         let text = match self {
             Self::Prompt { content, .. } => content.iter().map(Content::weight).sum(),
-            Self::Said { text, .. } | Self::Thought { text, .. } | Self::Note { text } => text.len(),
+            Self::AgentMessage { text, .. } | Self::Thought { text, .. } | Self::Note { text } => text.len(),
             Self::Plan { entries } => entries.iter().map(|entry| entry.content.len()).sum(),
             Self::Tool(tool) => {
                 let changes: usize = tool.changes.iter().map(FileChange::weight).sum();
@@ -476,14 +476,14 @@ impl Row {
                 tool.input.len() + tool.output.len() + changes + task
             }
             Self::Notice { text, .. } => text.len(),
-            Self::Ended { error, .. } => error.as_ref().map_or(0, |error| error.len()),
+            Self::TurnEnded { error, .. } => error.as_ref().map_or(0, |error| error.len()),
         };
         text + ROW_BYTES
     }
 }
 
 impl ToolRow {
-    /// How it ended, in a few words; nothing if there is nothing to say.
+    /// How the call ended, in a few words; empty if there is nothing to say.
     pub fn remark(&self) -> String {
         let exit = self.exit.as_ref().and_then(|exit| match (&exit.signal, exit.code) {
             (Some(signal), _) => Some(format!("ended by {signal}")),
@@ -505,7 +505,7 @@ impl ToolRow {
         parts.join(", ")
     }
 
-    /// Whether the output only repeats why it was refused.
+    /// Whether the output only repeats the reason of a refusal.
     pub(crate) fn output_is_told(&self) -> bool {
         matches!(&self.state, ToolState::Refused { reason } if self.output.trim().contains(reason.trim()))
     }

@@ -1,37 +1,39 @@
-//! Between a bridge and a hub: what is registered, and what the socket carries.
+//! The protocol between a bridge and a hub: the registration, and the frames of the socket.
 //!
-//! Registration, heartbeat and farewell are the seed's own HTTP bodies. The socket has two languages. A
-//! receiver that takes no sub-protocol gets ferret frames, unchanged, and may send ferret requests. One that
-//! takes [`PROTOCOL`] keeps a **mirror**: the bridge replicates the log, and beside it what our own clients
-//! show of it (`native` views), folded where the agent is. So the receiver has to understand neither, and it
-//! makes no difference to it whether they are sealed.
+//! Registration, heartbeat and farewell have the seed's own HTTP bodies. The socket has two languages. A
+//! receiver that accepts no sub-protocol gets ferret frames, unchanged, and may send ferret requests. One
+//! that accepts [`PROTOCOL`] keeps a **mirror**: the bridge replicates the log, and beside it the views of
+//! our own clients (`native` views), folded where the agent is. So the receiver need not understand either,
+//! and it makes no difference to it whether they are sealed.
 //!
-//! Positions are those of the agent's own log. [`Down::Ready`] says how far the mirror has come; whatever
-//! follows that is sent, in order, and each [`Down::Ack`] says how much of it is kept. Everything may come
-//! twice, and is kept once.
+//! Positions are those of the agent's own log. [`HubFrame::Ready`] says how far the mirror has come;
+//! everything after that is sent, in order, and each [`HubFrame::Ack`] says how much of it is stored.
+//! Everything may arrive twice, and is stored once.
 //!
-//! A machine whose state was put back gives positions a second time. So a mirror also says what its last entry
-//! was ([`Ready::mark`]) and which store it came from. A bridge that finds something else in its log asks for a
-//! [`Branch`]: what is mirrored becomes a session of its own, and the log is mirrored from its beginning.
+//! A machine whose state was restored from a backup uses positions a second time. So a mirror also says what
+//! its last entry was ([`MirrorReady::mark`]) and which store it came from. A bridge whose log has something
+//! else there asks for a [`BranchRequest`]: what is mirrored becomes a session of its own, and the log is
+//! mirrored from its beginning.
 //!
-//! Calls travel the other way on the machine's own socket: the native requests of people at the hub, each
-//! with who asks. Frames are JSON objects with one member, whose name says what it is; one per message.
+//! Requests travel in the other direction, on the machine's own socket: the native requests of people at the
+//! hub, each with the person who sent it. Frames are JSON objects with one member, whose name says what it
+//! is; one per message.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::native::{CardState, Role};
 
-/// The sub-protocol of a socket that carries [`Up`] and [`Down`].
+/// The sub-protocol of a socket that carries [`BridgeFrame`] and [`HubFrame`].
 pub const PROTOCOL: &str = "ropewalk.tunnel.v1";
-/// Names [`Source::process`] with heartbeats and the farewell, whose bodies are the seed's.
+/// The header with [`LogSource::process`] in heartbeats and the farewell, whose bodies are the seed's.
 pub const PROCESS_HEADER: &str = "x-ropewalk-process";
-/// With [`PROTOCOL`] as its value, an answer below `/api/sessions` is a hub's. Only then does a bridge use more than the
-/// seed's four endpoints.
+/// If its value is [`PROTOCOL`], a response below `/api/sessions` is a hub's. Only then does a bridge use
+/// more than the seed's four endpoints.
 pub const HUB_HEADER: &str = "x-ropewalk-hub";
-/// A frame of either side.
+/// Limit for a frame in either direction.
 pub const FRAME_BYTES_MAX: usize = 24 << 20;
-/// Log entries of one batch, by count and by bytes past the first.
+/// Limits for the log entries of one batch: their count, and their bytes after the first.
 pub const BATCH_EVENTS_MAX: usize = 512;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -47,19 +49,19 @@ pub struct Registration {
     pub approval: String,
     #[serde(default)]
     pub cwd: String,
-    /// The machine's id, if it also holds a socket of its own. Only a hub is told.
+    /// The machine's id, if it also has a socket of its own. Only sent to a hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What is mirrored cannot be read by the hub.
+    /// The hub cannot read what is mirrored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sealed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
+pub struct RegistrationReply {
     /// Where people see the session.
     pub ui_url: String,
-    /// The bridge's socket.
+    /// The URL of the bridge's socket.
     pub ws_url: String,
 }
 
@@ -71,88 +73,89 @@ pub struct Heartbeat {
     pub cost_total_usd: f64,
 }
 
-/// What a bridge says. The socket of a session carries batches and branches, that of a machine the others.
+/// A frame from a bridge. The socket of a session carries batches and branches, that of a machine the
+/// others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Up {
-    Batch(Batch),
-    /// What is mirrored is not this log. Before the first batch, and only if [`Ready::branches`] says that it is
-    /// understood; answered with another [`Down::Ready`].
-    Branch(Branch),
+pub enum BridgeFrame {
+    Batch(MirrorBatch),
+    /// What is mirrored is not this log. Sent before the first batch, and only if [`MirrorReady::branches`]
+    /// says that it is understood; the reply is another [`HubFrame::Ready`].
+    Branch(BranchRequest),
     /// The first frame on a machine's socket.
-    Machine(Machine),
+    Machine(MachineInfo),
     /// The content key of a machine's sealed sessions, wrapped for each of its devices.
-    Keys(Keys),
-    Answer(CallAnswer),
+    Keys(WrappedKeys),
+    Answer(OperatorCallReply),
 }
 
-/// What a hub says.
+/// A frame from a hub.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Down {
-    Ready(Ready),
-    Ack(Ack),
-    Watched(Watched),
-    Call(Call),
+pub enum HubFrame {
+    Ready(MirrorReady),
+    Ack(MirrorAck),
+    Watched(WatchState),
+    Call(OperatorCall),
 }
 
-/// More of a session. Each part is left out when there is nothing new.
+/// Changes of a session. Each part is omitted if nothing changed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Batch {
+pub struct MirrorBatch {
     /// The position before the first of `events`.
     pub after: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<Entry>,
+    pub events: Vec<EventEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardEntry>,
-    /// Of the last of `events`: says nothing to a receiver, and comes back in [`Ready::mark`].
+    /// Belongs to the last of `events`: opaque to a receiver, which returns it in [`MirrorReady::mark`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
     /// With the first batch of a connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<LogSource>,
 }
 
 /// The log that a mirror is a copy of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
-    /// A random name of the process that holds the log.
+pub struct LogSource {
+    /// A random id of the process that holds the log.
     pub process: String,
-    /// The store's, if it is known: a store that was restored from a backup has another.
+    /// The store's lineage, if it is known: a store that was restored from a backup has another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Branch {
-    pub source: Source,
+pub struct BranchRequest {
+    pub source: LogSource,
 }
 
-/// An event of the log: a line of an export ([`crate::portable`]), or a sealed one.
+/// An event of the log: a line of an export ([`crate::event_json`]), or a sealed one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Entry {
+pub struct EventEntry {
     pub seq: u64,
     pub body: Box<RawValue>,
 }
 
-/// What changed on the screens of those who watch: a `native` view, or a sealed one.
+/// A change of what watching clients see: a `native` view, or a sealed one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ViewEntry {
-    /// The position that it continues. Without one it stands for itself.
+    /// The position that the view continues from. Without it the view is complete in itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
     pub upto: u64,
     pub body: Box<RawValue>,
 }
 
-/// The session in the list: a `native` card, or a sealed one. What stands beside it, a hub must know to do
-/// its work: whether somebody has to be called, and in which order sessions are shown.
+/// The session in the list: a `native` card, or a sealed one. The other fields are what a hub must know
+/// itself: whether somebody has to be notified, and the order of sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CardEntry {
     pub state: CardState,
-    /// The asks that wait for a person, by number.
+    /// The numbers of the permission requests that wait for a person.
     #[serde(default)]
     pub asks: Vec<u64>,
     pub updated_at: i64,
@@ -160,19 +163,19 @@ pub struct CardEntry {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineInfo {
     pub id: String,
-    /// What people call it.
+    /// The name that people know it by.
     pub name: String,
     pub version: String,
-    /// What is mirrored cannot be read by the hub, and calls must be sealed.
+    /// The hub cannot read what is mirrored, and requests must be sealed.
     #[serde(default)]
     pub sealed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keys {
-    /// Goes up whenever the key changes.
+pub struct WrappedKeys {
+    /// Increases whenever the key changes.
     pub generation: u64,
     pub wrapped: Vec<WrappedKey>,
 }
@@ -185,7 +188,7 @@ pub struct WrappedKey {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CallAnswer {
+pub struct OperatorCallReply {
     pub call: u64,
     /// A `native` reply, or a sealed one.
     pub body: Box<RawValue>,
@@ -193,64 +196,64 @@ pub struct CallAnswer {
 
 /// How far the mirror has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
-    /// The last event that is kept; 0 if there is none.
+pub struct MirrorReady {
+    /// The last event that is stored; 0 if there is none.
     pub events: u64,
-    /// Where the last view led to, if it can be continued.
+    /// The position of the last view, if it can be continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<u64>,
     pub watched: bool,
-    /// [`Up::Branch`] is understood.
+    /// [`BridgeFrame::Branch`] is understood.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
-    /// What came with the last event, if that is known.
+    /// The mark that came with the last event, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
-    /// Of the store that the mirror came from, if it is known.
+    /// The lineage of the store that the mirror came from, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<String>,
     /// What was mirrored before the branch, until something is mirrored after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Before>,
+    pub before: Option<BranchedMirror>,
 }
 
-/// What a session was before its machine's state was put back: a session of its own.
+/// A session as it was before its machine's state was restored: now a session of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Before {
+pub struct BranchedMirror {
     pub session: String,
     /// Its last event.
     pub events: u64,
 }
 
-/// Everything up to here is kept.
+/// Everything up to here is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
+pub struct MirrorAck {
     pub events: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<u64>,
 }
 
-/// Somebody looks at the session, or nobody: views may come slowly then.
+/// Whether anybody watches the session: if not, views may be sent less often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchState {
     pub watched: bool,
-    /// The next view must stand for itself.
+    /// The next view must be complete in itself.
     #[serde(default)]
     pub anew: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Call {
+pub struct OperatorCall {
     pub call: u64,
     pub by: Operator,
     /// A `native` envelope, or a sealed one.
     pub body: Box<RawValue>,
 }
 
-/// Somebody at the hub.
+/// A person at the hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operator {
-    /// The same person always has the same.
+    /// Stable for the same person.
     pub id: String,
     pub name: String,
     /// What the hub lets them do here; the machine may allow less.

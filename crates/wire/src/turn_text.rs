@@ -1,25 +1,25 @@
-//! What the agent said in a turn, put together from its pieces: for answers and updates that tell all of it at the turn's
-//! end.
+//! The agent's text in a turn, put together from its chunks: for responses and updates that have all of it
+//! at the turn's end.
 
 use engine::{Body, Event};
 
-/// How much of it is kept where every reader of a session keeps its own until the turn ends.
+/// The limit where every reader of a session keeps its own copy until the turn ends.
 pub(crate) const TOLD_AGAIN_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TurnText {
     pub text: String,
-    /// More was said than is kept.
+    /// There was more text than is kept.
     pub cut: bool,
-    /// Where in it the last message begins.
+    /// Where the last message begins.
     last: usize,
-    /// A tool was called, or the plan changed, since something was said: what is said next is another message.
+    /// A tool was called, or the plan changed, since the last text: further text is another message.
     acted: bool,
 }
 
 impl TurnText {
-    /// Takes what an event of the turn adds. What a sub-agent says is for the agent, and no part of it.
-    pub fn take(&mut self, event: &Event, bytes_max: usize) {
+    /// Adds the text of an event. A sub-agent's text is for the agent, and not part of it.
+    pub fn observe(&mut self, event: &Event, bytes_max: usize) {
         if event.origin.task().is_some() {
             return;
         }
@@ -33,14 +33,14 @@ impl TurnText {
         }
     }
 
-    /// The last message of the agent: what it said after the last call of a tool, or, if that is nothing, before it.
+    /// The agent's last message: its text after the last tool call, or, if there is none, before it.
     pub fn last_message(&self) -> &str {
         let last = self.text.get(self.last..).unwrap_or_default();
         if last.is_empty() { &self.text } else { last }
     }
 
     fn say(&mut self, text: &str, bytes_max: usize) {
-        // A piece that fits behind one that did not would leave a hole.
+        // A chunk that fits after one that did not would leave a hole.
         let room = if self.cut { 0 } else { bytes_max.saturating_sub(self.text.len()) };
         let kept = text.floor_char_boundary(room.min(text.len()));
         self.text.push_str(&text[..kept]);
@@ -71,7 +71,7 @@ mod tests {
             (text(" three"), "two three"),
             (act(), "two three"),
         ] {
-            said.take(&event, 100);
+            said.observe(&event, 100);
             assert_eq!(said.last_message(), last);
         }
         assert_eq!(said.text, "one and two three");

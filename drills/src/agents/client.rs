@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use super::Place;
+use super::AgentWorkspace;
 use super::host::{Host, NOT_FOUND};
 use xtask::command;
 
@@ -46,13 +46,13 @@ pub struct Entry {
 
 /// What is answered to a question of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum AskReply {
     Allow,
     Refuse,
 }
 
 /// What wakes the client.
-pub(super) enum Heard {
+pub(super) enum ClientEvent {
     Line(String),
     /// A terminal's command is over, and this request waits for it.
     Exited {
@@ -65,14 +65,14 @@ pub(super) enum Heard {
 pub struct Client {
     child: Child,
     input: Option<ChildStdin>,
-    heard: Receiver<Heard>,
+    events: Receiver<ClientEvent>,
     host: Host,
     /// Whether files are offered with the terminals.
     pub files: bool,
     last_id: u64,
     began: Instant,
     pub step: String,
-    pub answer: Answer,
+    pub answer: AskReply,
     /// How often the agent has asked for permission.
     pub asked: usize,
     /// Methods that the agent has called.
@@ -82,26 +82,31 @@ pub struct Client {
 
 impl Client {
     /// Starts a command in a place. `offers` says whether files and terminals are served.
-    pub fn start(mut command: Command, place: &Place, offers: bool, log: &str) -> anyhow::Result<Self> {
-        command::at_home(&mut command, &place.home);
-        let errors = fs::File::create(place.home.with_file_name(log))?;
-        command.current_dir(&place.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+    pub fn start(
+        mut command: Command,
+        workspace: &AgentWorkspace,
+        offers: bool,
+        log: &str,
+    ) -> anyhow::Result<Self> {
+        command::at_home(&mut command, &workspace.home);
+        let errors = fs::File::create(workspace.home.with_file_name(log))?;
+        command.current_dir(&workspace.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().context("the agent cannot be started")?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("the agent has no output")?;
         let (sender, heard) = sync_channel(LINES_MAX);
-        let host = Host::new(offers, place.project.clone(), sender.clone());
+        let host = Host::new(offers, workspace.project.clone(), sender.clone());
         std::thread::spawn(move || read_lines(BufReader::new(output), &sender));
         let client = Self {
             child,
             input,
-            heard,
+            events: heard,
             host,
             files: true,
             last_id: 0,
             began: Instant::now(),
             step: String::new(),
-            answer: Answer::Allow,
+            answer: AskReply::Allow,
             asked: 0,
             called: Vec::new(),
             record: Vec::new(),
@@ -153,7 +158,7 @@ impl Client {
     ) -> anyhow::Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let frame = self.hear(deadline)?;
+            let frame = self.next_frame(deadline)?;
             look(self, frame.as_ref())?;
             let Some(mut frame) = frame else { continue };
             if frame["method"].is_null() && frame["id"] == id {
@@ -167,16 +172,16 @@ impl Client {
     pub fn settle(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            self.hear(until + GLANCE)?;
+            self.next_frame(until + GLANCE)?;
         }
         Ok(())
     }
 
     /// The next frame that is not for the client itself to answer, or nothing for now.
-    fn hear(&mut self, deadline: Instant) -> anyhow::Result<Option<Value>> {
+    fn next_frame(&mut self, deadline: Instant) -> anyhow::Result<Option<Value>> {
         ensure!(Instant::now() < deadline, "the agent says nothing more");
-        match self.heard.recv_timeout(GLANCE) {
-            Ok(Heard::Line(line)) => {
+        match self.events.recv_timeout(GLANCE) {
+            Ok(ClientEvent::Line(line)) => {
                 let frame = serde_json::from_str(&line).unwrap_or(Value::Null);
                 self.note(Side::Agent, frame, line);
                 let frame = self.record.last().map(|entry| entry.frame.clone()).unwrap_or_default();
@@ -185,12 +190,12 @@ impl Client {
                 }
                 Ok(Some(frame))
             }
-            Ok(Heard::Exited { request, status }) => {
+            Ok(ClientEvent::Exited { request, status }) => {
                 self.send(&json!({"jsonrpc": "2.0", "id": request, "result": status}))?;
                 Ok(None)
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Ok(Heard::Closed) | Err(RecvTimeoutError::Disconnected) => bail!("the agent has ended"),
+            Ok(ClientEvent::Closed) | Err(RecvTimeoutError::Disconnected) => bail!("the agent has ended"),
         }
     }
 
@@ -233,7 +238,7 @@ impl Client {
         self.input = None;
         let deadline = Instant::now() + EXIT_MAX;
         while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
-            drop(self.heard.recv_timeout(GLANCE));
+            drop(self.events.recv_timeout(GLANCE));
         }
         self.kill();
         std::mem::take(&mut self.record)
@@ -245,13 +250,13 @@ impl Client {
         drop(self.child.wait());
         let deadline = Instant::now() + EXIT_MAX;
         while Instant::now() < deadline {
-            match self.heard.recv_timeout(GLANCE) {
-                Ok(Heard::Line(line)) => {
+            match self.events.recv_timeout(GLANCE) {
+                Ok(ClientEvent::Line(line)) => {
                     let frame = serde_json::from_str(&line).unwrap_or(Value::Null);
                     self.note(Side::Agent, frame, line);
                 }
-                Ok(Heard::Exited { .. }) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Heard::Closed) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(ClientEvent::Exited { .. }) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(ClientEvent::Closed) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -265,10 +270,10 @@ impl Drop for Client {
 }
 
 /// The option that says what is meant: for once if there is one, for good otherwise.
-fn chosen(params: &Value, answer: Answer) -> Result<Value, String> {
+fn chosen(params: &Value, answer: AskReply) -> Result<Value, String> {
     let kinds = match answer {
-        Answer::Allow => ["allow_once", "allow_always"],
-        Answer::Refuse => ["reject_once", "reject_always"],
+        AskReply::Allow => ["allow_once", "allow_always"],
+        AskReply::Refuse => ["reject_once", "reject_always"],
     };
     let options = params["options"].as_array().ok_or("a permission request without options")?;
     let of = |kind: &&str| options.iter().find(|option| option["kind"] == **kind);
@@ -276,16 +281,16 @@ fn chosen(params: &Value, answer: Answer) -> Result<Value, String> {
     Ok(json!({"outcome": {"outcome": "selected", "optionId": option["optionId"]}}))
 }
 
-fn read_lines(mut output: impl BufRead, sender: &SyncSender<Heard>) {
+fn read_lines(mut output: impl BufRead, sender: &SyncSender<ClientEvent>) {
     let mut line = Vec::new();
     loop {
         line.clear();
         if !matches!(output.read_until(b'\n', &mut line), Ok(bytes) if bytes > 0) {
-            drop(sender.send(Heard::Closed));
+            drop(sender.send(ClientEvent::Closed));
             return;
         }
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-        if sender.send(Heard::Line(text)).is_err() {
+        if sender.send(ClientEvent::Line(text)).is_err() {
             return;
         }
     }
@@ -312,9 +317,9 @@ mod tests {
             |kinds: &[&str]| json!({"options": kinds.iter().map(|kind| option(kind)).collect::<Vec<_>>()});
         let all = ask(&["allow_always", "allow_once", "reject_once"]);
         let id = |answer: Result<Value, String>| answer.map(|answer| answer["outcome"]["optionId"].clone());
-        assert_eq!(id(chosen(&all, Answer::Allow)), Ok("my allow_once".into()));
-        assert_eq!(id(chosen(&all, Answer::Refuse)), Ok("my reject_once".into()));
-        assert_eq!(id(chosen(&ask(&["allow_always"]), Answer::Allow)), Ok("my allow_always".into()));
-        assert!(chosen(&ask(&["allow_always"]), Answer::Refuse).is_err());
+        assert_eq!(id(chosen(&all, AskReply::Allow)), Ok("my allow_once".into()));
+        assert_eq!(id(chosen(&all, AskReply::Refuse)), Ok("my reject_once".into()));
+        assert_eq!(id(chosen(&ask(&["allow_always"]), AskReply::Allow)), Ok("my allow_always".into()));
+        assert!(chosen(&ask(&["allow_always"]), AskReply::Refuse).is_err());
     }
 }

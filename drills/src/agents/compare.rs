@@ -1,4 +1,4 @@
-//! Whether two records say the same, apart from the written list of what may differ.
+//! Compares two records, apart from a written list of allowed differences.
 //!
 //! The list is `tests/agents/differences.json`: each entry is one of a few rules, with its reason. Whatever no
 //! rule allows is a difference, and is named by its step, its frame and the place in it.
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::said::Said;
+use super::normalize::NormalizedFrame;
 use super::scenario;
 
 /// How long a value may be in a report.
@@ -104,7 +104,7 @@ impl Rules {
         text
     }
 
-    fn has(list: &[String], said: &Said) -> bool {
+    fn has(list: &[String], said: &NormalizedFrame) -> bool {
         list.contains(&said.kind)
     }
 }
@@ -139,7 +139,7 @@ fn each(value: &mut Value, work: impl FnMut(&mut Value)) {
 }
 
 /// What is different, in words. Nothing is as it should be.
-pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<String> {
+pub fn differences(direct: &[NormalizedFrame], through: &[NormalizedFrame], rules: &Rules) -> Vec<String> {
     let mut found = Vec::new();
     let mut steps: Vec<&String> = Vec::new();
     for said in direct.iter().chain(through) {
@@ -147,11 +147,11 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
             steps.push(&said.step);
         }
     }
-    let through: Vec<Said> =
+    let through: Vec<NormalizedFrame> =
         through.iter().filter(|said| !is_ended_for(said, direct, rules)).cloned().collect();
     let (direct, through) = (&in_whole(direct, rules)[..], &in_whole(&through, rules)[..]);
     for step in steps {
-        let of = |all: &[Said]| {
+        let of = |all: &[NormalizedFrame]| {
             folded(all.iter().filter(|said| said.step == *step && !Rules::has(&rules.any_time, said)), rules)
         };
         in_order(step, &of(direct), &of(through), rules, &mut found);
@@ -163,7 +163,7 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
         .map(|said| &said.kind)
         .collect();
     for kind in kinds {
-        let of = |all: &[Said]| {
+        let of = |all: &[NormalizedFrame]| {
             let mut all = folded(all.iter().filter(|said| said.kind == *kind), rules);
             all.dedup_by(|next, last| next.frame == last.frame);
             all
@@ -174,7 +174,7 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
 }
 
 /// Each update of a call as all that is known of the call then; one that says nothing new is left out.
-fn in_whole(all: &[Said], rules: &Rules) -> Vec<Said> {
+fn in_whole(all: &[NormalizedFrame], rules: &Rules) -> Vec<NormalizedFrame> {
     let mut calls: HashMap<String, Value> = HashMap::new();
     let mut whole = Vec::new();
     for said in all {
@@ -202,8 +202,8 @@ fn in_whole(all: &[Said], rules: &Rules) -> Vec<Said> {
 }
 
 /// Neighbours that amount to one frame.
-fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
-    let mut folded: Vec<Said> = Vec::new();
+fn folded<'a>(all: impl Iterator<Item = &'a NormalizedFrame>, rules: &Rules) -> Vec<NormalizedFrame> {
+    let mut folded: Vec<NormalizedFrame> = Vec::new();
     for said in all {
         let Some(last) = folded.last_mut().filter(|last| last.kind == said.kind) else {
             folded.push(said.clone());
@@ -225,7 +225,7 @@ fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
 }
 
 /// Whether a frame ends a call that the agent alone has left open.
-fn is_ended_for(said: &Said, direct: &[Said], rules: &Rules) -> bool {
+fn is_ended_for(said: &NormalizedFrame, direct: &[NormalizedFrame], rules: &Rules) -> bool {
     Rules::has(&rules.ended, said)
         && said.frame["params"]["update"]["status"] == "failed"
         && !direct.iter().any(|other| {
@@ -260,8 +260,14 @@ fn without_text(frame: &Value) -> Value {
 }
 
 /// Compares two lists in order; what is only in one of them, or differs, is told.
-fn in_order(step: &str, direct: &[Said], through: &[Said], rules: &Rules, found: &mut Vec<String>) {
-    let equal = |a: &Said, b: &Said| a.kind == b.kind && told(a, b, rules).is_none();
+fn in_order(
+    step: &str,
+    direct: &[NormalizedFrame],
+    through: &[NormalizedFrame],
+    rules: &Rules,
+    found: &mut Vec<String>,
+) {
+    let equal = |a: &NormalizedFrame, b: &NormalizedFrame| a.kind == b.kind && told(a, b, rules).is_none();
     let (mut at, mut beside) = (0, 0);
     for (one, other) in longest(direct, through, equal).into_iter().chain([(direct.len(), through.len())]) {
         unequal(step, &direct[at..one], &through[beside..other], rules, found);
@@ -270,12 +276,19 @@ fn in_order(step: &str, direct: &[Said], through: &[Said], rules: &Rules, found:
 }
 
 /// What stands between two frames that are equal: of one kind they are compared, else they are lost or new.
-fn unequal(step: &str, lost: &[Said], new: &[Said], rules: &Rules, found: &mut Vec<String>) {
+fn unequal(
+    step: &str,
+    lost: &[NormalizedFrame],
+    new: &[NormalizedFrame],
+    rules: &Rules,
+    found: &mut Vec<String>,
+) {
     let (mut at, mut beside) = (0, 0);
     let alike = longest(lost, new, |a, b| a.kind == b.kind);
     for (one, other) in alike.into_iter().chain([(lost.len(), new.len())]) {
-        let told_of =
-            |word: &str, said: &Said| format!("step {step}, {} is {word}: {}", said.kind, shown(&said.frame));
+        let told_of = |word: &str, said: &NormalizedFrame| {
+            format!("step {step}, {} is {word}: {}", said.kind, shown(&said.frame))
+        };
         let lost_here = lost[at..one].iter().filter(|said| !Rules::has(&rules.absent, said));
         found.extend(lost_here.map(|said| told_of("missing", said)));
         let new_here = new[beside..other].iter().filter(|said| !Rules::has(&rules.extra, said));
@@ -288,7 +301,11 @@ fn unequal(step: &str, lost: &[Said], new: &[Said], rules: &Rules, found: &mut V
 }
 
 /// The longest list of pairs that are equal, in order.
-fn longest(a: &[Said], b: &[Said], equal: impl Fn(&Said, &Said) -> bool) -> Vec<(usize, usize)> {
+fn longest(
+    a: &[NormalizedFrame],
+    b: &[NormalizedFrame],
+    equal: impl Fn(&NormalizedFrame, &NormalizedFrame) -> bool,
+) -> Vec<(usize, usize)> {
     let mut lengths = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
@@ -314,7 +331,7 @@ fn longest(a: &[Said], b: &[Said], equal: impl Fn(&Said, &Said) -> bool) -> Vec<
 }
 
 /// Where two frames of a kind differ, and how.
-fn told(direct: &Said, through: &Said, rules: &Rules) -> Option<String> {
+fn told(direct: &NormalizedFrame, through: &NormalizedFrame, rules: &Rules) -> Option<String> {
     differs(&direct.frame, &through.frame, Rules::has(&rules.more, direct), &mut Vec::new())
 }
 
@@ -374,23 +391,23 @@ mod tests {
         Rules::read(&[("params.update.took".into(), "a duration".into())]).unwrap()
     }
 
-    fn update(kind: &str, update: Value) -> Said {
+    fn update(kind: &str, update: Value) -> NormalizedFrame {
         let mut frame = json!({"method": "session/update", "params": {"update": update}});
         frame["params"]["update"]["sessionUpdate"] = kind.into();
         let kind = format!("update {kind}");
         rules().ignored(&kind, &mut frame);
-        Said { step: "write".into(), kind, frame }
+        NormalizedFrame { step: "write".into(), kind, frame }
     }
 
-    fn text(text: &str) -> Said {
+    fn text(text: &str) -> NormalizedFrame {
         update("agent_message_chunk", json!({"messageId": text, "content": {"type": "text", "text": text}}))
     }
 
-    fn call(status: &str, content: &str) -> Said {
+    fn call(status: &str, content: &str) -> NormalizedFrame {
         update("tool_call_update", json!({"toolCallId": "1", "status": status, "content": content}))
     }
 
-    fn check(direct: &[Said], through: &[Said]) -> Vec<String> {
+    fn check(direct: &[NormalizedFrame], through: &[NormalizedFrame]) -> Vec<String> {
         differences(direct, through, &rules())
     }
 
@@ -462,7 +479,7 @@ mod tests {
 
     #[test]
     fn only_where_it_is_allowed_more_may_be_said() {
-        let result = |kind: &str, result: Value| Said {
+        let result = |kind: &str, result: Value| NormalizedFrame {
             step: "open".into(),
             kind: kind.into(),
             frame: json!({"result": result}),

@@ -1,7 +1,7 @@
-//! One agent goes through the scenario, alone or behind the server, and each step is judged.
+//! Runs one agent through the scenario, alone or behind the server, and checks each step.
 //!
-//! What an agent says that it cannot do (`initialize`) and what `tests/agents/agents.json` says of it with a
-//! reason is not a fault. Everything else that does not come out as the scenario says is.
+//! Abilities that an agent does not claim (`initialize`), and exceptions with a reason in
+//! `tests/agents/agents.json`, are not faults. Every other deviation from the scenario is.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +11,10 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::client::{Client, Entry};
-use super::left::left_behind;
+use super::leftover_processes::leftover_processes;
 use super::model::{self, Model};
 use super::scenario::{Action, Step, Traits};
-use super::{Agent, Place};
+use super::{Agent, AgentWorkspace};
 use xtask::{command, setup};
 
 /// A picture of one pixel.
@@ -25,13 +25,13 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Whom the client starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     Direct,
     Through,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StepResult {
     Works(String),
     /// It is known that it cannot.
     Lacks(String),
@@ -40,7 +40,7 @@ pub enum Verdict {
 
 /// What one run showed.
 pub struct Report {
-    pub found: Vec<(String, Verdict)>,
+    pub found: Vec<(String, StepResult)>,
     pub initialize: Value,
     pub opened: Value,
     /// From the start to the answer to `initialize`.
@@ -48,27 +48,27 @@ pub struct Report {
     /// Processes that were left when the client had gone.
     pub left: Vec<String>,
     pub record: Vec<Entry>,
-    pub place: Place,
+    pub workspace: AgentWorkspace,
     pub session: String,
 }
 
 impl Report {
     pub fn fails(&self, step: &str) -> bool {
-        self.found.iter().any(|(name, verdict)| name == step && matches!(verdict, Verdict::Fails(_)))
+        self.found.iter().any(|(name, verdict)| name == step && matches!(verdict, StepResult::Fails(_)))
     }
 }
 
 pub struct Drive<'a> {
     agent: &'a Agent,
     traits: &'a Traits,
-    way: Way,
+    way: Route,
     /// The next client is started by an editor of its own, which can be killed.
     editor: bool,
     model: &'a Model,
     client: Option<Client>,
     clients: usize,
     /// The prompts that were really sent.
-    told: Vec<String>,
+    agent_texts: Vec<String>,
     report: Report,
 }
 
@@ -77,17 +77,17 @@ pub fn run(
     agent: &Agent,
     traits: &Traits,
     steps: &[Step],
-    way: Way,
+    way: Route,
     folder: &Path,
 ) -> anyhow::Result<Report> {
-    let mut place = super::place(folder, if way == Way::Direct { "direct" } else { "behind" }, "")?;
-    let rules = model::rules(steps, traits, &place.project);
-    let model = Model::start(&place.home.with_file_name("rules.json"), &rules)?;
-    place.mock.clone_from(&model.address);
-    let mut drive = Drive::new(agent, traits, way, &model, place);
+    let mut workspace = super::workspace(folder, if way == Route::Direct { "direct" } else { "behind" }, "")?;
+    let rules = model::rules(steps, traits, &workspace.project);
+    let model = Model::start(&workspace.home.with_file_name("rules.json"), &rules)?;
+    workspace.mock.clone_from(&model.address);
+    let mut drive = Drive::new(agent, traits, way, &model, workspace);
     for step in steps {
-        let verdict = drive.step(step).unwrap_or_else(|error| Verdict::Fails(format!("{error:#}")));
-        let failed = matches!(verdict, Verdict::Fails(_));
+        let verdict = drive.step(step).unwrap_or_else(|error| StepResult::Fails(format!("{error:#}")));
+        let failed = matches!(verdict, StepResult::Fails(_));
         drive.report.found.push((step.name.clone(), verdict));
         if failed && step.action == Action::Open {
             break;
@@ -95,12 +95,18 @@ pub fn run(
     }
     let report = drive.finish();
     let requests = Value::Array(model.requests().unwrap_or_default());
-    std::fs::write(report.place.home.with_file_name("requests.json"), requests.to_string())?;
+    std::fs::write(report.workspace.home.with_file_name("requests.json"), requests.to_string())?;
     Ok(report)
 }
 
 impl<'a> Drive<'a> {
-    pub fn new(agent: &'a Agent, traits: &'a Traits, way: Way, model: &'a Model, place: Place) -> Self {
+    pub fn new(
+        agent: &'a Agent,
+        traits: &'a Traits,
+        way: Route,
+        model: &'a Model,
+        workspace: AgentWorkspace,
+    ) -> Self {
         let report = Report {
             found: Vec::new(),
             initialize: Value::Null,
@@ -108,19 +114,29 @@ impl<'a> Drive<'a> {
             start: Duration::ZERO,
             left: Vec::new(),
             record: Vec::new(),
-            place,
+            workspace,
             session: String::new(),
         };
-        Self { agent, traits, way, editor: false, model, client: None, clients: 0, told: Vec::new(), report }
+        Self {
+            agent,
+            traits,
+            way,
+            editor: false,
+            model,
+            client: None,
+            clients: 0,
+            agent_texts: Vec::new(),
+            report,
+        }
     }
 
-    fn step(&mut self, step: &Step) -> anyhow::Result<Verdict> {
+    fn step(&mut self, step: &Step) -> anyhow::Result<StepResult> {
         if let Some(client) = &mut self.client {
             client.step.clone_from(&step.name);
         }
         // Through the server there is nothing of the protocol that an agent's own lack excuses.
         if let (Some(reason), true) = (self.traits.lacks.get(&step.name), self.excused(step)) {
-            return Ok(Verdict::Lacks(reason.clone()));
+            return Ok(StepResult::Lacks(reason.clone()));
         }
         match step.action {
             Action::Open => self.open(step, true),
@@ -137,10 +153,10 @@ impl<'a> Drive<'a> {
     }
 
     fn excused(&self, step: &Step) -> bool {
-        self.way == Way::Direct || !matches!(step.action, Action::List | Action::Load | Action::Resume)
+        self.way == Route::Direct || !matches!(step.action, Action::List | Action::Load | Action::Resume)
     }
 
-    fn open(&mut self, step: &Step, offers: bool) -> anyhow::Result<Verdict> {
+    fn open(&mut self, step: &Step, offers: bool) -> anyhow::Result<StepResult> {
         self.start(&step.name, offers)?;
         self.open_session()?;
         if !offers && let Some(mode) = &self.traits.mode {
@@ -148,7 +164,7 @@ impl<'a> Drive<'a> {
             self.client()?.call("session/set_mode", &mode)?;
         }
         self.client()?.settle(SETTLE)?;
-        Ok(Verdict::Works(format!("{} ms", self.report.start.as_millis())))
+        Ok(StepResult::Works(format!("{} ms", self.report.start.as_millis())))
     }
 
     pub fn open_session(&mut self) -> anyhow::Result<()> {
@@ -161,8 +177,8 @@ impl<'a> Drive<'a> {
         self.editor = editor;
     }
 
-    pub fn place(&self) -> &Place {
-        &self.report.place
+    pub fn workspace(&self) -> &AgentWorkspace {
+        &self.report.workspace
     }
 
     pub fn session(&self) -> &str {
@@ -175,7 +191,7 @@ impl<'a> Drive<'a> {
         self.clients += 1;
         let command = self.command()?;
         let (began, log) = (Instant::now(), format!("stderr-{}.log", self.clients));
-        let mut client = Client::start(command, &self.report.place, offers, &log)?;
+        let mut client = Client::start(command, &self.report.workspace, offers, &log)?;
         client.files = self.traits.files;
         step.clone_into(&mut client.step);
         let initialize = client.initialize()?;
@@ -189,22 +205,22 @@ impl<'a> Drive<'a> {
     }
 
     fn command(&self) -> anyhow::Result<Command> {
-        let place = &self.report.place;
-        let mut command = self.agent.prepared(place)?;
+        let workspace = &self.report.workspace;
+        let mut command = self.agent.prepared(workspace)?;
         command.envs(&self.traits.environment);
         for (file, text) in &self.traits.project {
-            std::fs::write(place.project.join(file), text)?;
+            std::fs::write(workspace.project.join(file), text)?;
         }
         for [file, from, to] in &self.traits.edits {
-            let file = place.home.join(file);
+            let file = workspace.home.join(file);
             let text = std::fs::read_to_string(&file)?;
             ensure!(text.contains(from), "{} has no {from}", file.display());
             std::fs::write(file, text.replace(from, to))?;
         }
-        if self.way == Way::Direct {
+        if self.way == Route::Direct {
             return Ok(command);
         }
-        let serve = super::behind_as(self.agent.name, &command, place, &command::server()?)?;
+        let serve = super::behind_as(self.agent.name, &command, workspace, &command::server()?)?;
         Ok(if self.editor { within_editor(&serve) } else { serve })
     }
 
@@ -213,7 +229,7 @@ impl<'a> Drive<'a> {
     }
 
     pub fn new_session(&mut self, servers: &Value) -> anyhow::Result<Value> {
-        let params = json!({"cwd": self.report.place.project, "mcpServers": servers});
+        let params = json!({"cwd": self.report.workspace.project, "mcpServers": servers});
         self.client()?.call("session/new", &params)
     }
 
@@ -221,50 +237,50 @@ impl<'a> Drive<'a> {
         self.report.initialize["agentCapabilities"]["sessionCapabilities"][name].is_object()
     }
 
-    fn mode(&mut self) -> anyhow::Result<Verdict> {
+    fn mode(&mut self) -> anyhow::Result<StepResult> {
         let modes = self.report.opened["modes"].clone();
         let Some(current) = self.traits.mode.as_deref().or(modes["currentModeId"].as_str()) else {
-            return Ok(Verdict::Lacks("it has no modes".into()));
+            return Ok(StepResult::Lacks("it has no modes".into()));
         };
         let params = json!({"sessionId": self.report.session, "modeId": current});
         self.client()?.call("session/set_mode", &params)?;
         self.client()?.settle(SETTLE)?;
         let count = modes["availableModes"].as_array().map_or(0, Vec::len);
-        Ok(Verdict::Works(format!("{count} modes")))
+        Ok(StepResult::Works(format!("{count} modes")))
     }
 
     /// Sets an option to what it is: what others do would be another story for each agent.
-    fn option(&mut self) -> anyhow::Result<Verdict> {
+    fn option(&mut self) -> anyhow::Result<StepResult> {
         let options = self.report.opened["configOptions"].as_array().cloned().unwrap_or_default();
         // The server's own option is none of the agent's.
         let options: Vec<_> = options.into_iter().filter(|option| option["id"] != "approval").collect();
         let model = options.iter().find(|option| option["category"] == "model");
         let Some(option) = model.or(options.first()) else {
-            return Ok(Verdict::Lacks("it has no options".into()));
+            return Ok(StepResult::Lacks("it has no options".into()));
         };
         let params = json!({"sessionId": self.report.session, "configId": option["id"], "value": option["currentValue"]});
         let answer = self.client()?.call("session/set_config_option", &params)?;
         ensure!(answer["configOptions"].is_array(), "the answer has no configOptions: {answer}");
         self.client()?.settle(SETTLE)?;
-        Ok(Verdict::Works(format!("{} options", options.len())))
+        Ok(StepResult::Works(format!("{} options", options.len())))
     }
 
-    fn list(&mut self) -> anyhow::Result<Verdict> {
+    fn list(&mut self) -> anyhow::Result<StepResult> {
         if !self.able("list") {
-            return Ok(Verdict::Lacks("it offers no list".into()));
+            return Ok(StepResult::Lacks("it offers no list".into()));
         }
-        let params = json!({"cwd": self.report.place.project});
+        let params = json!({"cwd": self.report.workspace.project});
         let answer = self.client()?.call("session/list", &params)?;
         let sessions = answer["sessions"].as_array().context("the answer has no sessions")?;
         let listed = sessions.iter().any(|session| session["sessionId"] == self.report.session.as_str());
         ensure!(listed, "the session is not in the list of {}", sessions.len());
-        Ok(Verdict::Works(format!("{} listed", sessions.len())))
+        Ok(StepResult::Works(format!("{} listed", sessions.len())))
     }
 
-    fn prompt(&mut self, step: &Step) -> anyhow::Result<Verdict> {
+    fn prompt(&mut self, step: &Step) -> anyhow::Result<StepResult> {
         let pictures = &self.report.initialize["agentCapabilities"]["promptCapabilities"]["image"];
         if step.picture && *pictures != true {
-            return Ok(Verdict::Lacks("it takes no pictures".into()));
+            return Ok(StepResult::Lacks("it takes no pictures".into()));
         }
         let session = self.report.session.clone();
         let called = self.client()?.called.len();
@@ -275,23 +291,26 @@ impl<'a> Drive<'a> {
         let asked = self.client()?.asked;
         if let Some(reason) = self.traits.never_asks.get(&step.name) {
             // What it does by its client, the server asks for.
-            ensure!(asked == 0 || self.way == Way::Through, "it asks, though it was known not to: {reason}");
+            ensure!(
+                asked == 0 || self.way == Route::Through,
+                "it asks, though it was known not to: {reason}"
+            );
         } else {
             ensure!(!step.asks || asked > 0, "it did not ask");
         }
         let called = self.client()?.called[called..].join(" ");
-        Ok(Verdict::Works(called))
+        Ok(StepResult::Works(called))
     }
 
     /// One turn; says how it ended.
     pub fn turn(&mut self, step: &Step, session: &str) -> anyhow::Result<String> {
         let mut prompt = vec![json!({"type": "text", "text": step.text})];
-        self.told.push(step.text.clone());
+        self.agent_texts.push(step.text.clone());
         if step.picture {
             prompt.push(json!({"type": "image", "mimeType": "image/png", "data": PICTURE}));
         }
         let moment: Option<PathBuf> =
-            step.cancel_at.as_ref().map(|file| self.report.place.project.join(file));
+            step.cancel_at.as_ref().map(|file| self.report.workspace.project.join(file));
         let plays = self.traits.plays.is_some();
         let client = self.client()?;
         (client.answer, client.asked) = (step.answer, 0);
@@ -315,7 +334,7 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         for (file, wanted) in &step.leaves {
-            let there = self.report.place.project.join(file).exists();
+            let there = self.report.workspace.project.join(file).exists();
             ensure!(there == *wanted, "{file} is {}there", if there { "" } else { "not " });
         }
         if step.picture {
@@ -325,12 +344,12 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    fn mcp(&mut self, step: &Step) -> anyhow::Result<Verdict> {
+    fn mcp(&mut self, step: &Step) -> anyhow::Result<StepResult> {
         if self.traits.plays.is_some() {
-            return Ok(Verdict::Lacks("it has no tools".into()));
+            return Ok(StepResult::Lacks("it has no tools".into()));
         }
         let script = command::root().join("tests/agents/marker.mjs");
-        let arguments = json!([script, self.report.place.project]);
+        let arguments = json!([script, self.report.workspace.project]);
         let servers = json!([{"name": "rig", "command": super::node()?, "args": arguments, "env": []}]);
         let session = session_of(&self.new_session(&servers)?)?;
         if let Some(mode) = &self.traits.mode {
@@ -342,7 +361,7 @@ impl<'a> Drive<'a> {
         ensure!(ended == step.ends, "the turn ended with {ended}");
         self.judge(step)
             .with_context(|| format!("of its tools, these have the name: {:?}", self.offered("mark")))?;
-        Ok(Verdict::Works(String::new()))
+        Ok(StepResult::Works(String::new()))
     }
 
     /// Names of the tools that the model was last offered.
@@ -354,41 +373,41 @@ impl<'a> Drive<'a> {
     }
 
     /// Another client sees what was said.
-    fn load(&mut self, step: &Step) -> anyhow::Result<Verdict> {
+    fn load(&mut self, step: &Step) -> anyhow::Result<StepResult> {
         if self.report.initialize["agentCapabilities"]["loadSession"] != true {
-            return Ok(Verdict::Lacks("it cannot load".into()));
+            return Ok(StepResult::Lacks("it cannot load".into()));
         }
         self.start(&step.name, true)?;
         self.continued("session/load")?;
         self.client()?.settle(SETTLE)?;
-        let heard: Vec<String> = self.client()?.record.iter().map(|entry| entry.line.clone()).collect();
-        let knows = |text: &&String| heard.iter().any(|line| line.contains(text.as_str()));
-        let told = step.hears.iter().filter(|text| self.told.contains(text));
+        let events: Vec<String> = self.client()?.record.iter().map(|entry| entry.line.clone()).collect();
+        let knows = |text: &&String| events.iter().any(|line| line.contains(text.as_str()));
+        let told = step.hears.iter().filter(|text| self.agent_texts.contains(text));
         let unheard: Vec<&String> = told.filter(|text| !knows(text)).collect();
-        if self.way == Way::Through || unheard.is_empty() {
-            let played = self.traits.plays.is_some() && self.way == Way::Direct;
+        if self.way == Route::Through || unheard.is_empty() {
+            let played = self.traits.plays.is_some() && self.way == Route::Direct;
             ensure!(unheard.is_empty() || played, "the history has no {unheard:?}");
-            return Ok(Verdict::Works(String::new()));
+            return Ok(StepResult::Works(String::new()));
         }
-        Ok(Verdict::Lacks(format!("its history has no {unheard:?}")))
+        Ok(StepResult::Lacks(format!("its history has no {unheard:?}")))
     }
 
     /// The session goes on for another client, itself or as a copy.
-    fn again(&mut self, step: &Step, method: &str, ability: &str) -> anyhow::Result<Verdict> {
+    fn again(&mut self, step: &Step, method: &str, ability: &str) -> anyhow::Result<StepResult> {
         if !self.able(ability) {
-            return Ok(Verdict::Lacks(format!("it offers no {ability}")));
+            return Ok(StepResult::Lacks(format!("it offers no {ability}")));
         }
         self.start(&step.name, true)?;
         let answer = self.continued(method)?;
         let session = answer["sessionId"].as_str().unwrap_or(&self.report.session).to_owned();
         let ended = self.turn(step, &session)?;
         ensure!(ended == step.ends, "a turn in it ended with {ended}");
-        Ok(Verdict::Works(String::new()))
+        Ok(StepResult::Works(String::new()))
     }
 
     pub fn continued(&mut self, method: &str) -> anyhow::Result<Value> {
         let params =
-            json!({"sessionId": self.report.session, "cwd": self.report.place.project, "mcpServers": []});
+            json!({"sessionId": self.report.session, "cwd": self.report.workspace.project, "mcpServers": []});
         self.client()?.call(method, &params)
     }
 
@@ -400,7 +419,7 @@ impl<'a> Drive<'a> {
 
     fn finish(mut self) -> Report {
         self.end();
-        self.report.left = left_behind(&self.report.place);
+        self.report.left = leftover_processes(&self.report.workspace);
         self.report
     }
 }

@@ -1,4 +1,4 @@
-//! What the rig's client does for an agent: files and terminals, as an editor serves them.
+//! Files and terminals that the test client serves to an agent, as an editor does.
 //!
 //! Only below the project's folder. Terminals are real commands; waiting for one does not hold up the
 //! client, because a thread waits and tells it.
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::client::Heard;
+use super::client::ClientEvent;
 use xtask::command;
 
 /// How a refusal begins that has the protocol's own code for it: agents ask for files that are not there yet.
@@ -22,7 +22,7 @@ pub(super) const NOT_FOUND: &str = "Resource not found: ";
 pub(super) struct Host {
     pub offers: bool,
     project: PathBuf,
-    sender: SyncSender<Heard>,
+    sender: SyncSender<ClientEvent>,
     terminals: HashMap<String, Arc<Terminal>>,
 }
 
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Host {
-    pub fn new(offers: bool, project: PathBuf, sender: SyncSender<Heard>) -> Self {
+    pub fn new(offers: bool, project: PathBuf, sender: SyncSender<ClientEvent>) -> Self {
         Self { offers, project, sender, terminals: HashMap::new() }
     }
 
@@ -147,7 +147,7 @@ impl Host {
             let state = terminal.ended.wait_while(state, running).unwrap_or_else(PoisonError::into_inner);
             let status = state.status.clone().unwrap_or_default();
             drop(state);
-            drop(sender.send(Heard::Exited { request, status }));
+            drop(sender.send(ClientEvent::Exited { request, status }));
         });
     }
 }

@@ -1,4 +1,4 @@
-//! `--kill N`: the agent, the server, and the editor, killed in the middle of a turn, with a real agent.
+//! `--kill N`: kills the agent, the server or the editor in the middle of a turn of a real agent.
 //!
 //! After the agent's death the turn must be answered and the next one work; after the server's or the
 //! editor's death no process may be left, and a second start must show everything that was heard before
@@ -10,11 +10,11 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::client::{Entry, Side};
-use super::drive::{Drive, Way};
-use super::left::{left_behind, marked};
+use super::drive::{Drive, Route};
+use super::leftover_processes::{leftover_processes, processes_with};
 use super::model::{self, Model};
 use super::scenario::{Step, Traits};
-use super::{Agent, Place};
+use super::{Agent, AgentWorkspace};
 
 const GONE_MAX: Duration = Duration::from_secs(10);
 /// What the long command is recognised by among the processes.
@@ -40,16 +40,18 @@ pub fn run(
     rounds: usize,
     folder: &std::path::Path,
 ) -> anyhow::Result<Kills> {
-    let mut place = super::place(folder, "kills", "")?;
-    let model =
-        Model::start(&place.home.with_file_name("rules.json"), &model::rules(steps, traits, &place.project))?;
-    place.mock.clone_from(&model.address);
+    let mut workspace = super::workspace(folder, "kills", "")?;
+    let model = Model::start(
+        &workspace.home.with_file_name("rules.json"),
+        &model::rules(steps, traits, &workspace.project),
+    )?;
+    workspace.mock.clone_from(&model.address);
     let step =
         |name: &str| steps.iter().find(|step| step.name == name).with_context(|| format!("no step {name}"));
     let (long, after) = (step("cancel")?, step("write")?);
     let mut kills = Kills { rounds, faults: Vec::new() };
     let mut round =
-        Round { drive: Drive::new(agent, traits, Way::Through, &model, place), traits, long, after };
+        Round { drive: Drive::new(agent, traits, Route::Through, &model, workspace), traits, long, after };
     round.drive.start("kill", false)?;
     round.drive.open_session()?;
     for number in 1..=rounds {
@@ -64,9 +66,9 @@ pub fn run(
         }
     }
     round.drive.end();
-    kills
-        .faults
-        .extend(left_behind(round.drive.place()).into_iter().map(|line| format!("left behind: {line}")));
+    kills.faults.extend(
+        leftover_processes(round.drive.workspace()).into_iter().map(|line| format!("left behind: {line}")),
+    );
     Ok(kills)
 }
 
@@ -80,7 +82,7 @@ struct Round<'a> {
 impl Round<'_> {
     fn agent(&mut self) -> anyhow::Result<()> {
         let own = self.drive.client()?.pid();
-        let mark = mark(self.drive.place());
+        let mark = mark(self.drive.workspace());
         let ended = self.interrupted(|_| {
             let first = agent_of(&mark, own).context("the agent's process is not found")?;
             kill(first)
@@ -112,7 +114,7 @@ impl Round<'_> {
 
     /// Whom the client has started is killed, and nothing of it is left or lost.
     fn killed(&mut self) -> anyhow::Result<()> {
-        let mark = mark(self.drive.place());
+        let mark = mark(self.drive.workspace());
         let ended = self.interrupted(|client| {
             client.kill();
             bail!("killed")
@@ -136,7 +138,7 @@ impl Round<'_> {
         &mut self,
         mut act: impl FnMut(&mut super::client::Client) -> anyhow::Result<()>,
     ) -> anyhow::Result<Value> {
-        let file = self.drive.place().project.join(self.long.cancel_at.as_deref().unwrap_or_default());
+        let file = self.drive.workspace().project.join(self.long.cancel_at.as_deref().unwrap_or_default());
         drop(std::fs::remove_file(&file));
         let (session, plays) = (self.drive.session().to_owned(), self.traits.plays.is_some());
         let prompt = json!([{"type": "text", "text": self.long.text}]);
@@ -164,7 +166,8 @@ impl Round<'_> {
     fn gone(&self, mark: &str, part: &str) -> anyhow::Result<()> {
         let deadline = Instant::now() + GONE_MAX;
         loop {
-            let left: Vec<_> = marked(mark).into_iter().filter(|(_, line)| line.contains(part)).collect();
+            let left: Vec<_> =
+                processes_with(mark).into_iter().filter(|(_, line)| line.contains(part)).collect();
             if left.is_empty() {
                 return Ok(());
             }
@@ -174,8 +177,8 @@ impl Round<'_> {
     }
 }
 
-fn mark(place: &Place) -> String {
-    format!("HOME={}", place.home.display())
+fn mark(workspace: &AgentWorkspace) -> String {
+    format!("HOME={}", workspace.home.display())
 }
 
 /// The agent among the marked processes: it is not the server nor one of its helpers, and none of the
@@ -185,7 +188,8 @@ fn agent_of(mark: &str, server: u32) -> Option<u32> {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         *pid == server || program.file_name().is_some_and(|name| name == "ropewalk")
     };
-    let others: Vec<u32> = marked(mark).into_iter().map(|(pid, _)| pid).filter(|pid| !ours(pid)).collect();
+    let others: Vec<u32> =
+        processes_with(mark).into_iter().map(|(pid, _)| pid).filter(|pid| !ours(pid)).collect();
     others.iter().copied().find(|pid| parent(*pid).is_none_or(|parent| !others.contains(&parent)))
 }
 

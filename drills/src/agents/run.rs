@@ -12,10 +12,10 @@ use anyhow::{Context, bail, ensure};
 
 use super::client::as_lines;
 use super::compare::{self, Rules};
-use super::drive::{self, Report, Verdict, Way};
+use super::drive::{self, Report, Route, StepResult};
 use super::kills::{self, Kills};
 use super::model::Model;
-use super::said::{Marks, Said, said};
+use super::normalize::{Marks, NormalizedFrame, normalize};
 use super::scenario::{self, Step, Traits};
 use super::table::{self, Row};
 use super::{AGENTS, Agent, OTHERS};
@@ -46,7 +46,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
         if !options.wants(agent.name, &traits) {
             continue;
         }
-        let rig = Rig { agent, traits, steps: &steps, folder: folder_of(agent)? };
+        let rig = AgentRunner { agent, traits, steps: &steps, folder: folder_of(agent)? };
         match rig.run(&options) {
             Ok((faults, row)) => {
                 failed.extend(faults.iter().map(|fault| format!("{}: {fault}", agent.name)));
@@ -97,25 +97,25 @@ fn folder_of(agent: &Agent) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-struct Rig<'a> {
+struct AgentRunner<'a> {
     agent: &'a Agent,
     traits: Traits,
     steps: &'a [Step],
     folder: PathBuf,
 }
 
-impl Rig<'_> {
+impl AgentRunner<'_> {
     /// Everything that is wanted of one agent; gives what is wrong, and the row of the table.
     fn run(&self, options: &Options) -> anyhow::Result<(Vec<String>, Option<Row>)> {
-        let direct = self.drive(Way::Direct)?;
+        let direct = self.drive(Route::Direct)?;
         let mut found = faults(&direct, None);
         if options.twice {
-            found.extend(self.compare(&direct, &self.drive(Way::Direct)?)?);
+            found.extend(self.compare(&direct, &self.drive(Route::Direct)?)?);
         }
         if options.direct {
             return Ok((found, None));
         }
-        let through = self.drive(Way::Through)?;
+        let through = self.drive(Route::Through)?;
         found.extend(faults(&through, Some(&direct)));
         found.extend(self.compare(&direct, &through)?);
         found.extend(self.schema().err().map(|error| format!("{error:#}")));
@@ -146,14 +146,15 @@ impl Rig<'_> {
     /// Where two records differ and must not.
     fn compare(&self, one: &Report, other: &Report) -> anyhow::Result<Vec<String>> {
         let rules = Rules::read(&self.traits.varies)?;
-        let of = |report: &Report| -> Vec<Said> { said(&report.record, &marks(report), &rules) };
+        let of =
+            |report: &Report| -> Vec<NormalizedFrame> { normalize(&report.record, &marks(report), &rules) };
         Ok(compare::differences(&of(one), &of(other), &rules))
     }
 
-    fn drive(&self, way: Way) -> anyhow::Result<Report> {
+    fn drive(&self, way: Route) -> anyhow::Result<Report> {
         let began = Instant::now();
         let report = drive::run(self.agent, &self.traits, self.steps, way, &self.folder)?;
-        let name = if way == Way::Direct { "direct" } else { "through" };
+        let name = if way == Route::Direct { "direct" } else { "through" };
         std::fs::write(self.folder.join(format!("{name}.jsonl")), as_lines(&report.record))?;
         println!("{} {name}: {:.1} s", self.agent.name, began.elapsed().as_secs_f64());
         for (step, verdict) in &report.found {
@@ -166,13 +167,13 @@ impl Rig<'_> {
 
 /// What is different in each run because it is another place.
 fn marks(report: &Report) -> Marks {
-    let place = &report.place;
+    let workspace = &report.workspace;
     vec![
-        (place.project.to_string_lossy().into_owned(), "PROJECT"),
-        (below_root(&place.project), "PROJECT"),
-        (place.home.to_string_lossy().into_owned(), "HOME"),
-        (place.home.with_file_name("state").to_string_lossy().into_owned(), "STATE"),
-        (place.mock.clone(), "MOCK"),
+        (workspace.project.to_string_lossy().into_owned(), "PROJECT"),
+        (below_root(&workspace.project), "PROJECT"),
+        (workspace.home.to_string_lossy().into_owned(), "HOME"),
+        (workspace.home.with_file_name("state").to_string_lossy().into_owned(), "STATE"),
+        (workspace.mock.clone(), "MOCK"),
     ]
 }
 
@@ -190,8 +191,8 @@ fn faults(report: &Report, alone: Option<&Report>) -> Vec<String> {
         Some(alone) => !OURS.contains(&step) && alone.fails(step),
     };
     let failed = report.found.iter().filter_map(|(step, verdict)| match verdict {
-        Verdict::Fails(reason) if !excused(step) => Some(format!("{step}: {reason}")),
-        Verdict::Fails(_) | Verdict::Works(_) | Verdict::Lacks(_) => None,
+        StepResult::Fails(reason) if !excused(step) => Some(format!("{step}: {reason}")),
+        StepResult::Fails(_) | StepResult::Works(_) | StepResult::Lacks(_) => None,
     });
     let left = report.left.iter().filter(|_| alone.is_some());
     failed.chain(left.map(|line| format!("left behind: {line}"))).collect()

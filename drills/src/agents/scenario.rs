@@ -9,7 +9,7 @@ use std::fs;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::client::Answer;
+use super::client::AskReply;
 use xtask::command;
 
 pub struct Step {
@@ -20,7 +20,7 @@ pub struct Step {
     /// Which kind of tool the model then calls, and what is filled into its arguments.
     pub tool: Option<String>,
     pub fill: BTreeMap<String, String>,
-    pub answer: Answer,
+    pub answer: AskReply,
     /// The agent is expected to ask.
     pub asks: bool,
     /// The turn is cancelled when this file is there.
@@ -98,7 +98,7 @@ fn step(value: &Value) -> anyhow::Result<Step> {
         text: String::new(),
         tool: None,
         fill: BTreeMap::new(),
-        answer: Answer::Allow,
+        answer: AskReply::Allow,
         asks: false,
         cancel_at: None,
         picture: false,
@@ -146,10 +146,10 @@ fn action(word: &str) -> anyhow::Result<Action> {
     })
 }
 
-fn answer(word: &str) -> anyhow::Result<Answer> {
+fn answer(word: &str) -> anyhow::Result<AskReply> {
     Ok(match word {
-        "allow" => Answer::Allow,
-        "refuse" => Answer::Refuse,
+        "allow" => AskReply::Allow,
+        "refuse" => AskReply::Refuse,
         _ => bail!("a question is not answered with {word}"),
     })
 }

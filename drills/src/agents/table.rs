@@ -10,7 +10,7 @@ use std::fs;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::drive::{Report, Verdict};
+use super::drive::{Report, StepResult};
 use super::kills::Kills;
 use super::scenario;
 use xtask::command;
@@ -52,8 +52,8 @@ pub fn row(name: &str, direct: &Report, through: &Report, kills: Option<&Kills>)
     cells.extend(COLUMNS.iter().map(|column| cell(*column, direct, through)));
     cells.push(kills.map_or("not tried".to_owned(), Kills::shown));
     let reasons = through.found.iter().filter_map(|(step, verdict)| match verdict {
-        Verdict::Lacks(reason) => Some(format!("- {name}, {step}: {reason}.")),
-        Verdict::Works(_) | Verdict::Fails(_) => None,
+        StepResult::Lacks(reason) => Some(format!("- {name}, {step}: {reason}.")),
+        StepResult::Works(_) | StepResult::Fails(_) => None,
     });
     let version = direct.initialize["agentInfo"]["version"].as_str().unwrap_or_default().to_owned();
     Row { name: name.to_owned(), version, cells, reasons: reasons.collect() }
@@ -65,11 +65,11 @@ fn cell((column, step): (&str, &str), direct: &Report, through: &Report) -> Stri
         let found = report.found.iter().find(|(name, _)| name == step);
         match found.map(|(_, verdict)| verdict) {
             // Whether an editor's files and terminals are used shows in what it was asked.
-            Some(Verdict::Works(called)) if column.starts_with("files") => used(called, "fs/"),
-            Some(Verdict::Works(called)) if column.starts_with("terminals") => used(called, "terminal/"),
-            Some(Verdict::Works(_)) => "yes",
-            Some(Verdict::Lacks(_)) => "no",
-            Some(Verdict::Fails(_)) => "fails",
+            Some(StepResult::Works(called)) if column.starts_with("files") => used(called, "fs/"),
+            Some(StepResult::Works(called)) if column.starts_with("terminals") => used(called, "terminal/"),
+            Some(StepResult::Works(_)) => "yes",
+            Some(StepResult::Lacks(_)) => "no",
+            Some(StepResult::Fails(_)) => "fails",
             None => "-",
         }
     };

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::{build, measured_json, number, write_table};
-use crate::agents::{self, AGENTS, Place};
+use crate::agents::{self, AGENTS, AgentWorkspace};
 use xtask::command;
 
 const TABLE_BEGIN: &str = "<!-- through:begin -->";
@@ -64,34 +64,34 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 fn scripted(driver: &Path, product: &Path, scratch: &Path) -> anyhow::Result<Value> {
-    let place = agents::place(scratch, "scripted-place", "")?;
+    let workspace = agents::workspace(scratch, "scripted-place", "")?;
     let agent = command::program(driver.with_file_name("echo_agent"));
-    subject("scripted", &agent, &place, product)
+    subject("scripted", &agent, &workspace, product)
 }
 
 fn real(model: &Model, product: &Path, scratch: &Path) -> anyhow::Result<Value> {
-    let place = agents::place(scratch, &format!("{REAL}-place"), &model.address)?;
+    let workspace = agents::workspace(scratch, &format!("{REAL}-place"), &model.address)?;
     let agent = AGENTS.iter().find(|agent| agent.name == REAL).context("the real agent is not known")?;
-    let mut subject = subject(REAL, &agent.prepared(&place)?, &place, product)?;
+    let mut subject = subject(REAL, &agent.prepared(&workspace)?, &workspace, product)?;
     subject["updates"] = PIECES.into();
     subject["text_bytes"] = text().trim_end().len().into();
     Ok(subject)
 }
 
-fn subject(name: &str, agent: &Command, place: &Place, product: &Path) -> anyhow::Result<Value> {
-    let through = agents::behind(agent, place, product)?;
+fn subject(name: &str, agent: &Command, workspace: &AgentWorkspace, product: &Path) -> anyhow::Result<Value> {
+    let through = agents::behind(agent, workspace, product)?;
     Ok(json!({
         "name": name,
         "scripted": name != REAL,
-        "direct": words(agent, place)?,
-        "through": words(&through, place)?,
+        "direct": words(agent, workspace)?,
+        "through": words(&through, workspace)?,
     }))
 }
 
 /// A command in words, with the environment that it is given and nothing else. The state is the driver's to place.
-fn words(command: &Command, place: &Place) -> anyhow::Result<Vec<String>> {
+fn words(command: &Command, workspace: &AgentWorkspace) -> anyhow::Result<Vec<String>> {
     let text = |word: &std::ffi::OsStr| word.to_str().map(str::to_owned).context("a word that is no text");
-    let mut words = vec!["env".to_owned(), "-i".to_owned(), format!("HOME={}", place.home.display())];
+    let mut words = vec!["env".to_owned(), "-i".to_owned(), format!("HOME={}", workspace.home.display())];
     words.extend(command::variable("PATH").map(|path| format!("PATH={path}")));
     for (name, value) in command.get_envs() {
         words.push(format!("{}={}", text(name)?, text(value.unwrap_or_default())?));

@@ -18,7 +18,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::{build, number, write_table};
-use crate::agents::{self, AGENTS, Place};
+use crate::agents::{self, AGENTS, AgentWorkspace};
 use xtask::command;
 
 pub(super) const TABLE_BEGIN: &str = "<!-- turns:begin -->";
@@ -54,7 +54,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         },
         false => PathBuf::new(),
     };
-    let mock = Mock::start()?;
+    let mock = ProviderProcess::start()?;
     let scratch = command::target_folder()?.join("rigs/turns");
     let mut rows: Vec<(&str, Vec<Sample>)> = Vec::new();
     let mut own_ms = Vec::new();
@@ -64,8 +64,9 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
             if !wanted(name) {
                 continue;
             }
-            let place = agents::place(&scratch, name, &mock.address)?;
-            let measured = command_of(name, &product, &place).and_then(|command| measure(command, &place));
+            let workspace = agents::workspace(&scratch, name, &mock.address)?;
+            let measured =
+                command_of(name, &product, &workspace).and_then(|command| measure(command, &workspace));
             eprintln!("round {round}: {name}: {measured:?}");
             if !rows.iter().any(|(known, _)| *known == name) {
                 rows.push((name, Vec::new()));
@@ -83,16 +84,16 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn command_of(name: &str, product: &Path, place: &Place) -> anyhow::Result<Command> {
+fn command_of(name: &str, product: &Path, workspace: &AgentWorkspace) -> anyhow::Result<Command> {
     if let Some(agent) = AGENTS.iter().find(|agent| agent.name == name) {
-        return agent.prepared(place);
+        return agent.prepared(workspace);
     }
     let mut command = command::program(product);
     command
         .arg("serve")
-        .env("ROPEWALK_HOME", place.home.join("state"))
+        .env("ROPEWALK_HOME", workspace.home.join("state"))
         .env("OPENAI_API_KEY", "sk-mock")
-        .env("OPENAI_BASE_URL", format!("http://{}/v1", place.mock))
+        .env("OPENAI_BASE_URL", format!("http://{}/v1", workspace.mock))
         .env("ROPEWALK_MODEL", "openai:gpt-5.3-codex");
     Ok(command)
 }
@@ -107,12 +108,12 @@ struct Sample {
     processes: f64,
 }
 
-fn measure(command: Command, place: &Place) -> anyhow::Result<Sample> {
+fn measure(command: Command, workspace: &AgentWorkspace) -> anyhow::Result<Sample> {
     let began = Instant::now();
-    let mut agent = Running::start(command, place)?;
+    let mut agent = RunningAgent::start(command, workspace)?;
     agent.ask("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}))?;
     let start_ms = ms(began.elapsed());
-    let opened = agent.ask("session/new", &json!({"cwd": place.project, "mcpServers": []}))?;
+    let opened = agent.ask("session/new", &json!({"cwd": workspace.project, "mcpServers": []}))?;
     let session = opened["sessionId"].as_str().context("session/new gave no sessionId")?.to_owned();
     for _ in 0..TURNS_WARM {
         agent.turn(&session)?;
@@ -135,7 +136,7 @@ fn measure(command: Command, place: &Place) -> anyhow::Result<Sample> {
 }
 
 /// An agent, ended with the value.
-pub struct Running {
+pub struct RunningAgent {
     child: Child,
     input: ChildStdin,
     lines: Receiver<Value>,
@@ -144,11 +145,11 @@ pub struct Running {
     pub patience: Duration,
 }
 
-impl Running {
-    pub fn start(mut command: Command, place: &Place) -> anyhow::Result<Self> {
-        command::at_home(&mut command, &place.home);
-        let log = std::fs::File::create(place.home.with_file_name("stderr.log"))?;
-        command.current_dir(&place.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+impl RunningAgent {
+    pub fn start(mut command: Command, workspace: &AgentWorkspace) -> anyhow::Result<Self> {
+        command::at_home(&mut command, &workspace.home);
+        let log = std::fs::File::create(workspace.home.with_file_name("stderr.log"))?;
+        command.current_dir(&workspace.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().context("the agent cannot be started")?;
         let input = child.stdin.take().context("the agent has no input")?;
         let output = child.stdout.take().context("the agent has no output")?;
@@ -234,15 +235,15 @@ impl Running {
         Ok(elapsed)
     }
 
-    fn tree(&self) -> anyhow::Result<Tree> {
-        Tree::of(self.child.id())
+    fn tree(&self) -> anyhow::Result<ProcessTree> {
+        ProcessTree::of(self.child.id())
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         // Children first known, then ended: some agents leave theirs behind.
-        let children = Tree::pids(self.child.id());
+        let children = ProcessTree::pids(self.child.id());
         drop(self.child.kill());
         drop(self.child.wait());
         for pid in children {
@@ -252,13 +253,13 @@ impl Drop for Running {
 }
 
 /// A process and everything it has started.
-struct Tree {
+struct ProcessTree {
     cpu_ms: f64,
     memory_kb: f64,
     processes: f64,
 }
 
-impl Tree {
+impl ProcessTree {
     fn of(root: u32) -> anyhow::Result<Self> {
         let mut tree = Self { cpu_ms: 0.0, memory_kb: 0.0, processes: 0.0 };
         for pid in std::iter::once(root).chain(Self::pids(root)) {
@@ -307,12 +308,12 @@ fn resident_kb(pid: u32) -> f64 {
 }
 
 /// The provider that all think with.
-struct Mock {
+struct ProviderProcess {
     child: Child,
     address: String,
 }
 
-impl Mock {
+impl ProviderProcess {
     fn start() -> anyhow::Result<Self> {
         // Not the release profile: it would be built a second time for it, and its time is taken off anyhow.
         command::run(command::cargo().args(["build", "--package", "testkit", "--bin", "mock-provider"]))?;
@@ -353,7 +354,7 @@ impl Mock {
     }
 }
 
-impl Drop for Mock {
+impl Drop for ProviderProcess {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_found_by_its_root() {
-        let tree = Tree::of(std::process::id()).ok();
+        let tree = ProcessTree::of(std::process::id()).ok();
         assert!(tree.is_some_and(|tree| tree.processes >= 1.0 && tree.memory_kb > 100.0));
     }
 }

@@ -20,18 +20,23 @@ pub(super) const TABLE_END: &str = "<!-- web:end -->";
 const PEER: &str = "opencode";
 
 /// A number of the report by its name, and the most it may be.
-struct Wanted {
+struct MetricGoal {
     name: &'static str,
     what: &'static str,
     unit: &'static str,
     at_most: Option<f64>,
 }
 
-const fn wanted(name: &'static str, what: &'static str, unit: &'static str, at_most: Option<f64>) -> Wanted {
-    Wanted { name, what, unit, at_most }
+const fn wanted(
+    name: &'static str,
+    what: &'static str,
+    unit: &'static str,
+    at_most: Option<f64>,
+) -> MetricGoal {
+    MetricGoal { name, what, unit, at_most }
 }
 
-const ROWS: [Wanted; 19] = [
+const ROWS: [MetricGoal; 19] = [
     wanted("first_scripts_kb", "JavaScript of the first load, compressed", "KB", Some(60.0)),
     wanted("first_kb", "all of the first load, compressed", "KB", None),
     wanted("transferred_kb", "everything that came until the session was shown", "KB", None),

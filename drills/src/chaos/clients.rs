@@ -23,7 +23,7 @@ pub const RETRY: Duration = Duration::from_millis(4);
 
 /// What a client has seen so far.
 #[derive(Default)]
-pub struct Seen {
+pub struct ClientRecord {
     pub view: View,
     /// What no server may do, whatever happens to connections.
     pub faults: Vec<String>,
@@ -38,13 +38,13 @@ pub struct Seen {
 /// Shared by a client's threads and by whoever judges it.
 #[derive(Clone, Default)]
 pub struct Shared {
-    seen: Arc<Mutex<Seen>>,
+    record: Arc<Mutex<ClientRecord>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Shared {
-    pub fn lock(&self) -> MutexGuard<'_, Seen> {
-        locked(&self.seen)
+    pub fn lock(&self) -> MutexGuard<'_, ClientRecord> {
+        locked(&self.record)
     }
 
     pub fn take(&self, message: &Value) {

@@ -1,4 +1,4 @@
-//! Compares what each client has seen with the log and with a reader that was never cut.
+//! Compares what each client received with the log, and with a reader whose connection was never cut.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::Value;
 
-use super::Sent;
+use super::SentRequest;
 use super::clients::Follower;
-use super::clients::official::{Posted, Remote};
+use super::clients::official::{PostOutcome, Remote};
 use super::clients::rest::{Frames, Reader};
 use super::proxy::locked;
 use super::server::Server;
@@ -25,15 +25,15 @@ pub struct Judge {
 }
 
 /// Everybody who has seen something of the session.
-pub struct Seen<'a> {
+pub struct SessionClients<'a> {
     pub remote: &'a Remote,
-    pub sent: &'a [Sent],
+    pub sent: &'a [SentRequest],
     pub followers: &'a [Follower],
     pub rest: &'a Reader,
     pub uncut: &'a Follower,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SessionClients<'a> {
     fn all(&self) -> impl Iterator<Item = &'a Follower> {
         self.followers.iter().chain([self.uncut])
     }
@@ -41,7 +41,7 @@ impl<'a> Seen<'a> {
 
 impl Judge {
     /// Waits until every view is complete, and fails with the first difference that stays.
-    pub fn settle(&self, server: &Server, seen: &Seen<'_>) -> anyhow::Result<()> {
+    pub fn settle(&self, server: &Server, seen: &SessionClients<'_>) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE_MAX;
         let mut looks = 0;
         loop {
@@ -72,7 +72,7 @@ impl Judge {
         }
     }
 
-    fn difference(&self, events: &[Value], seen: &Seen<'_>) -> anyhow::Result<Option<String>> {
+    fn difference(&self, events: &[Value], seen: &SessionClients<'_>) -> anyhow::Result<Option<String>> {
         if let Some(gap) = gap(events) {
             bail!("the log has a gap or a double at {gap}");
         }
@@ -98,22 +98,22 @@ impl Judge {
     }
 
     /// Every prompt that is in the log was answered once, and none that is not.
-    fn answers(&self, events: &[Value], remote: &Remote, sent: &[Sent]) -> Option<String> {
+    fn answers(&self, events: &[Value], remote: &Remote, sent: &[SentRequest]) -> Option<String> {
         let logged = requests(events, remote.surface);
         let seen = remote.shared.lock();
-        for Sent { id, prompt, posted } in sent {
+        for SentRequest { id, prompt, posted } in sent {
             let answers = seen.view.answers.get(&id.to_string()).map_or(0, Vec::len);
             let due = if *prompt {
                 logged.contains(id)
             } else {
                 // What changes a setting is answered by this process or by none.
-                *posted == Posted::Accepted && !self.kills
+                *posted == PostOutcome::Accepted && !self.kills
             };
             if answers > 1 || (due && answers == 0) {
                 return Some(format!("request {id} ({posted:?}) was answered {answers} times"));
             }
             // A prompt that was accepted is in the log, or was refused on the stream.
-            if *prompt && !due && *posted == Posted::Accepted && answers == 0 {
+            if *prompt && !due && *posted == PostOutcome::Accepted && answers == 0 {
                 return Some(format!("the prompt {id} was accepted and is not in the log"));
             }
         }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::socket::Layout;
-use super::web::find;
+use super::http_client::find;
+use super::socket::FrameLayout;
 use crate::random::Random;
 
 /// Frame boundaries are taken in turn, up to this many frames into a connection.
@@ -55,7 +55,7 @@ pub struct Tally {
 
 /// What is done to one connection.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct Interference {
     end: End,
     delay_up: Duration,
     delay_down: Duration,
@@ -161,7 +161,7 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    fn draw(&self) -> Fate {
+    fn draw(&self) -> Interference {
         let mut random = locked(&self.random);
         let end = match random.below(10) {
             0..=3 => End::Frames(self.frames_turn.fetch_add(1, Ordering::SeqCst) % (FRAMES_MAX + 1)),
@@ -175,7 +175,7 @@ impl Shared {
             _ => Duration::ZERO,
         };
         let (delay_up, delay_down) = (delay(&mut random), delay(&mut random));
-        Fate { end, delay_up, delay_down }
+        Interference { end, delay_up, delay_down }
     }
 
     fn carry(self: Arc<Self>, client: TcpStream) {
@@ -195,23 +195,31 @@ impl Shared {
             open.retain(|pair| !pair.cut.load(Ordering::SeqCst));
             open.push(Arc::clone(&pair));
         }
-        let fate = if calm { None } else { Some(self.draw()) };
-        if fate.is_some_and(|fate| fate.delay_up + fate.delay_down > Duration::ZERO) {
+        let interference = if calm { None } else { Some(self.draw()) };
+        if interference
+            .is_some_and(|interference| interference.delay_up + interference.delay_down > Duration::ZERO)
+        {
             count(&self.tally.delayed);
         }
         let up = Arc::clone(&self);
         let of_up = Arc::clone(&pair);
         let (to_server, from_client) = (server_end, client_end);
-        std::thread::spawn(move || up.pump_up(&of_up, fate, from_client, to_server));
-        self.pump_down(&pair, fate);
+        std::thread::spawn(move || up.pump_up(&of_up, interference, from_client, to_server));
+        self.pump_down(&pair, interference);
     }
 
     fn stormy(&self) -> bool {
         !self.calm.load(Ordering::SeqCst)
     }
 
-    fn pump_up(&self, pair: &Pair, fate: Option<Fate>, mut from: TcpStream, mut to: TcpStream) {
-        let mut left = match fate.map(|fate| fate.end) {
+    fn pump_up(
+        &self,
+        pair: &Pair,
+        interference: Option<Interference>,
+        mut from: TcpStream,
+        mut to: TcpStream,
+    ) {
+        let mut left = match interference.map(|interference| interference.end) {
             Some(End::RequestBytes(bytes)) => usize::try_from(bytes).ok(),
             _ => None,
         };
@@ -223,8 +231,8 @@ impl Shared {
                 Err(error) if waits(&error) => continue,
                 Err(_) => break,
             };
-            if let Some(fate) = fate {
-                std::thread::sleep(fate.delay_up);
+            if let Some(interference) = interference {
+                std::thread::sleep(interference.delay_up);
             }
             let whole = buffer.get(..count_read).unwrap_or_default();
             match left {
@@ -244,19 +252,19 @@ impl Shared {
         }
         // What was said before the client hung up has arrived; then the server hears that it did, unless
         // this connection is one that goes silent.
-        if !matches!(fate, Some(Fate { end: End::Stall(_), .. })) || !self.stormy() {
+        if !matches!(interference, Some(Interference { end: End::Stall(_), .. })) || !self.stormy() {
             drop(to.shutdown(Shutdown::Write));
         }
     }
 
-    fn pump_down(&self, pair: &Pair, fate: Option<Fate>) {
+    fn pump_down(&self, pair: &Pair, interference: Option<Interference>) {
         let (Ok(mut from), Ok(mut to)) = (pair.server.try_clone(), pair.client.try_clone()) else { return };
         let begun = Instant::now();
         let mut frames = Frames::default();
         let mut passed = 0;
         let mut buffer = vec![0; 16 << 10];
         loop {
-            if let Some(Fate { end: End::Time(life), .. }) = fate
+            if let Some(Interference { end: End::Time(life), .. }) = interference
                 && begun.elapsed() > life
                 && self.stormy()
             {
@@ -269,10 +277,10 @@ impl Shared {
                 Err(_) => break,
             };
             let bytes = buffer.get(..count_read).unwrap_or_default();
-            if let Some(fate) = fate {
-                std::thread::sleep(fate.delay_down);
+            if let Some(interference) = interference {
+                std::thread::sleep(interference.delay_down);
             }
-            let most = match fate.map(|fate| fate.end) {
+            let most = match interference.map(|interference| interference.end) {
                 Some(End::Frames(wanted)) => frames.until(wanted, bytes),
                 Some(End::Bytes(most) | End::Stall(most)) if passed + count_read as u64 > most => {
                     usize::try_from(most.saturating_sub(passed)).ok()
@@ -286,7 +294,7 @@ impl Shared {
             }
             passed += passing.len() as u64;
             if most.is_some() {
-                return match fate.map(|fate| fate.end) {
+                return match interference.map(|interference| interference.end) {
                     Some(End::Frames(_)) => self.cut(pair, &self.tally.at_frame),
                     Some(End::Stall(_)) => self.stall(pair),
                     _ => self.cut(pair, &self.tally.at_byte),
@@ -326,8 +334,8 @@ struct Frames {
 enum Kind {
     #[default]
     Head,
-    Events,
-    Socket,
+    SseEvents,
+    WebSocket,
     /// An answer that has no frames.
     Plain,
 }
@@ -362,17 +370,17 @@ fn end(kind: &Kind, rest: &[u8]) -> Option<(usize, Option<Kind>)> {
             let end = find(rest, b"\r\n\r\n")? + 4;
             let head = rest.get(..end).unwrap_or_default();
             let kind = if head.starts_with(b"HTTP/1.1 101") {
-                Kind::Socket
+                Kind::WebSocket
             } else if find(head, b"text/event-stream").is_some() {
-                Kind::Events
+                Kind::SseEvents
             } else {
                 Kind::Plain
             };
             Some((end, Some(kind)))
         }
-        Kind::Events => Some((find(rest, b"\n\n")? + 2, None)),
-        Kind::Socket => {
-            let layout = Layout::of(rest)?;
+        Kind::SseEvents => Some((find(rest, b"\n\n")? + 2, None)),
+        Kind::WebSocket => {
+            let layout = FrameLayout::of(rest)?;
             let end = layout.head + layout.payload;
             (rest.len() >= end).then_some((end, None))
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::web::Web;
+use super::http_client::HttpClient;
 use xtask::command;
 
 pub const TOKEN: &str = "the-token-of-the-chaos-run";
@@ -58,9 +58,9 @@ impl Server {
     }
 
     /// How to reach it at this address, which may be a proxy's.
-    pub fn web(&self, address: SocketAddr) -> Web {
+    pub fn web(&self, address: SocketAddr) -> HttpClient {
         let headers = vec![("authorization".to_owned(), format!("Bearer {TOKEN}"))];
-        Web { address, host: self.address, headers }
+        HttpClient { address, host: self.address, headers }
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {

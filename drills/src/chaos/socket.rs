@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::web::{Piece, Web, find, receive};
+use super::http_client::{BodyPiece, HttpClient, find, receive};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-pub struct Socket {
+pub struct WebSocketClient {
     socket: TcpStream,
     raw: Vec<u8>,
     text: Vec<u8>,
 }
 
-pub enum Heard {
+pub enum SocketEvent {
     Message(Value),
     Quiet,
     Over,
 }
 
 /// One frame of the server, as the standard lays it out.
-pub struct Layout {
+pub struct FrameLayout {
     pub code: u8,
     pub last: bool,
     /// Bytes before the payload.
@@ -33,7 +33,7 @@ pub struct Layout {
     pub payload: usize,
 }
 
-impl Layout {
+impl FrameLayout {
     /// None while the head of the frame is not there yet.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (first, second) = (*bytes.first()?, *bytes.get(1)?);
@@ -49,8 +49,8 @@ impl Layout {
     }
 }
 
-impl Socket {
-    pub fn open(web: &Web, path: &str) -> anyhow::Result<Self> {
+impl WebSocketClient {
+    pub fn open(web: &HttpClient, path: &str) -> anyhow::Result<Self> {
         let mut socket = TcpStream::connect_timeout(&web.address, ANSWER_MAX)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(LOOK_EVERY))?;
@@ -71,10 +71,10 @@ impl Socket {
                 break end + 4;
             }
             match receive(&mut socket) {
-                Piece::Bytes(bytes) => raw.extend(bytes),
-                Piece::Quiet if Instant::now() < deadline => {}
-                Piece::Quiet => bail!("no answer to the upgrade in time"),
-                Piece::Over => bail!("cut off before the upgrade was answered"),
+                BodyPiece::Bytes(bytes) => raw.extend(bytes),
+                BodyPiece::Quiet if Instant::now() < deadline => {}
+                BodyPiece::Quiet => bail!("no answer to the upgrade in time"),
+                BodyPiece::Over => bail!("cut off before the upgrade was answered"),
             }
         };
         let rest = raw.split_off(end);
@@ -105,9 +105,9 @@ impl Socket {
         Ok(self.socket.write_all(&frame)?)
     }
 
-    pub fn next(&mut self) -> anyhow::Result<Heard> {
+    pub fn next(&mut self) -> anyhow::Result<SocketEvent> {
         loop {
-            if let Some(layout) = Layout::of(&self.raw)
+            if let Some(layout) = FrameLayout::of(&self.raw)
                 && self.raw.len() >= layout.head + layout.payload
             {
                 let rest = self.raw.split_off(layout.head + layout.payload);
@@ -120,10 +120,10 @@ impl Socket {
                             let text = std::mem::take(&mut self.text);
                             let message =
                                 serde_json::from_slice(&text).context("a message that is no JSON")?;
-                            return Ok(Heard::Message(message));
+                            return Ok(SocketEvent::Message(message));
                         }
                     }
-                    8 => return Ok(Heard::Over),
+                    8 => return Ok(SocketEvent::Over),
                     // Whether the answer arrives shows when the next one is asked for.
                     9 => drop(self.write(10, payload)),
                     _ => {}
@@ -131,9 +131,9 @@ impl Socket {
                 continue;
             }
             match receive(&mut self.socket) {
-                Piece::Bytes(bytes) => self.raw.extend(bytes),
-                Piece::Quiet => return Ok(Heard::Quiet),
-                Piece::Over => return Ok(Heard::Over),
+                BodyPiece::Bytes(bytes) => self.raw.extend(bytes),
+                BodyPiece::Quiet => return Ok(SocketEvent::Quiet),
+                BodyPiece::Over => return Ok(SocketEvent::Over),
             }
         }
     }

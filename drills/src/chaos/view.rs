@@ -1,4 +1,4 @@
-//! What a client would have on its screen: everything it was told about a session, folded.
+//! The state of a session as a client sees it: all received updates, folded.
 //!
 //! The log is folded into the same shape. A client has missed or seen something twice exactly if the
 //! two differ.

@@ -21,12 +21,12 @@ const CUT_NOTICE_BYTES_MAX: usize = 512;
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Turn {
     prompt: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<TurnPiece>,
     planned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Piece {
+enum TurnPiece {
     Text(String),
     Tool(String),
 }
@@ -53,7 +53,7 @@ enum Reply {
     Cut,
 }
 
-struct Sent {
+struct SentPrompt {
     id: u64,
     turn: Turn,
     reply: Reply,
@@ -61,11 +61,11 @@ struct Sent {
     heard: bool,
 }
 
-pub struct Witness {
+pub struct ReplayChecker {
     pub session: String,
     /// Turns that were compared with a replay already.
     settled: Vec<Turn>,
-    sent: Vec<Sent>,
+    sent: Vec<SentPrompt>,
     cut: Option<Replay>,
     events: Vec<Value>,
     faults: Vec<String>,
@@ -73,7 +73,7 @@ pub struct Witness {
     chunk_bytes: Option<usize>,
 }
 
-impl Witness {
+impl ReplayChecker {
     pub fn new(session: String) -> Self {
         let (settled, sent, events, faults) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { session, settled, sent, cut: None, events, faults, chunk_bytes: None }
@@ -81,7 +81,7 @@ impl Witness {
 
     pub fn sent(&mut self, id: u64, prompt: &str) {
         let turn = Turn { prompt: prompt.to_owned(), ..Turn::default() };
-        self.sent.push(Sent { id, turn, reply: Reply::Due, heard: false });
+        self.sent.push(SentPrompt { id, turn, reply: Reply::Due, heard: false });
     }
 
     pub fn has_open_prompts(&self) -> bool {
@@ -269,11 +269,13 @@ impl Turn {
     fn take(&mut self, update: &Value) -> bool {
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => match self.pieces.last_mut() {
-                Some(Piece::Text(text)) => text.push_str(text_of(update)),
-                Some(Piece::Tool(_)) | None => self.pieces.push(Piece::Text(text_of(update).to_owned())),
+                Some(TurnPiece::Text(text)) => text.push_str(text_of(update)),
+                Some(TurnPiece::Tool(_)) | None => {
+                    self.pieces.push(TurnPiece::Text(text_of(update).to_owned()))
+                }
             },
             Some("tool_call" | "tool_call_update") => {
-                let tool = Piece::Tool(tool_id(update).unwrap_or_default().to_owned());
+                let tool = TurnPiece::Tool(tool_id(update).unwrap_or_default().to_owned());
                 if !self.pieces.contains(&tool) {
                     self.pieces.push(tool);
                 }
@@ -291,7 +293,7 @@ impl Turn {
     fn begins(&self, whole: &Self) -> bool {
         let Some((last, earlier)) = self.pieces.split_last() else { return self.prompt == whole.prompt };
         let last_kept = match (last, whole.pieces.get(earlier.len())) {
-            (Piece::Text(seen), Some(Piece::Text(kept))) => kept.starts_with(seen.as_str()),
+            (TurnPiece::Text(seen), Some(TurnPiece::Text(kept))) => kept.starts_with(seen.as_str()),
             (seen, Some(kept)) => seen == kept,
             (_, None) => false,
         };
@@ -304,9 +306,9 @@ impl Turn {
     }
 
     fn text_bytes(&self) -> usize {
-        let text = |piece: &Piece| match piece {
-            Piece::Text(text) => text.len(),
-            Piece::Tool(_) => 0,
+        let text = |piece: &TurnPiece| match piece {
+            TurnPiece::Text(text) => text.len(),
+            TurnPiece::Tool(_) => 0,
         };
         self.pieces.iter().map(text).sum()
     }
@@ -326,12 +328,12 @@ fn tool_id(update: &Value) -> Option<&str> {
 
 /// The first place where two turns differ, short enough to read.
 fn difference(seen: &Turn, replayed: &Turn) -> String {
-    let shown = |piece: Option<&Piece>, from: usize| match piece {
-        Some(Piece::Text(text)) => {
+    let shown = |piece: Option<&TurnPiece>, from: usize| match piece {
+        Some(TurnPiece::Text(text)) => {
             let tail: String = text.chars().skip(from).take(60).collect();
             format!("{} bytes of text, from character {from}: {tail:?}", text.len())
         }
-        Some(Piece::Tool(id)) => format!("tool call {id}"),
+        Some(TurnPiece::Tool(id)) => format!("tool call {id}"),
         None => "nothing".to_owned(),
     };
     let count = seen.pieces.len().max(replayed.pieces.len());
@@ -339,7 +341,7 @@ fn difference(seen: &Turn, replayed: &Turn) -> String {
         (0..count).find(|index| seen.pieces.get(*index) != replayed.pieces.get(*index)).unwrap_or(count);
     let (was, is) = (seen.pieces.get(place), replayed.pieces.get(place));
     let from = match (was, is) {
-        (Some(Piece::Text(was)), Some(Piece::Text(is))) => {
+        (Some(TurnPiece::Text(was)), Some(TurnPiece::Text(is))) => {
             was.chars().zip(is.chars()).take_while(|(a, b)| a == b).count()
         }
         _ => 0,
@@ -351,7 +353,7 @@ fn difference(seen: &Turn, replayed: &Turn) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Frame, Replay, Witness};
+    use super::{Frame, Replay, ReplayChecker};
 
     fn update(line: &str) -> Frame {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -366,21 +368,21 @@ mod tests {
 
     /// Lets a client hear `heard` for one prompt "go", answered or cut, then compares with `replayed`.
     fn check(heard: &str, answered: bool, replayed: &str, expected: &str) {
-        let mut witness = Witness::new("s".to_owned());
-        witness.sent(1, "go");
-        heard.lines().for_each(|line| witness.received(&update(line.trim())));
+        let mut checker = ReplayChecker::new("s".to_owned());
+        checker.sent(1, "go");
+        heard.lines().for_each(|line| checker.received(&update(line.trim())));
         if answered {
-            witness.received(&Frame::Response {
+            checker.received(&Frame::Response {
                 id: 1,
                 result: json!({"stopReason": "end_turn"}),
                 error: None,
             });
         }
-        witness.cut_off();
+        checker.cut_off();
         let mut replay = Replay::default();
         replayed.lines().for_each(|line| replay.push(&update(line.trim())));
         let outcome =
-            witness.check_replay(&replay).map_or_else(|fault| fault.to_string(), |()| "kept".to_owned());
+            checker.check_replay(&replay).map_or_else(|fault| fault.to_string(), |()| "kept".to_owned());
         assert!(outcome.contains(expected), "{outcome}");
     }
 
@@ -412,11 +414,11 @@ mod tests {
         let log = |texts: &[&str]| -> Vec<Value> {
             texts.iter().enumerate().map(|(index, text)| json!({"seq": index + 1, "payload": text})).collect()
         };
-        let mut witness = Witness::new("s".to_owned());
-        assert!(witness.check_events(log(&["a", "b"])).is_ok());
-        assert!(witness.check_events(log(&["a", "b", "c"])).is_ok());
-        assert!(witness.check_events(log(&["a", "x", "c"])).is_err());
-        assert!(witness.check_events(log(&["a"])).is_err());
-        assert!(witness.check_events(vec![json!({"seq": 2})]).is_err());
+        let mut checker = ReplayChecker::new("s".to_owned());
+        assert!(checker.check_events(log(&["a", "b"])).is_ok());
+        assert!(checker.check_events(log(&["a", "b", "c"])).is_ok());
+        assert!(checker.check_events(log(&["a", "x", "c"])).is_err());
+        assert!(checker.check_events(log(&["a"])).is_err());
+        assert!(checker.check_events(vec![json!({"seq": 2})]).is_err());
     }
 }

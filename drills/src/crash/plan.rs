@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::peer::Answer;
+use crate::peer::PermissionReply;
 use crate::random::Random;
 
 /// When the kill comes.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub moment: Moment,
     pub delay: Duration,
     pub prompts: Vec<String>,
-    pub answer: Answer,
+    pub answer: PermissionReply,
 }
 
 impl Plan {
@@ -42,9 +42,9 @@ impl Plan {
             prompts.push(prompt(random, round, 1));
         }
         let answer = match random.below(5) {
-            0 => Answer::Reject,
-            1 if moment == Moment::Working => Answer::Nothing,
-            _ => Answer::Allow,
+            0 => PermissionReply::Reject,
+            1 if moment == Moment::Working => PermissionReply::Nothing,
+            _ => PermissionReply::Allow,
         };
         Self { moment, delay, prompts, answer }
     }
@@ -52,7 +52,7 @@ impl Plan {
 
 /// A plan for prompts that are to be answered whatever happens.
 pub fn allow() -> Plan {
-    Plan { moment: Moment::Idle, delay: Duration::ZERO, prompts: Vec::new(), answer: Answer::Allow }
+    Plan { moment: Moment::Idle, delay: Duration::ZERO, prompts: Vec::new(), answer: PermissionReply::Allow }
 }
 
 /// The words the product's offline model takes. The round's number makes most of them unique, so

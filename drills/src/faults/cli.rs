@@ -1,4 +1,4 @@
-//! Commands that are killed: each leaves what it was to change as it was, or as it was to be.
+//! Commands that are killed: each leaves the state as it was before, or as it should be after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,14 +8,14 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::machine::{Fault, Tally};
-use super::world::{Ended, World};
+use super::state_folder::{CommandEnd, StateFolder};
 use crate::random::Random;
 
 const TEXTS: usize = 1500;
 const KINDS: [&str; 8] = ["import", "fork", "delete", "export", "rename", "rules", "settings", "run"];
 
-struct Scene<'a> {
-    world: World,
+struct CliRun<'a> {
+    world: StateFolder,
     random: &'a mut Random,
     /// The session that is copied, and its texts.
     base: String,
@@ -29,11 +29,11 @@ struct Scene<'a> {
 }
 
 pub fn kills(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Vec<Tally>> {
-    let world = World::new(home)?;
+    let world = StateFolder::new(home)?;
     let (archive, texts) = world.archive("base", TEXTS)?;
     let archive = archive.to_string_lossy().into_owned();
     let base = world.said(&["sessions", "import", &archive])?.trim().to_owned();
-    let mut scene = Scene {
+    let mut scene = CliRun {
         world,
         random,
         base,
@@ -69,7 +69,7 @@ pub fn stdio(count: u64, seed: u64) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-impl Scene<'_> {
+impl CliRun<'_> {
     fn round(&mut self, kind: &str, round: u64, tally: &mut Tally) -> anyhow::Result<()> {
         tally.runs += 1;
         match kind {
@@ -85,17 +85,17 @@ impl Scene<'_> {
     }
 
     /// Kills a command somewhere in the time that it takes.
-    fn kill(&mut self, args: &[&str], longest: Duration, tally: &mut Tally) -> anyhow::Result<Ended> {
+    fn kill(&mut self, args: &[&str], longest: Duration, tally: &mut Tally) -> anyhow::Result<CommandEnd> {
         let name = args.iter().take(2).copied().collect::<Vec<_>>().join(" ");
         let longest = self.takes.get(&name).copied().unwrap_or(longest);
         let after = self.random.below(longest.as_micros().max(1) as u64);
         let start = Instant::now();
         let ended = self.world.killed(args, Duration::from_micros(after))?;
-        if ended == Ended::Done {
+        if ended == CommandEnd::Done {
             // The last moments count too: that is where things are acknowledged.
             self.takes.insert(name, start.elapsed().mul_f64(1.2));
         }
-        tally.hit += u64::from(ended == Ended::Killed);
+        tally.hit += u64::from(ended == CommandEnd::Killed);
         Ok(ended)
     }
 
@@ -107,7 +107,7 @@ impl Scene<'_> {
         if new.len() > 1 {
             tally.fault(Fault::Doubled, format!("{} new sessions", new.len()));
         }
-        if new.is_empty() && ended == Ended::Done {
+        if new.is_empty() && ended == CommandEnd::Done {
             tally.fault(Fault::Lost, "it was acknowledged and is not there");
         }
         for id in new {
@@ -126,7 +126,7 @@ impl Scene<'_> {
             self.kill(&["sessions", "delete", &victim, "--yes"], Duration::from_millis(120), tally)?;
         match self.world.texts(&victim)? {
             None => return Ok(()),
-            Some(_) if ended == Ended::Done => tally.fault(Fault::Lost, "it was deleted and is there"),
+            Some(_) if ended == CommandEnd::Done => tally.fault(Fault::Lost, "it was deleted and is there"),
             Some(texts) if texts != self.texts => {
                 tally.fault(Fault::Wrong, format!("{} of {} texts are left", texts.len(), self.texts.len()));
             }
@@ -144,7 +144,9 @@ impl Scene<'_> {
         let args = ["sessions", "export", &base, "--format", format, "--output", &target];
         let ended = self.kill(&args, Duration::from_millis(250), tally)?;
         match std::fs::read_to_string(&path) {
-            Err(_) if ended == Ended::Done => tally.fault(Fault::Lost, "it was written and is not there"),
+            Err(_) if ended == CommandEnd::Done => {
+                tally.fault(Fault::Lost, "it was written and is not there")
+            }
             Err(_) => {}
             Ok(text) => {
                 let whole = self.texts.iter().all(|line| text.contains(line.as_str()));
@@ -163,7 +165,7 @@ impl Scene<'_> {
         let base = self.base.clone();
         let ended = self.kill(&["sessions", "rename", &base, &new], Duration::from_millis(120), tally)?;
         let title = self.title()?;
-        if title != new && ended == Ended::Done {
+        if title != new && ended == CommandEnd::Done {
             tally.fault(Fault::Lost, format!("{new} was acknowledged, and it is {title}"));
         } else if title != new && title != old {
             tally.fault(Fault::Wrong, format!("neither {old} nor {new} but {title}"));
@@ -201,12 +203,12 @@ impl Scene<'_> {
         let before = self.ids()?;
         let ended = self.kill(&["run", "stream 400"], Duration::from_millis(400), tally)?;
         let new: Vec<_> = self.ids()?.difference(&before).cloned().collect();
-        if new.is_empty() && ended == Ended::Done {
+        if new.is_empty() && ended == CommandEnd::Done {
             tally.fault(Fault::Lost, "a run that was answered left no session");
         }
         for id in new {
             let texts = self.world.texts(&id)?.unwrap_or_default();
-            if ended == Ended::Done && texts.concat().is_empty() {
+            if ended == CommandEnd::Done && texts.concat().is_empty() {
                 tally.fault(Fault::Lost, "a run that was answered has no answer in its log");
             }
             self.world.said(&["sessions", "delete", &id, "--yes"])?;
@@ -230,7 +232,7 @@ impl Scene<'_> {
 fn known(
     acknowledged: &mut BTreeSet<String>,
     there: BTreeSet<String>,
-    (ended, new): (Ended, String),
+    (ended, new): (CommandEnd, String),
     tally: &mut Tally,
 ) {
     for gone in acknowledged.difference(&there) {
@@ -239,7 +241,7 @@ fn known(
     for stranger in there.difference(acknowledged).filter(|name| **name != new) {
         tally.fault(Fault::Wrong, stranger.clone());
     }
-    if ended == Ended::Done && !there.contains(&new) {
+    if ended == CommandEnd::Done && !there.contains(&new) {
         tally.fault(Fault::Lost, new);
     }
     *acknowledged = there;

@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 
 use super::machine::Tally;
 use super::otter;
-use super::rest::{Door, Witness, address};
-use super::world::World;
+use super::rest::{HttpServer, RestChecker, address};
+use super::state_folder::StateFolder;
 use crate::random::Random;
 use xtask::command;
 
@@ -79,18 +79,18 @@ impl Drop for Disk {
 pub fn run(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Vec<Tally>> {
     std::fs::create_dir_all(home)?;
     let mut disk = Disk::new(home)?;
-    let (mut world, address, boot) = (World::new(&disk.place)?, address()?, home.join("boot_id"));
+    let (mut world, address, boot) = (StateFolder::new(&disk.place)?, address()?, home.join("boot_id"));
     world.boot = Some(boot.clone());
     let mut of_rest = Tally::new("power cut (ext4, new boot id) in a turn, with a REST reader");
     let mut of_otter = Tally::new("power cut (ext4, new boot id) in a turn, with an otter reader");
-    let (mut rest, mut otter) = (Witness::default(), otter::Witness::default());
+    let (mut rest, mut otter) = (RestChecker::default(), otter::OtterChecker::default());
     for round in 0..count + 2 {
         // The last two only look at what the cuts before them have left.
         let cut = round < count;
         std::fs::write(&boot, format!("00000000-0000-4000-8000-{round:012x}\n"))?;
         let (context, time) = (|| format!("cut {round}"), random.moment_within(Duration::from_millis(120)));
         let (tally, ended) = if round % 2 == 0 {
-            let door = Door::start(&world, address, &home.join("stderr.log")).with_context(context)?;
+            let door = HttpServer::start(&world, address, &home.join("stderr.log")).with_context(context)?;
             rest.verify(&door, round, true, &mut of_rest).with_context(context)?;
             let ended = rest.work(&door, round, time, &mut of_rest).with_context(context)?;
             disk.cut_if(cut)?;

@@ -1,4 +1,4 @@
-//! A store whose bytes are changed or whose end is missing: what is shown is what was written, or an error.
+//! A store with changed bytes or a missing end: reads return what was written, or an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::machine::{Fault, Tally};
-use super::world::World;
+use super::state_folder::StateFolder;
 use crate::random::Random;
 
 const TEXTS: usize = 60;
@@ -15,7 +15,7 @@ const SESSIONS: usize = 3;
 const PAGE: u64 = 4096;
 
 pub fn run(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Vec<Tally>> {
-    let sound = World::new(&home.join("sound"))?;
+    let sound = StateFolder::new(&home.join("sound"))?;
     let mut sessions = Vec::new();
     for number in 0..SESSIONS {
         let (archive, texts) = sound.archive(&format!("session {number}"), TEXTS)?;
@@ -46,7 +46,7 @@ pub fn run(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Vec<T
 }
 
 fn check(
-    sound: &World,
+    sound: &StateFolder,
     home: &Path,
     store: &[u8],
     sessions: &[(String, Vec<String>)],
@@ -54,7 +54,7 @@ fn check(
 ) -> anyhow::Result<()> {
     tally.runs += 1;
     drop(fs::remove_dir_all(home));
-    let world = World::new(home)?;
+    let world = StateFolder::new(home)?;
     fs::create_dir_all(world.state())?;
     for entry in fs::read_dir(sound.state())? {
         let entry = entry?;

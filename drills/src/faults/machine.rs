@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::{cli, cuts, damage, full, keeping, rest};
+use super::{backup_commands, cli, cuts, damage, disk_full, rest};
 use crate::random::Random;
 use xtask::command;
 
@@ -101,7 +101,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         // a server on standard input, two one over HTTP, one a pairing.
         let tenth = options.kills / 10;
         tallies.extend(cli::kills(&home.join("cli"), options.kills - 7 * tenth, &mut random)?);
-        tallies.extend(keeping::kills(&home.join("keeping"), 2 * tenth, &mut random)?);
+        tallies.extend(backup_commands::kills(&home.join("keeping"), 2 * tenth, &mut random)?);
         tallies.push(cli::stdio(2 * tenth, options.seed)?);
         tallies.push(rest::kills(&home.join("rest"), 2 * tenth, &mut random)?);
         tallies.push(rest::pairing(&home.join("pairing"), tenth, &mut random)?);
@@ -113,7 +113,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         tallies.extend(damage::run(&home.join("damage"), options.damage, &mut random)?);
     }
     if options.full > 0 {
-        tallies.push(full::run(&home.join("full"), options.full)?);
+        tallies.push(disk_full::run(&home.join("full"), options.full)?);
     }
     let table = table(&tallies);
     println!("{table}\nfaults: {:.0} s", start.elapsed().as_secs_f64());

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::machine::{Fault, Tally};
-use super::world::World;
+use super::state_folder::StateFolder;
 use crate::peer::{Frame, Peer};
 
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -16,7 +16,7 @@ const ROUNDS_PER_SESSION: u64 = 12;
 
 /// What the client knows of one session.
 #[derive(Default)]
-pub struct Witness {
+pub struct OtterChecker {
     session: Option<String>,
     rounds: u64,
     updates: BTreeMap<u64, String>,
@@ -27,14 +27,14 @@ pub struct Witness {
 }
 
 /// Starts the server and says hello.
-pub fn connect(world: &World) -> anyhow::Result<Peer> {
+pub fn connect(world: &StateFolder) -> anyhow::Result<Peer> {
     let mut peer = Peer::spawn(&world.words(&["serve", "--dialect", "otter"]), &world.home)?;
     let id = peer.send("initialize", &json!({}))?;
     peer.result(id, ANSWER_MAX).context("initialize")?;
     Ok(peer)
 }
 
-impl Witness {
+impl OtterChecker {
     /// Prompts, and reads what comes of it until the time is over. Says whether the turn has ended by then.
     pub fn work(
         &mut self,

@@ -1,4 +1,4 @@
-//! A reader of the REST stream, and what it must find again whatever happened to the server.
+//! A reader of the REST stream, and what it must get again whatever happened to the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,8 +10,8 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::machine::{Fault, Tally};
-use super::world::World;
-use crate::chaos::web::{Events, Next, Web};
+use super::state_folder::StateFolder;
+use crate::chaos::http_client::{HttpClient, NextEvent, SseEvents};
 use crate::random::Random;
 
 const TOKEN: &str = "the-token-of-the-faults-run";
@@ -23,19 +23,19 @@ const QUIET: Duration = Duration::from_millis(300);
 const ROUNDS_PER_SESSION: u64 = 12;
 
 /// A server over HTTP.
-pub struct Door {
+pub struct HttpServer {
     child: Child,
-    web: Web,
+    web: HttpClient,
 }
 
-impl Door {
-    pub fn start(world: &World, address: SocketAddr, log: &Path) -> anyhow::Result<Self> {
+impl HttpServer {
+    pub fn start(world: &StateFolder, address: SocketAddr, log: &Path) -> anyhow::Result<Self> {
         let stderr = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = world.command(&["serve", "--http", &address.to_string()]);
         command.env("ROPEWALK_SERVER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(stderr);
         let child = command.spawn().context("starting the server")?;
         let headers = vec![("authorization".to_owned(), format!("Bearer {TOKEN}"))];
-        let mut door = Self { child, web: Web { address, host: address, headers } };
+        let mut door = Self { child, web: HttpClient { address, host: address, headers } };
         let deadline = Instant::now() + START_MAX;
         while Instant::now() < deadline {
             if let Some(status) = door.child.try_wait()? {
@@ -57,7 +57,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         // It may have ended already.
         drop(self.child.kill());
@@ -72,7 +72,7 @@ pub fn address() -> anyhow::Result<SocketAddr> {
 
 /// What a client knows of one session.
 #[derive(Default)]
-pub struct Witness {
+pub struct RestChecker {
     session: Option<String>,
     rounds: u64,
     frames: BTreeMap<u64, String>,
@@ -84,11 +84,11 @@ pub struct Witness {
     accepted: BTreeSet<String>,
 }
 
-impl Witness {
+impl RestChecker {
     /// Prompts, and reads what comes of it until the time is over. Says whether the turn has ended by then.
     pub fn work(
         &mut self,
-        door: &Door,
+        door: &HttpServer,
         round: u64,
         time: Duration,
         tally: &mut Tally,
@@ -111,7 +111,7 @@ impl Witness {
     /// After a start: everything that counts is there as it was, and the reader can go on.
     pub fn verify(
         &mut self,
-        door: &Door,
+        door: &HttpServer,
         round: u64,
         power_cut: bool,
         tally: &mut Tally,
@@ -160,7 +160,7 @@ impl Witness {
 
     fn prompt(
         &mut self,
-        door: &Door,
+        door: &HttpServer,
         session: &str,
         text: &str,
         tally: &mut Tally,
@@ -181,29 +181,29 @@ impl Witness {
         last(&self.frames).max(last(&self.gone)).unwrap_or(0)
     }
 
-    fn follow(&self, door: &Door, session: &str) -> anyhow::Result<Events> {
+    fn follow(&self, door: &HttpServer, session: &str) -> anyhow::Result<SseEvents> {
         let web = match self.last() {
             0 => door.web.clone(),
             last => door.web.with("last-event-id", &last.to_string()),
         };
         let answer = web.get(&format!("/session/{session}/events"))?;
         ensure!(answer.status == 200, "the events were refused with {}", answer.status);
-        Ok(Events::of(answer))
+        Ok(SseEvents::of(answer))
     }
 
     /// Says whether the end of this prompt's turn has come.
     fn read(
         &mut self,
-        events: &mut Events,
+        events: &mut SseEvents,
         end: Instant,
         prompt: &str,
         tally: &mut Tally,
     ) -> anyhow::Result<bool> {
         while Instant::now() < end {
             let event = match events.next()? {
-                Next::Event(event) => event,
-                Next::Quiet => continue,
-                Next::Over => return Ok(false),
+                NextEvent::Event(event) => event,
+                NextEvent::Quiet => continue,
+                NextEvent::Over => return Ok(false),
             };
             let id: u64 = event.id.as_deref().context("an event without an id")?.parse()?;
             let frame = format!("{} {}", event.event.unwrap_or_default(), event.data);
@@ -226,15 +226,15 @@ impl Witness {
 }
 
 /// Every frame that there is; nothing if there is no such session.
-fn all(door: &Door, session: &str) -> anyhow::Result<Option<BTreeMap<u64, String>>> {
+fn all(door: &HttpServer, session: &str) -> anyhow::Result<Option<BTreeMap<u64, String>>> {
     let answer = door.web.get(&format!("/session/{session}/events"))?;
     if answer.status == 404 {
         return Ok(None);
     }
     ensure!(answer.status == 200, "the events were refused with {}", answer.status);
-    let (mut events, mut frames, mut heard) = (Events::of(answer), BTreeMap::new(), Instant::now());
+    let (mut events, mut frames, mut heard) = (SseEvents::of(answer), BTreeMap::new(), Instant::now());
     while heard.elapsed() < QUIET {
-        if let Next::Event(event) = events.next()? {
+        if let NextEvent::Event(event) = events.next()? {
             heard = Instant::now();
             let id: u64 = event.id.as_deref().context("an event without an id")?.parse()?;
             frames.insert(id, format!("{} {}", event.event.unwrap_or_default(), event.data));
@@ -255,12 +255,12 @@ fn json_of(text: String) -> anyhow::Result<Value> {
 
 /// `kill -9` of a server over HTTP, in turns, with a reader of the stream.
 pub fn kills(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Tally> {
-    let (world, address) = (World::new(home)?, address()?);
+    let (world, address) = (StateFolder::new(home)?, address()?);
     let mut tally = Tally::new("`kill -9` of `serve --http` in a turn, with a REST reader");
-    let mut witness = Witness::default();
+    let mut witness = RestChecker::default();
     for round in 0..count {
         let log = home.join("stderr.log");
-        let door = Door::start(&world, address, &log)?;
+        let door = HttpServer::start(&world, address, &log)?;
         let context = || format!("round {round}");
         witness.verify(&door, round, false, &mut tally).with_context(context)?;
         let time = random.moment_within(Duration::from_millis(80));
@@ -279,19 +279,19 @@ const ROUNDS_PER_HOME: u64 = 20;
 pub fn pairing(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<Tally> {
     let mut tally = Tally::new("`kill -9` of `serve --http` while a device is paired");
     let address = address()?;
-    let (mut world, mut known) = (World::new(&home.join("0"))?, BTreeSet::new());
+    let (mut world, mut known) = (StateFolder::new(&home.join("0"))?, BTreeSet::new());
     for round in 0..count {
         if round % ROUNDS_PER_HOME == 0 {
-            (world, known) = (World::new(&home.join(round.to_string()))?, BTreeSet::new());
+            (world, known) = (StateFolder::new(&home.join(round.to_string()))?, BTreeSet::new());
         }
         let log = world.home.join("stderr.log");
-        let door = Door::start(&world, address, &log)?;
+        let door = HttpServer::start(&world, address, &log)?;
         let name = format!("device-{round}");
         let link = json_of(door.web.post("/ui/link", &json!({}))?.text()?)?;
         let code = link["url"].as_str().and_then(|url| url.split_once('#')).context("a link with a code")?;
         let body = json!({ "code": code.1, "name": name });
         let stranger =
-            Web { headers: vec![("origin".into(), format!("http://{address}"))], ..door.web.clone() };
+            HttpClient { headers: vec![("origin".into(), format!("http://{address}"))], ..door.web.clone() };
         let entering =
             std::thread::spawn(move || stranger.post("/ui/enter", &body).map(|answer| answer.status));
         std::thread::sleep(random.moment_within(Duration::from_millis(12)));
@@ -300,7 +300,7 @@ pub fn pairing(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<T
         tally.runs += 1;
         tally.hit += u64::from(answered.is_none());
         ensure!(answered.is_none_or(|status| status == 200), "signing in was refused with {answered:?}");
-        let door = Door::start(&world, address, &log)?;
+        let door = HttpServer::start(&world, address, &log)?;
         let listed = devices(&world)?;
         door.kill()?;
         let there: BTreeSet<_> = listed.iter().cloned().collect();
@@ -318,7 +318,7 @@ pub fn pairing(home: &Path, count: u64, random: &mut Random) -> anyhow::Result<T
     Ok(tally)
 }
 
-fn devices(world: &World) -> anyhow::Result<Vec<String>> {
+fn devices(world: &StateFolder) -> anyhow::Result<Vec<String>> {
     let mut list = world.command(&["devices", "list", "--json"]);
     let output = list.env("ROPEWALK_SERVER_TOKEN", TOKEN).output()?;
     let error = String::from_utf8_lossy(&output.stderr);

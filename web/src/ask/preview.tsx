@@ -25,7 +25,7 @@ export function Preview({ ask }: { ask: AskView }) {
       </dl>
       {hasInput(ask) && (
         <details class="input">
-          <summary>Everything the tool is given</summary>
+          <summary>Full tool input</summary>
           <Exact text={pretty(ask.input)} label="Input" />
         </details>
       )}

@@ -63,14 +63,14 @@ pub fn check(files: &[File]) -> Vec<String> {
 }
 
 /// The room whose product a file is part of.
-fn product_room(path: &str) -> Option<&str> {
+pub(super) fn product_room(path: &str) -> Option<&str> {
     let (room, within) = path.strip_prefix("crates/")?.split_once("/src/")?;
-    let is_test = within.ends_with("tests.rs") || within.contains("tests/");
+    let is_test = within == "fuzz.rs" || within.ends_with("tests.rs") || within.contains("tests/");
     (within.ends_with(".rs") && room != "testkit" && !is_test).then_some(room)
 }
 
 /// Without the tests at the end of the file.
-fn product_lines(text: &str) -> Vec<&str> {
+pub(super) fn product_lines(text: &str) -> Vec<&str> {
     let lines: Vec<_> = text.lines().collect();
     let is_tests = |at: usize| {
         let next = lines.iter().skip(at + 1).find(|line| !line.starts_with("#["));

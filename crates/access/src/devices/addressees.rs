@@ -1,27 +1,27 @@
-//! Devices as those who may be told by push.
+//! Devices as recipients of pushes.
 
 use engine::{BoxFuture, Principal};
 use tokio::time::Instant;
-use wire::native::Subscription;
+use wire::native::PushSubscription;
 
 use super::Devices;
-use super::push::{Addressees, Subscribed};
+use super::push::{Addressees, PushSubscriber};
 
 impl Addressees for Devices {
-    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<Subscribed>> {
+    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<PushSubscriber>> {
         Box::pin(async move {
             self.refresh().await;
             let (now, state) = (self.clock.now(), self.state());
-            let bound = state.book.of(owner).filter(|record| self.is_bound(record));
+            let bound = state.list.of(owner).filter(|record| self.is_bound(record));
             bound.filter_map(|record| record.subscribed(now)).collect()
         })
     }
 
-    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<Subscribed>> {
+    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<PushSubscriber>> {
         Box::pin(async move {
             self.refresh().await;
             let (now, state) = (self.clock.now(), self.state());
-            state.book.get(device).filter(|record| self.is_bound(record))?.subscribed(now)
+            state.list.get(device).filter(|record| self.is_bound(record))?.subscribed(now)
         })
     }
 
@@ -29,11 +29,11 @@ impl Addressees for Devices {
         self.presence.are_on(device, Instant::now())
     }
 
-    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a Subscription) -> BoxFuture<'a, ()> {
+    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a PushSubscription) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let (device, gone) = (device.to_owned(), gone.clone());
-            let forgotten = self.change(move |book| {
-                if let Some(record) = book.get_mut(&device) {
+            let forgotten = self.change(move |list| {
+                if let Some(record) = list.get_mut(&device) {
                     record.subscription.take_if(|kept| *kept == gone);
                 }
             });

@@ -1,9 +1,9 @@
-//! `devices.json`: the book of devices on disk.
+//! `devices.json`: the list of devices on disk.
 //!
-//! Several servers may share one state folder. Whoever changes the file holds a lock, reads what is
-//! there, changes that and replaces the file whole; whoever reads looks first whether it is another one
-//! than the last time. A file that cannot be read is put aside: nobody comes in by it, and nothing that
-//! may still be mended is lost.
+//! Several servers may share one state folder. Whoever changes the file holds a lock, reads it,
+//! changes what was read and replaces the file whole; whoever reads it checks first whether the file has changed since
+//! the last time. A file that cannot be read is moved aside: nobody signs in by it, and nothing that
+//! may still be repaired is lost.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use engine::{Principal, Timestamp};
 use serde::{Deserialize, Serialize};
-use wire::native::{Role, Subscription};
+use wire::native::{PushSubscription, Role};
 
-use super::device_store::{Book, Record};
+use super::device_store::{DeviceList, DeviceRecord};
 use crate::{Digest, random, url_safe};
 
 const VERSION: u32 = 1;
@@ -24,11 +24,11 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Which file was read: another one has another stamp.
+/// Identifies the version of a file that was read: a changed file has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stamp(Option<(u64, u64, i64, i64)>);
+pub(crate) struct FileStamp(Option<(u64, u64, i64, i64)>);
 
-impl Stamp {
+impl FileStamp {
     pub fn of(path: &Path) -> Self {
         let metadata = fs::metadata(path).ok();
         Self(metadata.map(|file| (file.ino(), file.len(), file.mtime(), file.mtime_nsec())))
@@ -36,14 +36,14 @@ impl Stamp {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredDevices {
     version: u32,
     devices: Vec<StoredDevice>,
 }
 
-/// All that every version has.
+/// The field that every version of the file has.
 #[derive(Deserialize)]
-struct Versioned {
+struct StoredVersion {
     version: u32,
 }
 
@@ -54,7 +54,7 @@ struct StoredDevice {
     name: String,
     role: Role,
     key_sha256: String,
-    /// None of a device that signed in before there were proofs: it has to sign in again.
+    /// None if the device signed in before there were proofs: it has to sign in again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proof_sha256: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,28 +63,28 @@ struct StoredDevice {
     #[serde(default)]
     seen_at: Option<i64>,
     #[serde(default)]
-    push: Option<Subscription>,
+    push: Option<PushSubscription>,
     #[serde(default)]
     muted_until: Option<i64>,
 }
 
-/// What is in the file. No file is an empty book, and so is a damaged one: it is put aside by the next change.
-pub(super) fn read(path: &Path) -> io::Result<(Book, Stamp)> {
-    let (book, stamp) = look(path)?;
-    if book.is_none() {
+/// Reads the list. No file is an empty list, and so is a damaged file: the next change moves it aside.
+pub(super) fn read(path: &Path) -> io::Result<(DeviceList, FileStamp)> {
+    let (list, stamp) = read_list(path)?;
+    if list.is_none() {
         let path = path.display();
         tracing::warn!(%path, "the list of devices cannot be read; every device has to be paired again");
     }
-    Ok((book.unwrap_or_default(), stamp))
+    Ok((list.unwrap_or_default(), stamp))
 }
 
-/// Nothing, if what is there is damaged. A list of another version is left to the program that knows it.
-fn look(path: &Path) -> io::Result<(Option<Book>, Stamp)> {
-    let stamp = Stamp::of(path);
+/// Reads the list; `None` if the file is damaged. A file of another version is left to the program that knows it.
+fn read_list(path: &Path) -> io::Result<(Option<DeviceList>, FileStamp)> {
+    let stamp = FileStamp::of(path);
     let file = match guard::open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok((Some(Book::default()), Stamp(None)));
+            return Ok((Some(DeviceList::default()), FileStamp(None)));
         }
         Err(error) => return Err(error),
     };
@@ -93,21 +93,21 @@ fn look(path: &Path) -> io::Result<(Option<Book>, Stamp)> {
     Ok((parse(&bytes)?, stamp))
 }
 
-fn parse(bytes: &[u8]) -> io::Result<Option<Book>> {
+fn parse(bytes: &[u8]) -> io::Result<Option<DeviceList>> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Ok(None);
     }
-    let Ok(Versioned { version }) = serde_json::from_slice(bytes) else { return Ok(None) };
+    let Ok(StoredVersion { version }) = serde_json::from_slice(bytes) else { return Ok(None) };
     if version != VERSION {
         let reason = format!("the list of devices has version {version}, and this program knows {VERSION}");
         return Err(io::Error::other(reason));
     }
-    let Ok(stored) = serde_json::from_slice::<Stored>(bytes) else { return Ok(None) };
-    let records: Option<Vec<Record>> = stored.devices.into_iter().map(record).collect();
-    Ok(records.map(|records| Book { records }))
+    let Ok(stored) = serde_json::from_slice::<StoredDevices>(bytes) else { return Ok(None) };
+    let records: Option<Vec<DeviceRecord>> = stored.devices.into_iter().map(record).collect();
+    Ok(records.map(|records| DeviceList { records }))
 }
 
-/// Out of the way, for whoever wants to look at it.
+/// Moves a damaged file aside, for inspection.
 fn put_aside(path: &Path) -> io::Result<()> {
     let aside = path.with_extension(format!("damaged-{}.json", url_safe(&random()?[..6])));
     fs::rename(path, &aside)?;
@@ -115,8 +115,8 @@ fn put_aside(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn record(stored: StoredDevice) -> Option<Record> {
-    Some(Record {
+fn record(stored: StoredDevice) -> Option<DeviceRecord> {
+    Some(DeviceRecord {
         id: stored.id.into(),
         principal: Principal(stored.principal.into()),
         name: super::device_store::name(&stored.name),
@@ -131,7 +131,7 @@ fn record(stored: StoredDevice) -> Option<Record> {
     })
 }
 
-fn stored(record: &Record) -> StoredDevice {
+fn stored(record: &DeviceRecord) -> StoredDevice {
     StoredDevice {
         id: record.id.to_string(),
         principal: record.principal.0.to_string(),
@@ -148,20 +148,23 @@ fn stored(record: &Record) -> StoredDevice {
 }
 
 /// Reads, changes and writes, with nobody in between.
-pub(super) fn change<T>(path: &Path, work: impl FnOnce(&mut Book) -> T) -> io::Result<(T, Book, Stamp)> {
+pub(super) fn change<T>(
+    path: &Path,
+    work: impl FnOnce(&mut DeviceList) -> T,
+) -> io::Result<(T, DeviceList, FileStamp)> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let _lock = lock(&path.with_extension("lock"))?;
-    let mut book = match look(path)? {
-        (Some(book), _) => book,
+    let mut list = match read_list(path)? {
+        (Some(list), _) => list,
         (None, _) => {
             put_aside(path)?;
-            Book::default()
+            DeviceList::default()
         }
     };
-    let outcome = work(&mut book);
-    write(path, folder, &book)?;
-    Ok((outcome, book, Stamp::of(path)))
+    let outcome = work(&mut list);
+    write(path, folder, &list)?;
+    Ok((outcome, list, FileStamp::of(path)))
 }
 
 /// Gone with the file that is returned.
@@ -180,9 +183,9 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-fn write(path: &Path, folder: &Path, book: &Book) -> io::Result<()> {
-    let devices = book.records.iter().map(stored).collect();
-    let mut bytes = serde_json::to_vec_pretty(&Stored { version: VERSION, devices })?;
+fn write(path: &Path, folder: &Path, list: &DeviceList) -> io::Result<()> {
+    let devices = list.records.iter().map(stored).collect();
+    let mut bytes = serde_json::to_vec_pretty(&StoredDevices { version: VERSION, devices })?;
     bytes.push(b'\n');
     replace(path, folder, &bytes)
 }

@@ -1,13 +1,13 @@
-//! The devices that may come in: what is known of each, and what can change.
+//! The list of devices: what is known of each, and what can change.
 //!
-//! Plain values. Of a device's key and proof only the digests are kept, so that who reads the file cannot come in.
+//! Plain values. Of a device's key and proof only the digests are kept, so that a reader of the file cannot sign in with it.
 
 use std::sync::Arc;
 
 use engine::{Principal, Timestamp, is_hidden};
-use wire::native::{Device, Role, Subscription};
+use wire::native::{DeviceView, PushSubscription, Role};
 
-use super::push::Subscribed;
+use super::push::PushSubscriber;
 use crate::{Digest, url_safe};
 
 /// Devices of one owner; beyond that one has to go before the next comes.
@@ -21,27 +21,27 @@ const NAME_CHARS_MAX: usize = 60;
 
 /// One device.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct DeviceRecord {
     pub id: Arc<str>,
     /// Whose sessions it sees.
     pub principal: Principal,
     pub name: Arc<str>,
     pub role: Role,
-    /// Of the key in its cookie.
+    /// The digest of the key in its cookie.
     pub digest: Digest,
-    /// Of what its page shows beside the cookie; none, if it signed in before there was one.
+    /// The digest of the proof that its page presents with the cookie; none, if it signed in before there were proofs.
     pub proof: Option<Digest>,
     /// The mark of the client's token under which it was let in; none for the owner's own devices.
     pub client: Option<Digest>,
     pub created_at: Timestamp,
     pub seen_at: Option<Timestamp>,
-    pub subscription: Option<Subscription>,
+    pub subscription: Option<PushSubscription>,
     pub muted_until: Option<Timestamp>,
 }
 
-impl Record {
-    pub fn shown(&self, now: Timestamp) -> Device {
-        Device {
+impl DeviceRecord {
+    pub fn shown(&self, now: Timestamp) -> DeviceView {
+        DeviceView {
             id: self.id.to_string(),
             name: self.name.to_string(),
             role: self.role,
@@ -52,12 +52,12 @@ impl Record {
         }
     }
 
-    /// If it wants pushes.
-    pub fn subscribed(&self, now: Timestamp) -> Option<Subscribed> {
+    /// The subscriber, if it wants pushes.
+    pub fn subscribed(&self, now: Timestamp) -> Option<PushSubscriber> {
         if self.is_over(now) {
             return None;
         }
-        Some(Subscribed {
+        Some(PushSubscriber {
             device: Arc::clone(&self.id),
             role: self.role,
             subscription: self.subscription.clone()?,
@@ -65,12 +65,12 @@ impl Record {
         })
     }
 
-    /// It was away too long.
+    /// Whether it was not seen for too long.
     pub fn is_over(&self, now: Timestamp) -> bool {
         now.0.saturating_sub(self.last_seen().0) > ABSENCE_MAX_MS
     }
 
-    /// Worth writing down that it is here.
+    /// Whether the time it was last seen has to be written again.
     pub fn is_news(&self, now: Timestamp) -> bool {
         now.0.saturating_sub(self.last_seen().0) >= SEEN_EVERY_MS
     }
@@ -82,21 +82,21 @@ impl Record {
 
 /// All devices.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Book {
-    pub records: Vec<Record>,
+pub(super) struct DeviceList {
+    pub records: Vec<DeviceRecord>,
 }
 
-impl Book {
-    pub fn get(&self, id: &str) -> Option<&Record> {
+impl DeviceList {
+    pub fn get(&self, id: &str) -> Option<&DeviceRecord> {
         self.records.iter().find(|record| *record.id == *id)
     }
 
-    pub fn get_mut(&mut self, id: &str) -> Option<&mut Record> {
+    pub fn get_mut(&mut self, id: &str) -> Option<&mut DeviceRecord> {
         self.records.iter_mut().find(|record| *record.id == *id)
     }
 
     /// Compares with every key, so that the time does not tell which one was nearly right.
-    pub fn by_key(&self, key: &str) -> Option<&Record> {
+    pub fn by_key(&self, key: &str) -> Option<&DeviceRecord> {
         let given = Digest::of(key);
         let mut found = None;
         for record in &self.records {
@@ -107,12 +107,12 @@ impl Book {
         found
     }
 
-    pub fn of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a Record> {
+    pub fn of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a DeviceRecord> {
         self.records.iter().filter(move |record| record.principal == *principal)
     }
 
     /// Takes a new device in, unless its owner has too many. Those that stayed away too long go first.
-    pub fn add(&mut self, record: Record, now: Timestamp) -> bool {
+    pub fn add(&mut self, record: DeviceRecord, now: Timestamp) -> bool {
         self.records.retain(|known| !known.is_over(now));
         if self.of(&record.principal).count() >= DEVICES_MAX {
             return false;
@@ -121,18 +121,18 @@ impl Book {
         true
     }
 
-    pub fn remove(&mut self, id: &str) -> Option<Record> {
+    pub fn remove(&mut self, id: &str) -> Option<DeviceRecord> {
         let index = self.records.iter().position(|record| *record.id == *id)?;
         Some(self.records.remove(index))
     }
 }
 
-/// What a device may be called.
+/// The name of a device, cleaned.
 pub(crate) fn name(given: &str) -> Arc<str> {
     plain_name(given).map_or_else(|| "a device".into(), Into::into)
 }
 
-/// A name that is shown to people and written to logs: a few plain words, if anything is left of it.
+/// Cleans a name that is shown to people and written to logs: a few plain words, if anything is left of it.
 pub fn plain_name(given: &str) -> Option<String> {
     let harmless = |c: char| !is_hidden(c) && !matches!(c, '\u{200c}' | '\u{200d}');
     let words: String = given.chars().map(|c| if harmless(c) { c } else { ' ' }).collect();

@@ -1,7 +1,7 @@
-//! Who looks: a client that somebody looks at needs no push.
+//! Presence: which devices have the app in view. A device that somebody looks at needs no push.
 //!
-//! Every connection has a [`Seat`] for as long as it lasts, so a tab that is closed or a phone that lost
-//! its network stops looking by itself, and one hidden tab does not speak for another.
+//! Every connection has a [`PresenceHandle`] for as long as it lasts, so a tab that is closed or a phone that lost
+//! its network stops being present by itself, and one hidden tab does not speak for another.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,89 +10,89 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a client without a seat is believed: nobody says when it goes.
-const LOOSE_LIFE: Duration = Duration::from_secs(60);
+/// How long a client without a connection counts as present: nobody says when it is closed.
+const UNCONNECTED_LIFE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-struct Looks {
+struct VisibleClients {
     last: u64,
-    /// The device of every seat that somebody looks at.
-    seats: HashMap<u64, Arc<str>>,
-    loose: HashMap<Arc<str>, Instant>,
+    /// The device of every connection that has the app in view.
+    connections: HashMap<u64, Arc<str>>,
+    unconnected: HashMap<Arc<str>, Instant>,
 }
 
-/// Who looks, by device.
+/// Which devices have the app in view.
 #[derive(Debug, Clone, Default)]
-pub struct Presence(Arc<Mutex<Looks>>);
+pub struct Presence(Arc<Mutex<VisibleClients>>);
 
 impl Presence {
-    fn with<T>(&self, work: impl FnOnce(&mut Looks) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut VisibleClients) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn seat(&self, device: Option<Arc<str>>, ended: CancellationToken) -> Seat {
-        let number = self.with(|looks| {
-            looks.last += 1;
-            looks.last
+    pub fn open(&self, device: Option<Arc<str>>, ended: CancellationToken) -> PresenceHandle {
+        let number = self.with(|clients| {
+            clients.last += 1;
+            clients.last
         });
-        Seat { presence: self.clone(), number, device, ended }
+        PresenceHandle { presence: self.clone(), number, device, ended }
     }
 
-    /// Said by a client that has no seat.
+    /// Reported by a client that has no connection.
     pub fn look(&self, device: &Arc<str>, visible: bool, now: Instant) {
-        self.with(|looks| {
-            looks.loose.retain(|_, until| *until > now);
+        self.with(|clients| {
+            clients.unconnected.retain(|_, until| *until > now);
             if visible {
-                looks.loose.insert(Arc::clone(device), now + LOOSE_LIFE);
+                clients.unconnected.insert(Arc::clone(device), now + UNCONNECTED_LIFE);
             } else {
-                looks.loose.remove(device);
+                clients.unconnected.remove(device);
             }
         });
     }
 
-    /// The devices of seats that somebody looks at.
-    pub fn seated(&self) -> Vec<Arc<str>> {
-        self.with(|looks| looks.seats.values().cloned().collect())
+    /// The devices with a connection that has the app in view.
+    pub fn visible_devices(&self) -> Vec<Arc<str>> {
+        self.with(|clients| clients.connections.values().cloned().collect())
     }
 
     pub fn are_on(&self, device: &str, now: Instant) -> bool {
-        self.with(|looks| {
-            let seated = looks.seats.values().any(|seated| **seated == *device);
-            seated || looks.loose.get(device).is_some_and(|until| *until > now)
+        self.with(|clients| {
+            let seated = clients.connections.values().any(|seated| **seated == *device);
+            seated || clients.unconnected.get(device).is_some_and(|until| *until > now)
         })
     }
 }
 
-/// One connection of a visitor. Dropped, it looks no more.
+/// One connection of a visitor. Dropped, it is not present any more.
 #[derive(Debug)]
-pub struct Seat {
+pub struct PresenceHandle {
     presence: Presence,
     number: u64,
     device: Option<Arc<str>>,
     ended: CancellationToken,
 }
 
-impl Seat {
-    /// Cancelled when the visitor is not welcome any more.
+impl PresenceHandle {
+    /// Cancelled when the visitor's device is revoked.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 
-    /// Somebody looks at this client, or nobody.
+    /// Whether this client has the app in view.
     pub fn look(&self, visible: bool) {
         let Some(device) = &self.device else { return };
-        self.presence.with(|looks| {
+        self.presence.with(|clients| {
             if visible {
-                looks.seats.insert(self.number, Arc::clone(device));
+                clients.connections.insert(self.number, Arc::clone(device));
             } else {
-                looks.seats.remove(&self.number);
+                clients.connections.remove(&self.number);
             }
         });
     }
 }
 
-impl Drop for Seat {
+impl Drop for PresenceHandle {
     fn drop(&mut self) {
-        self.presence.with(|looks| looks.seats.remove(&self.number));
+        self.presence.with(|clients| clients.connections.remove(&self.number));
     }
 }

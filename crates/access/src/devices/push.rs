@@ -1,20 +1,20 @@
-//! Web Push: a device that nobody looks at learns that it is needed.
+//! Web Push: notifies a device that has the app not in view that it is needed.
 //!
 //! ```text
-//! session's log ── news (a cursor) ── jobs ──> office ── lanes (what, to whom, when) ── post ──> push service
-//!                                                └── addressees, such as devices: who wants it, who looks
+//! session's log ── session_notes (a cursor) ── jobs ──> push_sender ── device_queues (what, to whom, when) ── delivery ──> push service
+//!                                                           └── addressees, such as devices: who wants it, who has the app in view
 //! ```
 //!
-//! A push carries no content (`note`), is encrypted for its browser (`seal`), signed for its service
-//! (`vapid`), and goes to public addresses only (`target`, `post`). Sessions wait for none of this:
-//! their cursor leaves what it sees in a queue, and what finds no room there is dropped and said.
+//! A push carries no content (`note`), is encrypted for its browser (`encryption`), signed for its service
+//! (`vapid`), and goes to public addresses only (`target`, `delivery`). Sessions wait for none of this:
+//! their cursor leaves its notes in a queue, and a note that finds no room there is dropped and logged.
 
-mod lanes;
-mod news;
+mod delivery;
+mod device_queues;
+mod encryption;
 mod note;
-mod office;
-mod post;
-mod seal;
+mod push_sender;
+mod session_notes;
 mod target;
 mod vapid;
 
@@ -23,70 +23,70 @@ use std::sync::Arc;
 use engine::{BoxFuture, Clock, Follower, Principal, SessionHandle, SessionId, follow_log};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use wire::native::{Role, Subscription, Wrong};
+use wire::native::{PushSubscription, ReplyError, Role};
 
-use self::news::Seen;
+use self::session_notes::SessionNotes;
 use super::wrong;
 
-pub use note::Note;
-pub use office::Office;
-pub use post::choose_arithmetic;
-pub use target::{BadSubscription, Reach};
-pub use vapid::{KeyError, Vapid};
+pub use delivery::choose_arithmetic;
+pub use note::PushNote;
+pub use push_sender::PushSender;
+pub use target::{AllowedAddresses, BadSubscription};
+pub use vapid::{Vapid, VapidKeyError};
 
-/// News that the office has not looked at. It looks at once, so this many are a flood.
+/// Jobs that wait for the sender. It takes them at once, so this many are a flood.
 const JOBS_MAX: usize = 256;
 
-/// A device that wants to be told when nobody looks at it.
+/// A device that wants pushes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subscribed {
+pub struct PushSubscriber {
     pub device: Arc<str>,
     pub role: Role,
-    pub subscription: Subscription,
-    /// It wants to hear nothing at the moment.
+    pub subscription: PushSubscription,
+    /// It wants no pushes at the moment.
     pub muted: bool,
 }
 
-/// Who may be told: the devices of a server's hall, or the browsers of a hub's people.
+/// Who may get pushes: the devices of a server, or the browsers of a hub's people.
 pub trait Addressees: Send + Sync + 'static {
     /// The devices of this owner that want pushes.
-    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<Subscribed>>;
+    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<PushSubscriber>>;
 
     /// The same for one device.
-    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<Subscribed>>;
+    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<PushSubscriber>>;
 
-    /// Whether somebody looks at this device.
+    /// Whether this device has the app in view.
     fn looks(&self, device: &str) -> bool;
 
     /// The push service does not know this subscription any more. A newer one of the device stays.
-    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a Subscription) -> BoxFuture<'a, ()>;
+    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a PushSubscription) -> BoxFuture<'a, ()>;
 }
 
-/// What pushes are made with.
+/// The parts that pushes are made with.
 pub struct PushParts {
     pub vapid: Vapid,
-    pub reach: Reach,
+    pub allowed: AllowedAddresses,
     pub clock: Arc<dyn Clock>,
 }
 
-/// The way to the office: follows every session, and answers what the devices ask.
+/// The handle of the [`PushSender`]: follows every session, and serves the devices' requests about pushes.
 pub struct Push {
     vapid: Arc<Vapid>,
-    reach: Reach,
-    jobs: mpsc::Sender<Job>,
+    allowed: AllowedAddresses,
+    jobs: mpsc::Sender<PushJob>,
 }
 
-enum Job {
-    News { owner: Principal, note: Note },
-    Try { device: Arc<str>, tried: oneshot::Sender<Result<(), String>> },
+enum PushJob {
+    News { owner: Principal, note: PushNote },
+    Try { device: Arc<str>, reply: oneshot::Sender<Result<(), String>> },
 }
 
-/// The two ends of sending: one for whoever has news, one that sends them.
-pub fn open(parts: PushParts) -> (Arc<Push>, Office) {
+/// The two ends of sending: the handle that takes notes, and the task that sends them.
+pub fn open(parts: PushParts) -> (Arc<Push>, PushSender) {
     let (jobs, queue) = mpsc::channel(JOBS_MAX);
-    let (vapid, reach) = (Arc::new(parts.vapid), parts.reach);
-    let office = Office::new(Arc::clone(&vapid), reach, parts.clock, queue);
-    (Arc::new(Push { vapid, reach, jobs }), office)
+    let (vapid, allowed) = (Arc::new(parts.vapid), parts.allowed);
+    let sender = PushSender::new(Arc::clone(&vapid), allowed, parts.clock, queue);
+    (Arc::new(Push { vapid, allowed, jobs }), sender)
 }
 
 impl Push {
@@ -96,19 +96,19 @@ impl Push {
     }
 
     /// Whether anything would be sent to this subscription.
-    pub fn check(&self, subscription: &Subscription) -> Result<(), BadSubscription> {
-        target::Target::parse(subscription, self.reach).map(drop)
+    pub fn check(&self, subscription: &PushSubscription) -> Result<(), BadSubscription> {
+        target::PushTarget::parse(subscription, self.allowed).map(drop)
     }
 
-    /// The devices of this owner are told, if they want to be. False if too much waits already.
-    pub fn tell(&self, owner: Principal, note: Note) -> bool {
-        self.jobs.try_send(Job::News { owner, note }).is_ok()
+    /// Notifies the devices of this owner that want it. False if too much waits already.
+    pub fn tell(&self, owner: Principal, note: PushNote) -> bool {
+        self.jobs.try_send(PushJob::News { owner, note }).is_ok()
     }
 
     /// Sends a push that says nothing, once, and waits for what the push service says to it.
-    pub async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
-        let (tried, outcome) = oneshot::channel();
-        let job = Job::Try { device: Arc::clone(device), tried };
+    pub async fn try_it(&self, device: &Arc<str>) -> Result<(), ReplyError> {
+        let (reply, outcome) = oneshot::channel();
+        let job = PushJob::Try { device: Arc::clone(device), reply };
         let stops = || wrong("failed", "the server stops, and sends no more notifications");
         self.jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => {
@@ -124,10 +124,10 @@ impl Follower for Push {
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
         let jobs = self.jobs.clone();
         Box::pin(async move {
-            let (owner, mut seen) = (session.owner().clone(), Seen::new(session.id().clone()));
+            let (owner, mut notes) = (session.owner().clone(), SessionNotes::new(session.id().clone()));
             follow_log(&session, |event| {
-                let Some(note) = seen.event(event) else { return };
-                if jobs.try_send(Job::News { owner: owner.clone(), note }).is_err() {
+                let Some(note) = notes.event(event) else { return };
+                if jobs.try_send(PushJob::News { owner: owner.clone(), note }).is_err() {
                     tracing::warn!(session = %session.id(), "too much happens at once: devices were not told of all of it");
                 }
             })

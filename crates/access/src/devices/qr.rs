@@ -1,4 +1,4 @@
-//! The QR code of an address, as rows of `0` and `1`. Who draws it adds the quiet zone of four.
+//! The QR code of an address, as rows of `0` and `1`. Whoever draws it adds the quiet zone of four modules.
 
 use qrcodegen::{QrCode, QrCodeEcc};
 

@@ -1,38 +1,38 @@
-//! Tickets: one-time codes with which somebody new comes in, and the knocks of those who have to wait.
+//! Tickets: one-time codes with which a new device signs in, and the knocks of devices that wait to be admitted.
 //!
 //! Plain values; the time is given. A code that was used or has expired is remembered a while, so that
-//! whoever comes with it is told what is wrong with it.
+//! a device that comes with it is told what is wrong with it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Principal;
 use tokio::time::Instant;
-use wire::native::{Knock, Role};
+use wire::native::{PairingRequest, Role};
 
 use crate::{Digest, url_safe};
 
 /// How long a code, and a knock, can be used.
 pub const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
-/// How long it is remembered that there was such a code.
+/// How long a used or expired code is remembered.
 const MEMORY: Duration = Duration::from_secs(60 * 60);
 /// Codes that are remembered, and knocks that wait; beyond that the oldest is forgotten.
 const TICKETS_MAX: usize = 256;
 const KNOCKS_MAX: usize = 32;
 /// Random bytes of a code in a link: nobody guesses them, and the QR code stays small.
 const LINK_BYTES: usize = 16;
-/// Characters of a code that is typed. With these letters it has 40 bits, and opens nothing by itself:
-/// who comes by it has to be let in.
+/// Characters of a code that is typed. With these letters it has 40 bits, and signs nobody in by itself:
+/// its device has to be admitted.
 const TYPED_CHARS: usize = 8;
 /// Without letters that look like others.
 const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// What a code opens.
+/// What a code grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Grant {
+pub(super) struct TicketGrant {
     pub principal: Principal,
     pub role: Role,
-    /// At once; else the owner is asked first.
+    /// The device is signed in at once; else the owner is asked first.
     pub enters: bool,
 }
 
@@ -40,69 +40,69 @@ pub(super) struct Grant {
 struct Ticket {
     link: Digest,
     typed: Option<Digest>,
-    grant: Grant,
+    grant: TicketGrant,
     until: Instant,
     used: bool,
 }
 
-/// A code as it is given to people.
-pub(super) struct Made {
+/// A new code, as it is given to people.
+pub(super) struct NewCodes {
     /// For links.
     pub link: String,
-    /// For fingers.
+    /// For typing.
     pub typed: Option<String>,
 }
 
-/// Why a code opens nothing.
+/// Why a code is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bad {
+pub(super) enum BadCode {
     Unknown,
     Used,
     Expired,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum KnockAnswer {
     Waiting,
     Admitted(Role),
     Refused,
 }
 
 #[derive(Debug)]
-struct Knocker {
+struct PendingKnock {
     id: Arc<str>,
-    /// Of what the knocker alone has.
+    /// The digest of the secret that the knocking device alone has.
     secret: Digest,
     name: Arc<str>,
     words: String,
-    grant: Grant,
+    grant: TicketGrant,
     until: Instant,
-    answer: Answer,
+    answer: KnockAnswer,
 }
 
-/// What has become of a knock.
+/// The state of a knock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum KnockState {
     Waiting { words: String },
-    Admitted { grant: Grant, name: Arc<str> },
+    Admitted { grant: TicketGrant, name: Arc<str> },
     Refused,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     tickets: Vec<Ticket>,
-    knocks: Vec<Knocker>,
+    knocks: Vec<PendingKnock>,
 }
 
 impl Tickets {
     /// A code is made from these random bytes and from nothing else.
-    pub fn make(&mut self, grant: Grant, random: &[u8; 32], now: Instant) -> Made {
+    pub fn make(&mut self, grant: TicketGrant, random: &[u8; 32], now: Instant) -> NewCodes {
         self.forget(now);
         if self.tickets.len() >= TICKETS_MAX {
             self.tickets.remove(0);
         }
         let link = url_safe(&random[..LINK_BYTES]);
-        // Whoever has one of the two codes knows nothing of the other.
+        // Neither of the two codes can be computed from the other.
         let short = Digest::of(&format!("typed {link}")).bytes();
         let typed = (!grant.enters).then(|| {
             short.iter().take(TYPED_CHARS).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
@@ -111,11 +111,11 @@ impl Tickets {
         let ticket =
             Ticket { link: Digest::of(&link), typed: digest, grant, until: now + TICKET_LIFE, used: false };
         self.tickets.push(ticket);
-        Made { link, typed }
+        NewCodes { link, typed }
     }
 
     /// A good code is used up.
-    pub fn redeem(&mut self, code: &Code, now: Instant) -> Result<Grant, Bad> {
+    pub fn redeem(&mut self, code: &Code, now: Instant) -> Result<TicketGrant, BadCode> {
         self.forget(now);
         let given = Digest::of(&code.0);
         let mut found = None;
@@ -125,21 +125,21 @@ impl Tickets {
                 found = Some(ticket);
             }
         }
-        let ticket = found.ok_or(Bad::Unknown)?;
+        let ticket = found.ok_or(BadCode::Unknown)?;
         if ticket.used {
-            return Err(Bad::Used);
+            return Err(BadCode::Used);
         }
         if ticket.until <= now {
-            return Err(Bad::Expired);
+            return Err(BadCode::Expired);
         }
         ticket.used = true;
         Ok(ticket.grant.clone())
     }
 
-    /// Somebody with a good code waits from here on. The two words come from what only they have.
+    /// Adds a knock for a device with a good code. The two words come from a secret that only the device has.
     pub fn knock(
         &mut self,
-        grant: Grant,
+        grant: TicketGrant,
         name: Arc<str>,
         random: &[u8; 32],
         now: Instant,
@@ -152,40 +152,40 @@ impl Tickets {
         let digest = Digest::of(&secret);
         let words = seal::two_words(&digest.bytes());
         let id: Arc<str> = url_safe(&Digest::of(&format!("knock {secret}")).bytes()[..9]).into();
-        self.knocks.push(Knocker {
+        self.knocks.push(PendingKnock {
             id,
             secret: digest,
             name,
             words: words.clone(),
             grant,
             until: now + TICKET_LIFE,
-            answer: Answer::Waiting,
+            answer: KnockAnswer::Waiting,
         });
         (secret, words)
     }
 
-    /// What has become of it. An answer is given once.
-    pub fn hear(&mut self, secret: &str, now: Instant) -> Result<Heard, Bad> {
+    /// The state of the knock with this secret. An answer is given once.
+    pub fn knock_state(&mut self, secret: &str, now: Instant) -> Result<KnockState, BadCode> {
         let given = Digest::of(secret);
-        let index = self.knocks.iter().rposition(|knock| knock.secret.is(&given)).ok_or(Bad::Unknown)?;
+        let index = self.knocks.iter().rposition(|knock| knock.secret.is(&given)).ok_or(BadCode::Unknown)?;
         if self.knocks[index].until <= now {
             self.knocks.remove(index);
-            return Err(Bad::Expired);
+            return Err(BadCode::Expired);
         }
         match self.knocks[index].answer {
-            Answer::Waiting => Ok(Heard::Waiting { words: self.knocks[index].words.clone() }),
-            Answer::Refused => {
+            KnockAnswer::Waiting => Ok(KnockState::Waiting { words: self.knocks[index].words.clone() }),
+            KnockAnswer::Refused => {
                 self.knocks.remove(index);
-                Ok(Heard::Refused)
+                Ok(KnockState::Refused)
             }
-            Answer::Admitted(role) => {
-                let Knocker { grant, name, .. } = self.knocks.remove(index);
-                Ok(Heard::Admitted { grant: Grant { role, ..grant }, name })
+            KnockAnswer::Admitted(role) => {
+                let PendingKnock { grant, name, .. } = self.knocks.remove(index);
+                Ok(KnockState::Admitted { grant: TicketGrant { role, ..grant }, name })
             }
         }
     }
 
-    /// Answers a knock of this owner: with a role, or with nothing. Which name it has.
+    /// Answers a knock of this owner: admits it with a role, or refuses it. Gives its name.
     pub fn decide(
         &mut self,
         owner: &Principal,
@@ -193,23 +193,23 @@ impl Tickets {
         role: Option<Role>,
         now: Instant,
     ) -> Option<Arc<str>> {
-        let waits = |knock: &&mut Knocker| {
+        let waits = |knock: &&mut PendingKnock| {
             *knock.id == *id
                 && knock.grant.principal == *owner
-                && knock.answer == Answer::Waiting
+                && knock.answer == KnockAnswer::Waiting
                 && knock.until > now
         };
         let knock = self.knocks.iter_mut().find(waits)?;
-        knock.answer = role.map_or(Answer::Refused, Answer::Admitted);
+        knock.answer = role.map_or(KnockAnswer::Refused, KnockAnswer::Admitted);
         Some(Arc::clone(&knock.name))
     }
 
-    /// Who waits for this owner.
-    pub fn waiting(&self, owner: &Principal, now: Instant) -> Vec<Knock> {
-        let waits = |knock: &&Knocker| {
-            knock.grant.principal == *owner && knock.answer == Answer::Waiting && knock.until > now
+    /// The knocks that wait for this owner.
+    pub fn waiting(&self, owner: &Principal, now: Instant) -> Vec<PairingRequest> {
+        let waits = |knock: &&PendingKnock| {
+            knock.grant.principal == *owner && knock.answer == KnockAnswer::Waiting && knock.until > now
         };
-        let shown = |knock: &Knocker| Knock {
+        let shown = |knock: &PendingKnock| PairingRequest {
             id: knock.id.to_string(),
             name: knock.name.to_string(),
             role: knock.grant.role,
@@ -224,7 +224,7 @@ impl Tickets {
     }
 }
 
-/// A code as somebody gave it, in the one way that it is written in.
+/// A code that somebody entered, in its canonical spelling.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Code(String);
 
@@ -236,7 +236,7 @@ impl Code {
         Self(if is_typed { bare.to_ascii_uppercase() } else { text.to_owned() })
     }
 
-    /// Short enough to be guessed by many tries.
+    /// Whether it is short enough to be guessed by many tries.
     pub fn is_short(&self) -> bool {
         self.0.len() <= TYPED_CHARS
     }

@@ -1,4 +1,4 @@
-//! Who sends a request, as the routes are told.
+//! The caller of a request, as the routes get it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use wire::native::Role;
 
 use super::cookie;
 use crate::devices::Visitor;
-use crate::tokens::Holder;
+use crate::tokens::TokenHolder;
 
-/// Who sent a request. Every request that passed the gate has one in its extensions, but for the
+/// Who sent a request. Every request that passed the gate has one in its extensions, except on the
 /// public routes.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct HttpCaller {
     pub principal: Principal,
     /// `local` for the master token, else the client's id.
     pub name: Arc<str>,
-    pub scope: Scope,
-    /// Decided here, from the token or device and the way that the request came.
+    pub scope: TokenScope,
+    /// Decided here, from the token or device and the transport of the request.
     pub standing: Standing,
-    /// Who came by the cookie of a device; such a caller is on the routes of our own clients only.
+    /// The visitor, if the caller has the cookie of a device; such a caller is on the routes of our own clients only.
     device: Option<Arc<Visitor>>,
 }
 
-impl Caller {
-    /// The same as one of our own clients is known.
+impl HttpCaller {
+    /// The caller as a visitor with one of our own clients.
     pub fn visitor(&self) -> Visitor {
         if let Some(visitor) = &self.device {
             return Visitor::clone(visitor);
@@ -43,19 +43,19 @@ impl Caller {
         }
     }
 
-    /// Who they are in the table of who may do what.
+    /// The kind of caller in the table of who may do what.
     pub fn kind(&self) -> CallerKind {
         match (&self.device, &self.scope) {
             (Some(device), _) => device.kind(),
-            (None, Scope::Session(_)) => CallerKind::SessionToken,
-            (None, Scope::All) if self.standing.is_owner() => CallerKind::Owner,
-            (None, Scope::All) if self.principal == Principal::local() => CallerKind::OwnerElsewhere,
-            (None, Scope::All) => CallerKind::NamedClient,
+            (None, TokenScope::Session(_)) => CallerKind::SessionToken,
+            (None, TokenScope::All) if self.standing.is_owner() => CallerKind::Owner,
+            (None, TokenScope::All) if self.principal == Principal::local() => CallerKind::OwnerElsewhere,
+            (None, TokenScope::All) => CallerKind::NamedClient,
         }
     }
 
-    /// Whose connections these are: somebody who is not at the machine does not go on with one that was
-    /// opened there.
+    /// The owner of the caller's connections: a caller elsewhere cannot resume a connection that was
+    /// opened at the machine.
     pub fn connections(&self) -> Principal {
         if self.standing.is_owner() || self.principal != Principal::local() {
             return self.principal.clone();
@@ -64,23 +64,23 @@ impl Caller {
     }
 }
 
-/// Somebody at the entrance: not known, but countable.
+/// A client on the sign-in route: not identified, but its address can be counted.
 #[derive(Clone)]
-pub(crate) struct Guest {
+pub(crate) struct SignInClient {
     pub address: IpAddr,
-    /// The key of the cookie they have, if they have one.
+    /// The key in its cookie, if it has one.
     pub key: Option<String>,
 }
 
 /// How the cookie is sent on this connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Jar {
+pub(crate) struct CookieSettings {
     pub(super) name: Arc<str>,
     pub(super) secure: bool,
 }
 
-impl Jar {
-    /// With a key, or with nothing to forget it.
+impl CookieSettings {
+    /// With a key, or without one to delete the cookie.
     pub fn cookie(&self, key: Option<&str>) -> Option<HeaderValue> {
         cookie::set(&self.name, key, self.secure)
     }
@@ -88,7 +88,7 @@ impl Jar {
 
 /// What a token opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+pub enum TokenScope {
     /// Everything of its principal.
     All,
     /// One session and nothing beside it.
@@ -96,32 +96,32 @@ pub enum Scope {
 }
 
 /// `here` says that the request comes from this machine itself.
-pub(super) fn by_device(visitor: Visitor, here: bool) -> Caller {
+pub(super) fn by_device(visitor: Visitor, here: bool) -> HttpCaller {
     let owner = visitor.role == Role::Owner && visitor.principal == Principal::local();
     let standing = Standing::owner_if(owner && here);
-    Caller {
+    HttpCaller {
         principal: visitor.principal.clone(),
         name: Arc::clone(&visitor.name),
-        scope: Scope::All,
+        scope: TokenScope::All,
         standing,
         device: Some(Arc::new(Visitor { standing, ..visitor })),
     }
 }
 
-pub(super) fn by_token(holder: Holder, here: bool) -> Caller {
+pub(super) fn by_token(holder: TokenHolder, here: bool) -> HttpCaller {
     let (standing, device) = (Standing::Other, None);
     match holder {
-        Holder::Master => {
+        TokenHolder::Master => {
             let (principal, standing) = (Principal::local(), Standing::owner_if(here));
-            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All, standing, device }
+            HttpCaller { name: Arc::clone(&principal.0), principal, scope: TokenScope::All, standing, device }
         }
-        Holder::Client(id) => {
+        TokenHolder::Client(id) => {
             let principal = Principal(Arc::clone(&id));
-            Caller { principal, name: id, scope: Scope::All, standing, device }
+            HttpCaller { principal, name: id, scope: TokenScope::All, standing, device }
         }
-        Holder::Session(owner, id) => {
-            let scope = Scope::Session(id);
-            Caller { name: Arc::clone(&owner.0), principal: owner, scope, standing, device }
+        TokenHolder::Session(owner, id) => {
+            let scope = TokenScope::Session(id);
+            HttpCaller { name: Arc::clone(&owner.0), principal: owner, scope, standing, device }
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue, Method};
 
 use crate::devices::ABSENCE_MAX_MS;
-use crate::origins::Page;
+use crate::origins::PageOrigin;
 use crate::request;
 
 /// The routes of our own clients; the cookie goes nowhere else.
@@ -40,14 +40,14 @@ pub fn read(headers: &HeaderMap, name: &str) -> Option<String> {
 
 /// Whether a cookie counts here. Browsers add it to whatever asks, so it must be seen that one of our
 /// own pages does: they say so with everything but a plain reading.
-pub fn counts(request: &Request, page: Option<Page>) -> bool {
+pub fn counts(request: &Request, page: Option<PageOrigin>) -> bool {
     let path = request.uri().path();
     if !path.strip_prefix(ROOM).is_some_and(|rest| rest.starts_with('/')) {
         return false;
     }
     match page {
-        Some(Page::Own) => true,
-        Some(Page::Named | Page::Foreign) => false,
+        Some(PageOrigin::Own) => true,
+        Some(PageOrigin::Named | PageOrigin::Foreign) => false,
         None => request.method() == Method::GET && !request::wants_websocket(request.headers()),
     }
 }

@@ -14,16 +14,20 @@ use metrics::Metrics;
 use serde_json::Value;
 use testkit::router::{ask, code, post, send};
 
-use super::{Caller, Gate, GateParts, GateState, Scope, pass};
-use crate::body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
-use crate::origins::Names;
-use crate::tokens::{Client, Digest, Keys};
+use super::{Gate, GateParts, GateState, HttpCaller, TokenScope, pass};
+use crate::body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
+use crate::origins::ServerNames;
+use crate::tokens::{AcceptedTokens, Client, Digest};
 
 pub fn state() -> GateState {
     let client = Client { id: "ci".into(), digest: Digest::of("of-ci") };
-    let keys = Keys::Tokens { master: Digest::of("master"), clients: vec![client] };
-    let names =
-        Names { bound: "127.0.0.1:80".parse().unwrap(), secure: false, hosts: Vec::new(), cors: Vec::new() };
+    let keys = AcceptedTokens::Tokens { master: Digest::of("master"), clients: vec![client] };
+    let names = ServerNames {
+        bound: "127.0.0.1:80".parse().unwrap(),
+        secure: false,
+        hosts: Vec::new(),
+        cors: Vec::new(),
+    };
     GateState {
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
         devices: Arc::default(),
@@ -31,10 +35,10 @@ pub fn state() -> GateState {
     }
 }
 
-async fn who(Extension(caller): Extension<Caller>) -> String {
+async fn who(Extension(caller): Extension<HttpCaller>) -> String {
     let scope = match caller.scope {
-        Scope::All => "all".to_owned(),
-        Scope::Session(id) => id.to_string(),
+        TokenScope::All => "all".to_owned(),
+        TokenScope::Session(id) => id.to_string(),
     };
     format!("{} {} {scope}", caller.principal.0, caller.name)
 }
@@ -42,8 +46,11 @@ async fn who(Extension(caller): Extension<Caller>) -> String {
 /// The gate before routes of the test.
 fn guarded(state: &GateState) -> Router {
     Router::new()
-        .route("/fields", any(|Fields(fields): Fields| async move { Value::Object(fields).to_string() }))
-        .route("/acp", any(|Content(bytes): Content| async move { bytes.len().to_string() }))
+        .route(
+            "/fields",
+            any(|JsonFields(fields): JsonFields| async move { Value::Object(fields).to_string() }),
+        )
+        .route("/acp", any(|BodyBytes(bytes): BodyBytes| async move { bytes.len().to_string() }))
         .fallback(who)
         .layer(from_fn_with_state(state.clone(), pass))
 }

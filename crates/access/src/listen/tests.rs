@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Listening;
+use super::BoundListener;
 use crate::gate::GateState;
 use crate::gate::pass;
 use crate::gate::tests::state;
@@ -36,7 +36,7 @@ async fn listening(
         .route("/ws", any(echo))
         .fallback(|| async { "hello" })
         .layer(from_fn_with_state(state.clone(), pass));
-    let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap().at_most(places);
+    let listening = BoundListener::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap().at_most(places);
     let listening = listening.counted(Arc::clone(&state.metrics));
     let (address, stop) = (listening.local_addr(), CancellationToken::new());
     let serving = TaskTracker::new().spawn(listening.serve(router, stop.clone()));

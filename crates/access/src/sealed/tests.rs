@@ -1,17 +1,17 @@
-//! A hub that does what it likes: nothing is done twice, for nobody, or for somebody else.
+//! Tests against a hub that does what it likes: nothing is done twice, for nobody, or for somebody else.
 
 use std::os::unix::fs::PermissionsExt;
 
 use engine::Timestamp;
-use seal::{Caller, ContentKeys, Joining, Paired, PrivateKey};
+use seal::{ContentKeys, DeviceLane, DevicePairing, PairedMachine, PrivateKey};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
 
-struct Standing;
+struct FixedClock;
 
-impl Clock for Standing {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp(1_800_000_000_000)
     }
@@ -33,31 +33,31 @@ impl World {
         self.folder.path().join("state/sealed.json")
     }
 
-    async fn hear(&self, bytes: &[u8]) -> Heard {
+    async fn hear(&self, bytes: &[u8]) -> ReceivedBody {
         self.vault.receive(&hub(Role::Owner), &body(bytes)).await
     }
 
     /// A device that was paired, as the hub could not read.
-    async fn device(&self, role: Role) -> Paired {
+    async fn device(&self, role: Role) -> PairedMachine {
         let (joining, _) = self.joining(role);
         let answer = answered(self.hear(&joining.offer()).await);
         joining.answered(&answer).unwrap()
     }
 
-    fn joining(&self, role: Role) -> (Joining, Invited) {
-        let invited = invite(&self.path(), role, Standing.now()).unwrap();
+    fn joining(&self, role: Role) -> (DevicePairing, PairingInvite) {
+        let invited = invite(&self.path(), role, FixedClock.now()).unwrap();
         let (hub, link) = invited.url.split_once("/pair#").unwrap();
         assert_eq!(hub, "https://hub.example.com");
         let key = PrivateKey::generate(&mut SystemRandom).unwrap();
-        (Joining::new(PairingLink::parse(link).unwrap(), key, "Phone\u{202e}").unwrap(), invited)
+        (DevicePairing::new(PairingLink::parse(link).unwrap(), key, "Phone\u{202e}").unwrap(), invited)
     }
 
-    async fn lane(&self, paired: &Paired) -> Caller {
+    async fn lane(&self, paired: &PairedMachine) -> DeviceLane {
         let (ask, asked) = paired.bond.ask_lane(&mut SystemRandom).unwrap();
         asked.answered(&answered(self.hear(&ask).await)).unwrap()
     }
 
-    fn keys(&self, paired: &Paired) -> Option<ContentKeys> {
+    fn keys(&self, paired: &PairedMachine) -> Option<ContentKeys> {
         let keys = self.vault.keys().unwrap();
         let mine = keys.wrapped.iter().find(|key| key.device == paired.bond.device().to_string())?;
         Some(paired.bond.unwrap(keys.generation, &from_text(&mine.key).unwrap()).unwrap())
@@ -66,18 +66,18 @@ impl World {
 
 fn open(folder: &Path) -> Vault {
     let path = folder.join("state/sealed.json");
-    Vault::open(&path, "laptop", "https://hub.example.com/", Arc::new(Standing)).unwrap()
+    Vault::open(&path, "laptop", "https://hub.example.com/", Arc::new(FixedClock)).unwrap()
 }
 
 fn hub(role: Role) -> Operator {
     Operator { id: "p1".into(), name: "who the hub says".into(), role }
 }
 
-fn answered(heard: Heard) -> Vec<u8> {
+fn answered(heard: ReceivedBody) -> Vec<u8> {
     match heard {
-        Heard::Answer(body) => bytes(&body),
-        Heard::Call { .. } => panic!("a call"),
-        Heard::Refused(wrong) => panic!("{wrong:?}"),
+        ReceivedBody::Answer(body) => bytes(&body),
+        ReceivedBody::Call { .. } => panic!("a call"),
+        ReceivedBody::Refused(wrong) => panic!("{wrong:?}"),
     }
 }
 
@@ -87,11 +87,11 @@ fn bytes(body: &RawValue) -> Vec<u8> {
 }
 
 /// What was asked and by whom, or the code of the refusal.
-fn outcome(heard: Heard) -> Result<(String, Operator), String> {
+fn outcome(heard: ReceivedBody) -> Result<(String, Operator), String> {
     match heard {
-        Heard::Call { by, envelope, .. } => Ok((String::from_utf8(envelope).unwrap(), by)),
-        Heard::Refused(wrong) => Err(wrong.code),
-        Heard::Answer(_) => panic!("an answer"),
+        ReceivedBody::Call { by, envelope, .. } => Ok((String::from_utf8(envelope).unwrap(), by)),
+        ReceivedBody::Refused(wrong) => Err(wrong.code),
+        ReceivedBody::Answer(_) => panic!("an answer"),
     }
 }
 
@@ -127,12 +127,13 @@ async fn an_invitation_works_once_also_where_two_processes_hold_it() {
     let (joining, invited) = world.joining(Role::Driver);
     let (_, link) = invited.url.split_once("/pair#").unwrap();
     let key = PrivateKey::generate(&mut SystemRandom).unwrap();
-    let rival = Joining::new(PairingLink::parse(link).unwrap(), key, "Rival").unwrap();
+    let rival = DevicePairing::new(PairingLink::parse(link).unwrap(), key, "Rival").unwrap();
     world.vault.refresh().await;
     other.refresh().await;
     let (offers, hub) = ([body(&joining.offer()), body(&rival.offer())], hub(Role::Owner));
     let heard = tokio::join!(world.vault.receive(&hub, &offers[0]), other.receive(&hub, &offers[1]));
-    let taken = [heard.0, heard.1].into_iter().filter(|heard| matches!(heard, Heard::Answer(_))).count();
+    let taken =
+        [heard.0, heard.1].into_iter().filter(|heard| matches!(heard, ReceivedBody::Answer(_))).count();
     assert_eq!((taken, devices(&world.path()).unwrap().len()), (1, 1));
 }
 
@@ -204,10 +205,10 @@ async fn a_revoked_device_reads_and_says_nothing_more_and_the_others_go_on() {
     let (_, call) = others.seal(b"{}").unwrap();
     outcome(world.hear(&call).await).unwrap();
 
-    let place = Place::View { from: None, upto: 7 };
+    let place = ContentPosition::View { from: None, upto: 7 };
     let sealed = bytes(&world.vault.seal("s", &place, b"planted words").unwrap());
     let machine = MachineId::parse("laptop").unwrap();
-    assert_eq!(old_keys.open(&machine, "s", &place, &sealed), Err(Refused::UnknownGeneration));
+    assert_eq!(old_keys.open(&machine, "s", &place, &sealed), Err(SealError::UnknownGeneration));
     let opened = world.keys(&other).unwrap().open(&machine, "s", &place, &sealed).unwrap();
     assert_eq!(opened, (2, b"planted words".to_vec()));
 }
@@ -233,7 +234,7 @@ async fn who_was_not_invited_is_not_paired() {
     };
     assert_eq!(outcome(world.hear(&stranger).await), Err("forbidden".into()));
     let unknown = PrivateKey::generate(&mut SystemRandom).unwrap();
-    let machine = world.vault.state().book.own.public();
+    let machine = world.vault.state().data.own.public();
     let bond = Bond::at_device(&MachineId::parse("laptop").unwrap(), &unknown, &machine).unwrap();
     let (ask, _) = bond.ask_lane(&mut SystemRandom).unwrap();
     assert_eq!(outcome(world.hear(&ask).await), Err("forbidden".into()));
@@ -255,7 +256,7 @@ async fn the_keys_are_for_their_owner_only_and_a_damaged_file_is_left_alone() {
     mode(0o600);
     for text in ["", "{}", r#"{"version":9}"#] {
         std::fs::write(&path, text).unwrap();
-        let reopened = Vault::open(&path, "laptop", "https://hub.example.com", Arc::new(Standing));
+        let reopened = Vault::open(&path, "laptop", "https://hub.example.com", Arc::new(FixedClock));
         assert!(matches!(reopened.err(), Some(VaultError::Damaged(_))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }

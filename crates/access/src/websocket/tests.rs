@@ -69,21 +69,21 @@ impl Sink<Message> for Socket {
 
 struct Texts(Vec<&'static str>);
 
-impl Leaving for Texts {
-    fn leave(self) -> Leave<impl Iterator<Item = Utf8Bytes> + Send> {
+impl SocketItem for Texts {
+    fn into_output(self) -> SocketOutput<impl Iterator<Item = Utf8Bytes> + Send> {
         match self.0.as_slice() {
-            ["close"] => Leave::Close(close(COME_BACK, "later")),
-            ["broken"] => Leave::Broken,
-            _ => Leave::Texts(self.0.into_iter().map(Utf8Bytes::from_static)),
+            ["close"] => SocketOutput::Close(close(COME_BACK, "later")),
+            ["broken"] => SocketOutput::Broken,
+            _ => SocketOutput::Texts(self.0.into_iter().map(Utf8Bytes::from_static)),
         }
     }
 }
 
 struct Came(mpsc::Sender<String>);
 
-impl TakesText for Came {
-    async fn take(&mut self, text: Utf8Bytes) -> Result<(), Hung> {
-        self.0.send(text.to_string()).await.map_err(|_| Hung)
+impl TextReceiver for Came {
+    async fn take(&mut self, text: Utf8Bytes) -> Result<(), TextReceiverClosed> {
+        self.0.send(text.to_string()).await.map_err(|_| TextReceiverClosed)
     }
 }
 
@@ -106,8 +106,8 @@ impl World {
     fn with(rules: SocketRules, stuck: bool) -> Self {
         let (peer, incoming) = mpsc::channel(QUEUE);
         let (outgoing, seen) = mpsc::channel(QUEUE);
-        let (taker, came) = mpsc::channel(1);
-        let (say, leaving) = mpsc::channel(QUEUE);
+        let (receiver, came) = mpsc::channel(1);
+        let (say, items) = mpsc::channel(QUEUE);
         let (stop, mut stopped) = mpsc::channel(1);
         let socket = Socket { incoming, outgoing, stuck };
         let pumping = TaskTracker::new().spawn(async move {
@@ -117,7 +117,7 @@ impl World {
                     None => std::future::pending().await,
                 }
             };
-            pump(socket, &rules, Came(taker), leaving, stopped).await;
+            pump(socket, &rules, Came(receiver), items, stopped).await;
         });
         Self { peer, seen, came, say, stop, pumping }
     }
@@ -327,7 +327,7 @@ async fn whether_waiting_is_silence_is_the_doors_choice() {
 
 #[tokio::test(start_paused = true)]
 async fn texts_that_come_too_fast_wait() {
-    let pace = Some(PaceLimit { per_second: 10.0, at_once: 5.0 });
+    let pace = Some(RateLimit { per_second: 10.0, at_once: 5.0 });
     let (began, mut world) = (Instant::now(), World::new(SocketRules { pace, ..RULES }));
     let mut waits = Vec::new();
     for _ in 0..8 {
@@ -340,7 +340,7 @@ async fn texts_that_come_too_fast_wait() {
 
 #[tokio::test]
 async fn many_at_once_are_taken_and_more_wait() {
-    let (mut pace, now) = (Pace::new(PaceLimit { per_second: 10.0, at_once: 5.0 }), Instant::now());
+    let (mut pace, now) = (TokenBucket::new(RateLimit { per_second: 10.0, at_once: 5.0 }), Instant::now());
     let waits: Vec<_> = (0..8).map(|_| (pace.next(now) - now).as_millis()).collect();
     assert_eq!(waits, [0, 0, 0, 0, 0, 0, 100, 200]);
     assert_eq!(pace.next(now + Duration::from_secs(9)), now + Duration::from_secs(9));

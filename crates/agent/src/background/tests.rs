@@ -1,28 +1,32 @@
 use std::time::Duration;
 
-use sandbox::{Limits, Program};
+use sandbox::{CommandLimits, Program};
 
 use super::*;
 
 /// Longer than anything here takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn command(line: &str) -> Command {
-    Command {
+fn command(line: &str) -> ChildCommand {
+    ChildCommand {
         program: Program::Shell(line.into()),
         cwd: "/".into(),
         environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
-        limits: Limits { wall: Duration::ZERO, forward_bytes_max: u64::MAX, ..Limits::default() },
+        limits: CommandLimits {
+            wall: Duration::ZERO,
+            forward_bytes_max: u64::MAX,
+            ..CommandLimits::default()
+        },
         fence: None,
     }
 }
 
-fn start(background: &Background, line: &str, tty: bool) -> Arc<BackgroundJob> {
+fn start(background: &BackgroundJobs, line: &str, tty: bool) -> Arc<BackgroundJob> {
     background.start(command(line), line, tty, None).unwrap()
 }
 
 async fn until_ended(job: &BackgroundJob) {
-    tokio::time::timeout(PATIENCE, job.until_ended()).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, job.until_ended()).await.unwrap();
 }
 
 /// What it wrote since the last look, once that holds a text.
@@ -31,10 +35,10 @@ async fn until_written(job: &BackgroundJob, text: &str) -> String {
     let looking = async {
         while !seen.contains(text) {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            seen.push_str(&job.look().text);
+            seen.push_str(&job.take_output().text);
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, looking).await.unwrap();
     seen
 }
 
@@ -45,14 +49,14 @@ fn alive(pid: &str) -> bool {
 
 #[tokio::test]
 async fn what_is_written_later_is_seen_once_and_the_end_is_told() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let job = start(&background, "echo one; read n; echo \"two $n\"; exit 3", true);
     assert_eq!(until_written(&job, "one").await, "one\n");
     assert!(job.state().starts_with("running for "), "{}", job.state());
     job.type_in("x\n").unwrap();
     until_ended(&job).await;
-    assert_eq!(job.look().text, "two x\n");
-    assert_eq!(job.look().text, "");
+    assert_eq!(job.take_output().text, "two x\n");
+    assert_eq!(job.take_output().text, "");
     assert_eq!(
         job.state(),
         format!("ended with exit code 3 after {} s", job.ended().unwrap().after.as_secs())
@@ -62,18 +66,18 @@ async fn what_is_written_later_is_seen_once_and_the_end_is_told() {
 
 #[tokio::test]
 async fn only_the_newest_of_a_flood_is_kept() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let job = start(&background, "seq 1 200000", false);
     until_ended(&job).await;
-    let look = job.look();
-    assert!(look.text.len() <= KEPT_BYTES_MAX && look.text.ends_with("\n200000\n"));
+    let output = job.take_output();
+    assert!(output.text.len() <= BUFFER_BYTES_MAX && output.text.ends_with("\n200000\n"));
     // Everything is either there or counted.
-    assert_eq!(look.text.len() as u64 + look.lost_bytes, 1_288_895);
+    assert_eq!(output.text.len() as u64 + output.lost_bytes, 1_288_895);
 }
 
 #[tokio::test]
 async fn their_number_is_limited_and_old_ones_are_forgotten() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let jobs: Vec<_> = (0..RUNNING_MAX).map(|_| start(&background, "sleep 300", false)).collect();
     let refused = background.start(command("true"), "true", false, None).err().unwrap();
     assert!(refused.contains("end one with jobs"), "{refused}");
@@ -83,20 +87,20 @@ async fn their_number_is_limited_and_old_ones_are_forgotten() {
     for _ in 0..ENDED_MAX + 3 {
         until_ended(&start(&background, "true", false)).await;
     }
-    let kept = background.all();
+    let buffer = background.all();
     // The last one had not ended when the oldest were forgotten.
-    assert_eq!(kept.len(), RUNNING_MAX - 1 + ENDED_MAX + 1);
+    assert_eq!(buffer.len(), RUNNING_MAX - 1 + ENDED_MAX + 1);
     assert!(background.find("job-1").is_err() && background.find("job-2").is_ok());
     background.close().await;
 }
 
 #[tokio::test]
 async fn closing_ends_them_all_and_nothing_starts_after_it() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let stubborn = start(&background, "trap '' TERM; sleep 300 & echo $!; wait; sleep 300", false);
     let pid = until_written(&stubborn, "\n").await;
     assert!(alive(pid.trim()));
-    tokio::time::timeout(PATIENCE, background.close()).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, background.close()).await.unwrap();
     assert!(!alive(pid.trim()));
     assert_eq!(
         background.start(command("true"), "true", false, None).err().unwrap(),
@@ -106,7 +110,7 @@ async fn closing_ends_them_all_and_nothing_starts_after_it() {
 
 #[tokio::test]
 async fn whoever_forgets_a_session_ends_its_commands() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let job = start(&background, "sleep 300", false);
     drop(background);
     until_ended(&job).await;
@@ -114,7 +118,7 @@ async fn whoever_forgets_a_session_ends_its_commands() {
 
 #[tokio::test]
 async fn typing_has_its_limits() {
-    let background = Background::default();
+    let background = BackgroundJobs::default();
     let deaf = start(&background, "sleep 300", false);
     assert!(deaf.type_in("x").unwrap_err().contains("no input"));
     let job = start(&background, "stty raw; echo ready; exec sleep 300", true);

@@ -1,20 +1,20 @@
-//! What a session's turns cost, from its log.
+//! What the turns of a session cost, computed from its log.
 
 use engine::{Body, Origin, Totals, TurnId};
 
-/// Older turns are only a part of the total.
+/// Older turns are only included in the total.
 const TURNS_MAX: usize = 100;
 
-/// The total, and the latest turns with their own.
+/// The total cost, and the cost of each of the latest turns.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     pub total: Totals,
-    /// In their order.
+    /// In chronological order.
     pub turns: Vec<(TurnId, Totals)>,
 }
 
 impl Costs {
-    /// Takes the next event of the log.
+    /// Processes the next event of the log.
     pub fn observe(&mut self, turn: Option<TurnId>, origin: &Origin, body: &Body) {
         let Body::Usage(usage) = body else { return };
         self.total.add_from(origin, usage);
@@ -32,7 +32,7 @@ impl Costs {
         }
     }
 
-    /// A line a turn and the total, to be read.
+    /// A text with one line per turn and the total.
     pub fn text(&self) -> String {
         if self.turns.is_empty() {
             return "Nothing was spent yet.".into();

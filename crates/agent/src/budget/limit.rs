@@ -1,14 +1,14 @@
-//! `/max-cost`: what a session may spend from there on, as whoever drives it said.
+//! `/max-cost`: a spending limit from here on, set by a person who drives the session.
 //!
-//! The log has it: the command is a prompt, and our answer to it says whether it was carried out. So the
-//! limit is the same after a restart and in a fork. It stands beside the owner's budgets and never replaces
-//! one.
+//! It is stored in the log: the command is a prompt, and our answer to it says whether it was carried out. So
+//! the limit is the same after a restart and in a fork. It applies in addition to the owner's budgets and
+//! never replaces them.
 
 use engine::{Body, Event, Origin, TurnId};
 
-use crate::commands::max_cost::{self, Order};
+use crate::commands::max_cost::{self, MaxCostCommand};
 
-/// What may be spent from a moment on.
+/// A limit on what may be spent from the time it was set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) usd: f64,
@@ -17,7 +17,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// What was spent of it, given what the session has spent in all.
+    /// How much of it is spent, given the session's total.
     pub(crate) fn spent(&self, session_usd: f64) -> f64 {
         (session_usd - self.since_usd).max(0.0)
     }
@@ -27,32 +27,32 @@ impl Limit {
     }
 }
 
-/// The limit of a session, from its log.
+/// The limit of a session, read from its log.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct SessionLimit {
     current: Option<Limit>,
-    /// What the command of a turn asked for. It holds once its answer says so.
-    asked: Option<(TurnId, Order)>,
+    /// The command of a turn. It takes effect when its answer says so.
+    requested: Option<(TurnId, MaxCostCommand)>,
 }
 
-impl Limits {
+impl SessionLimit {
     pub(crate) fn current(&self) -> Option<Limit> {
         self.current
     }
 
-    /// Takes the next event of the log. `spent_usd` is what the session has spent up to there.
+    /// Processes the next event of the log. `spent_usd` is the session's total up to there.
     pub(crate) fn observe(&mut self, event: &Event, spent_usd: f64) {
         let Some(turn) = event.turn else { return };
         if let Body::UserMessage { content } = &event.body {
-            self.asked = max_cost::order_in(content).map(|order| (turn, order));
+            self.requested = max_cost::parse_content(content).map(|order| (turn, order));
         } else if let (Body::Text { text, .. }, Origin::Agent) = (&event.body, &event.origin)
-            && let Some((_, order)) = self.asked.take_if(|(asked, _)| *asked == turn)
+            && let Some((_, order)) = self.requested.take_if(|(requested, _)| *requested == turn)
             && text.starts_with(max_cost::DONE)
         {
             match order {
-                Order::Set(usd) => self.current = Some(Limit { usd, since_usd: spent_usd }),
-                Order::Remove => self.current = None,
-                Order::Show | Order::Unclear => {}
+                MaxCostCommand::Set(usd) => self.current = Some(Limit { usd, since_usd: spent_usd }),
+                MaxCostCommand::Remove => self.current = None,
+                MaxCostCommand::Show | MaxCostCommand::Unclear => {}
             }
         }
     }

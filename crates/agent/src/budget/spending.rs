@@ -1,7 +1,7 @@
-//! What all sessions of a day have spent, in one small file a day that every process appends to.
+//! What all sessions have spent on a day, in one small file per day that every process appends to.
 //!
-//! A record is one short append, so processes need no lock, and a kill in the middle of one costs that
-//! record and no other. To know the sum, only what was added since the last look is read.
+//! A record is one short append, so processes need no lock, and a kill in the middle of one loses only that
+//! record. To compute the sum, only the part that was added since the last time is read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,38 +11,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::Clock;
 
 const DAY_MS: i64 = 86_400_000;
-/// Older files are of no use to anybody.
-const KEPT_DAYS: i64 = 62;
-/// A file that is longer was not written by us.
+/// Older files are deleted.
+const RETENTION_DAYS: i64 = 62;
+/// A longer file was not written by us.
 const BYTES_MAX: u64 = 64 << 20;
 
-pub struct Spending {
+pub struct DailySpending {
     folder: PathBuf,
     clock: Arc<dyn Clock>,
-    seen: Mutex<Seen>,
+    day_total: Mutex<DayTotal>,
 }
 
-impl std::fmt::Debug for Spending {
+impl std::fmt::Debug for DailySpending {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Spending").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
-/// How far a day's file was read, and the sum up to there.
+/// How far a day's file has been read, and the sum up to there.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct DayTotal {
     day: i64,
     bytes: u64,
     usd: f64,
 }
 
-impl Spending {
-    /// `folder` is made when something is spent.
+impl DailySpending {
+    /// `folder` is created when something is spent.
     pub fn new(folder: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { folder, clock, seen: Mutex::default() }
+        Self { folder, clock, day_total: Mutex::default() }
     }
 
-    /// Writes down that something was spent now.
+    /// Records that an amount was spent now.
     pub fn add(&self, usd: f64) -> io::Result<()> {
         let day = self.day();
         let path = self.file(day);
@@ -57,29 +57,29 @@ impl Spending {
     /// What was spent since midnight.
     pub fn today(&self) -> io::Result<f64> {
         let day = self.day();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.day != day {
-            *seen = Seen { day, ..Seen::default() };
+        let mut day_total = self.day_total.lock().unwrap_or_else(PoisonError::into_inner);
+        if day_total.day != day {
+            *day_total = DayTotal { day, ..DayTotal::default() };
         }
         let mut file = match File::open(self.file(day)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0.0),
             file => file?,
         };
         let length = file.metadata()?.len();
-        if length < seen.bytes {
-            *seen = Seen { day, ..Seen::default() };
+        if length < day_total.bytes {
+            *day_total = DayTotal { day, ..DayTotal::default() };
         }
         if length > BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the record of today is too large"));
         }
-        file.seek(SeekFrom::Start(seen.bytes))?;
+        file.seek(SeekFrom::Start(day_total.bytes))?;
         let mut text = Vec::new();
-        file.take(length - seen.bytes).read_to_end(&mut text)?;
-        // The last line may still be on its way.
+        file.take(length - day_total.bytes).read_to_end(&mut text)?;
+        // The last line may not be complete yet.
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        seen.usd += sum(&text[..whole]);
-        seen.bytes += u64::try_from(whole).unwrap_or(0);
-        Ok(seen.usd)
+        day_total.usd += sum(&text[..whole]);
+        day_total.bytes += u64::try_from(whole).unwrap_or(0);
+        Ok(day_total.usd)
     }
 
     fn day(&self) -> i64 {
@@ -95,7 +95,7 @@ impl Spending {
         let old = |path: &Path| {
             let day =
                 path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<i64>().ok());
-            day.is_some_and(|day| day < today - KEPT_DAYS)
+            day.is_some_and(|day| day < today - RETENTION_DAYS)
         };
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| old(path)) {
@@ -133,7 +133,7 @@ mod tests {
     fn a_day_is_summed_up_over_processes_and_the_next_begins_at_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock(AtomicI64::new(100 * DAY_MS + 5)));
-        let open = || Spending::new(folder.path().join("spending"), Arc::<TestClock>::clone(&clock));
+        let open = || DailySpending::new(folder.path().join("spending"), Arc::<TestClock>::clone(&clock));
         let (one, other) = (open(), open());
         assert_eq!(one.today().unwrap(), 0.0);
         one.add(0.5).unwrap();

@@ -29,9 +29,9 @@ fn spent(usd: f64) -> Usage {
     Usage { cost_usd: usd, ..Usage::default() }
 }
 
-fn stopped(verdict: &Verdict) -> &str {
+fn stopped(verdict: &SpendDecision) -> &str {
     match verdict {
-        Verdict::Stop(reason) => reason,
+        SpendDecision::Stop(reason) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -41,21 +41,21 @@ async fn a_session_stops_before_the_call_that_goes_beyond_its_budget() {
     let budget = Budget { session_usd: Some(1.0), ..Budget::default() };
     let ledger = Ledger::default();
     ledger.begin(&Totals { cost_usd: 0.5, ..Totals::default() }, None);
-    assert_eq!(ledger.judge(&budget, &dollar(), &request(40)).await, Verdict::Go);
+    assert_eq!(ledger.decide(&budget, &dollar(), &request(40)).await, SpendDecision::Go);
     ledger.add(&budget, &spent(0.4)).await;
-    assert_eq!(ledger.judge(&budget, &dollar(), &request(40)).await, Verdict::Go);
+    assert_eq!(ledger.decide(&budget, &dollar(), &request(40)).await, SpendDecision::Go);
     // 200,000 tokens are 20 cents.
-    let verdict = ledger.judge(&budget, &dollar(), &request(800_000)).await;
+    let verdict = ledger.decide(&budget, &dollar(), &request(800_000)).await;
     assert!(stopped(&verdict).contains("costs at least $0.2000"), "{verdict:?}");
     ledger.add(&budget, &spent(0.4)).await;
-    let verdict = ledger.judge(&budget, &dollar(), &request(40)).await;
+    let verdict = ledger.decide(&budget, &dollar(), &request(40)).await;
     assert!(
         stopped(&verdict).contains("this session is spent: $1.3000 of $1.0000; raise session_usd"),
         "{verdict:?}"
     );
     // Another turn is no way around it.
     ledger.begin(&Totals { cost_usd: 1.3, ..Totals::default() }, None);
-    stopped(&ledger.judge(&budget, &dollar(), &request(40)).await);
+    stopped(&ledger.decide(&budget, &dollar(), &request(40)).await);
 }
 
 #[tokio::test]
@@ -63,12 +63,12 @@ async fn a_prompt_has_a_budget_of_its_own_and_nothing_may_be_spent_of_none() {
     let budget = Budget { turn_usd: Some(0.1), ..Budget::default() };
     let ledger = Ledger::default();
     ledger.add(&budget, &spent(0.2)).await;
-    stopped(&ledger.judge(&budget, &dollar(), &request(4)).await);
+    stopped(&ledger.decide(&budget, &dollar(), &request(4)).await);
     ledger.begin(&Totals { cost_usd: 0.2, ..Totals::default() }, None);
-    assert_eq!(ledger.judge(&budget, &dollar(), &request(4)).await, Verdict::Go);
+    assert_eq!(ledger.decide(&budget, &dollar(), &request(4)).await, SpendDecision::Go);
     let none = Budget { turn_usd: Some(0.0), ..Budget::default() };
-    stopped(&ledger.judge(&none, &dollar(), &request(400)).await);
-    assert_eq!(ledger.judge(&none, &model(Some(Price::FREE)), &request(400)).await, Verdict::Go);
+    stopped(&ledger.decide(&none, &dollar(), &request(400)).await);
+    assert_eq!(ledger.decide(&none, &model(Some(Price::FREE)), &request(400)).await, SpendDecision::Go);
 }
 
 #[tokio::test]
@@ -80,18 +80,18 @@ async fn a_day_is_counted_over_all_sessions() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let spending = || Some(Arc::new(Spending::new(folder.path().to_owned(), Arc::new(Noon))));
+    let spending = || Some(Arc::new(DailySpending::new(folder.path().to_owned(), Arc::new(Noon))));
     let budget = || Budget { day_usd: Some(1.0), spending: spending(), ..Budget::default() };
     let (one, other) = (Ledger::default(), Ledger::default());
     one.add(&budget(), &spent(0.6)).await;
-    assert_eq!(other.judge(&budget(), &dollar(), &request(4)).await, Verdict::Go);
+    assert_eq!(other.decide(&budget(), &dollar(), &request(4)).await, SpendDecision::Go);
     other.add(&budget(), &spent(0.6)).await;
-    let verdict = one.judge(&budget(), &dollar(), &request(4)).await;
+    let verdict = one.decide(&budget(), &dollar(), &request(4)).await;
     assert!(stopped(&verdict).contains("today is spent: $1.2000 of $1.0000"), "{verdict:?}");
     // What cannot be read is not taken for nothing.
     std::fs::remove_file(folder.path().join("0")).unwrap();
     std::fs::create_dir(folder.path().join("0")).unwrap();
-    let verdict = one.judge(&budget(), &dollar(), &request(4)).await;
+    let verdict = one.decide(&budget(), &dollar(), &request(4)).await;
     assert!(stopped(&verdict).contains("cannot be read"), "{verdict:?}");
 }
 
@@ -99,21 +99,21 @@ async fn a_day_is_counted_over_all_sessions() {
 async fn an_unknown_price_is_said_once_or_refused() {
     let budget = Budget { session_usd: Some(1.0), ..Budget::default() };
     let ledger = Ledger::default();
-    let verdict = ledger.judge(&budget, &model(None), &request(4)).await;
-    assert_eq!(verdict, Verdict::Warn("what a:b costs is not known: the budget cannot stop it".into()));
-    assert_eq!(ledger.judge(&budget, &model(None), &request(4)).await, Verdict::Go);
+    let verdict = ledger.decide(&budget, &model(None), &request(4)).await;
+    assert_eq!(verdict, SpendDecision::Warn("what a:b costs is not known: the budget cannot stop it".into()));
+    assert_eq!(ledger.decide(&budget, &model(None), &request(4)).await, SpendDecision::Go);
     let strict = Budget { refuse_unknown: true, ..budget };
-    assert!(stopped(&ledger.judge(&strict, &model(None), &request(4)).await).contains("is not known"));
+    assert!(stopped(&ledger.decide(&strict, &model(None), &request(4)).await).contains("is not known"));
     // Without a budget nobody asks.
     let free = Budget { refuse_unknown: true, ..Budget::default() };
-    assert_eq!(ledger.judge(&free, &model(None), &request(4)).await, Verdict::Go);
+    assert_eq!(ledger.decide(&free, &model(None), &request(4)).await, SpendDecision::Go);
 }
 
 #[tokio::test]
 async fn an_estimate_is_said_and_nothing_is_asked() {
     let budget = Budget { estimate_only: true, ..Budget::default() };
-    let verdict = Ledger::default().judge(&budget, &dollar(), &request(4_000_000)).await;
+    let verdict = Ledger::default().decide(&budget, &dollar(), &request(4_000_000)).await;
     assert!(stopped(&verdict).contains("1000000 tokens would be said to a:b: $1.0000"), "{verdict:?}");
-    let verdict = Ledger::default().judge(&budget, &model(None), &request(4)).await;
+    let verdict = Ledger::default().decide(&budget, &model(None), &request(4)).await;
     assert!(stopped(&verdict).contains("cost unknown"), "{verdict:?}");
 }

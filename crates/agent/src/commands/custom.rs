@@ -1,64 +1,65 @@
-//! Commands from Markdown files: a prompt with places for arguments.
+//! Custom commands from Markdown files: a prompt template with placeholders for arguments.
 //!
-//! `$1` to `$9` are words, `$ARGUMENTS` is all that was typed, `$NAME` and `${name}` are arguments that the
-//! front matter names or that were typed as `name=value`. Nothing is run to fill a place in: what looks
-//! like a command of a shell stays as it is.
+//! `$1` to `$9` are words, `$ARGUMENTS` is everything that was typed, `$NAME` and `${name}` are arguments
+//! that the front matter names or that were typed as `name=value`. Nothing is executed to fill a placeholder:
+//! what looks like a shell command stays as it is.
 //!
-//! **Invariant:** places are filled in one pass, so what was typed is never taken for a place.
+//! **Invariant:** placeholders are filled in one pass, so typed text is never taken for a placeholder.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::CommandSpec;
 
-use crate::knowledge::{Front, Page, Shelf, plain_name};
+use crate::knowledge::{FrontMatter, TextFile, TextFolder, plain_name};
 use crate::summary::{cut, one_line};
 
 const TEMPLATE_CHARS_MAX: usize = 32_000;
 const DESCRIPTION_CHARS_MAX: usize = 300;
-/// A prompt that places and long arguments could make of any size.
+/// The maximum size of an expanded prompt.
 const PROMPT_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Custom {
+pub(crate) struct CustomCommand {
     pub(crate) name: Arc<str>,
     pub(crate) of_project: bool,
     description: Arc<str>,
     hint: Option<Arc<str>>,
-    /// The names of its arguments, in their order.
+    /// The names of its arguments, in order.
     arguments: Vec<String>,
     template: Arc<str>,
 }
 
-impl Custom {
-    /// The commands of a folder, without those that are called like one of ours.
-    pub(crate) fn all(shelf: &Shelf, folder: &Path, of_project: bool) -> Vec<Self> {
-        let pages = shelf.pages(folder, "md", TEMPLATE_CHARS_MAX);
-        let usable = |page: Page| {
-            let command = Self::of(&page, of_project);
+impl CustomCommand {
+    /// The commands of a folder, except those with the name of a built-in command.
+    pub(crate) fn all(text_folder: &TextFolder, folder: &Path, of_project: bool) -> Vec<Self> {
+        let text_files = text_folder.text_files(folder, "md", TEMPLATE_CHARS_MAX);
+        let usable = |text_file: TextFile| {
+            let command = Self::of(&text_file, of_project);
             if command.is_none() {
-                tracing::warn!(file = %page.path.display(), "a command needs a plain name of its own; it is left out");
+                tracing::warn!(file = %text_file.path.display(), "a command needs a plain name of its own; it is left out");
             }
             command
         };
-        pages.into_iter().filter_map(usable).collect()
+        text_files.into_iter().filter_map(usable).collect()
     }
 
-    fn of(page: &Page, of_project: bool) -> Option<Self> {
-        let name = plain_name(&page.stem).filter(|name| !super::is_built_in(name))?;
-        let (front, body) = Front::split(&page.text);
-        let arguments = front.list("args").or_else(|| front.list("arguments")).unwrap_or_default();
+    fn of(text_file: &TextFile, of_project: bool) -> Option<Self> {
+        let name = plain_name(&text_file.stem).filter(|name| !super::is_built_in(name))?;
+        let (front_matter, body) = FrontMatter::split(&text_file.text);
+        let arguments =
+            front_matter.list("args").or_else(|| front_matter.list("arguments")).unwrap_or_default();
         let first = || body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let listed = || (!arguments.is_empty()).then(|| format!("<{}>", arguments.join("> <")));
         Some(Self {
             name,
             of_project,
             description: cut(
-                &one_line(front.text("description").unwrap_or_else(first)),
+                &one_line(front_matter.text("description").unwrap_or_else(first)),
                 DESCRIPTION_CHARS_MAX,
             )
             .into(),
-            hint: front.text("argument-hint").map(str::to_owned).or_else(listed).map(Into::into),
+            hint: front_matter.text("argument-hint").map(str::to_owned).or_else(listed).map(Into::into),
             arguments,
             template: body.trim().into(),
         })
@@ -72,15 +73,15 @@ impl Custom {
         }
     }
 
-    /// The prompt, with what was typed in its places. What has no place comes after it.
-    pub(crate) fn filled_in(&self, typed: &str) -> String {
-        let typed = Typed::read(typed, &self.arguments);
+    /// The prompt with its placeholders filled. Typed text without a placeholder is appended.
+    pub(crate) fn expand(&self, typed: &str) -> String {
+        let typed = TypedArguments::read(typed, &self.arguments);
         let (mut prompt, mut used) = (String::new(), false);
         let mut rest = self.template.as_ref();
         while let Some(at) = rest.find('$') {
             prompt.push_str(&rest[..at]);
-            let (place, after) = place(&rest[at..]);
-            match place.and_then(|name| typed.value(name)) {
+            let (placeholder, after) = placeholder(&rest[at..]);
+            match placeholder.and_then(|name| typed.value(name)) {
                 Some(value) => {
                     used = true;
                     prompt.push_str(value);
@@ -102,8 +103,8 @@ impl Custom {
     }
 }
 
-/// The name in a place at the beginning of a text, and what comes after the place.
-fn place(text: &str) -> (Option<&str>, &str) {
+/// The name of the placeholder at the beginning of a text, and the text after it.
+fn placeholder(text: &str) -> (Option<&str>, &str) {
     let rest = &text[1..];
     if let Some((name, after)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
         if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
@@ -117,14 +118,14 @@ fn place(text: &str) -> (Option<&str>, &str) {
     ((end > 0).then(|| &rest[..end]), &rest[end..])
 }
 
-/// What was typed after a command.
-struct Typed<'a> {
+/// The text that was typed after a command.
+struct TypedArguments<'a> {
     all: &'a str,
     words: Vec<String>,
     named: Vec<(String, String)>,
 }
 
-impl<'a> Typed<'a> {
+impl<'a> TypedArguments<'a> {
     fn read(all: &'a str, arguments: &[String]) -> Self {
         let (mut plain, mut named) = (Vec::new(), Vec::new());
         for word in words(all) {
@@ -134,7 +135,7 @@ impl<'a> Typed<'a> {
                 None => plain.push(word),
             }
         }
-        // Those that were not named take the words in their order; the last takes all that are left.
+        // Unnamed arguments take the words in order; the last takes all the rest.
         let given = |argument: &&String| !named.iter().any(|(name, _)| name.eq_ignore_ascii_case(argument));
         let free: Vec<&String> = arguments.iter().filter(given).collect();
         let value = |(at, argument): (usize, &&String)| {
@@ -147,7 +148,7 @@ impl<'a> Typed<'a> {
         Self { all, words: plain, named }
     }
 
-    /// `None`: this is no place of the command.
+    /// `None`: the command has no such argument.
     fn value(&self, name: &str) -> Option<&str> {
         if name == "ARGUMENTS" {
             return Some(self.all);
@@ -160,7 +161,7 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// Words as a shell would see them, with quotes and nothing else.
+/// Splits into words like a shell, with quotes but nothing else.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut begun, mut quote) = (String::new(), false, None);
@@ -192,8 +193,12 @@ mod tests {
     use super::*;
 
     fn check(file: &str, typed: &str, expected: &str) {
-        let page = Page { path: "x.md".into(), stem: "x".into(), text: file.into() };
-        assert_eq!(Custom::of(&page, true).unwrap().filled_in(typed), expected, "{file:?} {typed:?}");
+        let text_file = TextFile { path: "x.md".into(), stem: "x".into(), text: file.into() };
+        assert_eq!(
+            CustomCommand::of(&text_file, true).unwrap().expand(typed),
+            expected,
+            "{file:?} {typed:?}"
+        );
     }
 
     #[test]
@@ -214,16 +219,16 @@ mod tests {
 
     #[test]
     fn a_prompt_does_not_grow_without_end() {
-        let page = Page { path: "x.md".into(), stem: "x".into(), text: "$ARGUMENTS ".repeat(2_000) };
-        let prompt = Custom::of(&page, true).unwrap().filled_in(&"y".repeat(100_000));
+        let text_file = TextFile { path: "x.md".into(), stem: "x".into(), text: "$ARGUMENTS ".repeat(2_000) };
+        let prompt = CustomCommand::of(&text_file, true).unwrap().expand(&"y".repeat(100_000));
         assert_eq!(prompt.len(), PROMPT_BYTES_MAX);
     }
 
     #[test]
     fn a_command_says_what_it_is_for() {
         let spec = |stem: &str, text: &str| {
-            let page = Page { path: "x.md".into(), stem: stem.into(), text: text.into() };
-            Custom::of(&page, true).map(|command| command.spec())
+            let text_file = TextFile { path: "x.md".into(), stem: stem.into(), text: text.into() };
+            CustomCommand::of(&text_file, true).map(|command| command.spec())
         };
         let with_args = spec("fix", "---\ndescription: Fixes\nargs: [file, note]\n---\nGo.").unwrap();
         assert_eq!(
@@ -240,9 +245,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn whatever_stands_in_a_file_it_is_filled_in(text in "[a-z$ {}=1é\"']{0,40}", typed in "[a-z$ {}=1é\"']{0,20}") {
-            let page = Page { path: "x.md".into(), stem: "x".into(), text };
-            let command = Custom::of(&page, true).unwrap();
-            let _filled = command.filled_in(&typed);
+            let text_file = TextFile { path: "x.md".into(), stem: "x".into(), text };
+            let command = CustomCommand::of(&text_file, true).unwrap();
+            let _filled = command.expand(&typed);
         }
     }
 }

@@ -1,45 +1,47 @@
-//! `/diff`: what the session changed in files and nobody has reviewed, to read.
+//! `/diff`: shows the session's changes to files that nobody has reviewed.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use engine::Changed;
+use engine::ChangedFile;
 
-use crate::place::Place;
 use crate::tools;
 use crate::undo::Undo;
+use crate::workspace::Workspace;
 
-/// Lines that an answer has.
+/// Lines of an answer.
 const LINES_MAX: usize = 400;
 const LINE_CHARS_MAX: usize = 400;
-/// Files that are named.
+/// Files that are listed.
 const FILES_MAX: usize = 50;
 
-pub(super) async fn answer(path: Option<String>, undo: &Arc<Undo>, place: &Place) -> String {
-    let (undo, at) = (Arc::clone(undo), place.clone());
+pub(super) async fn answer(path: Option<String>, undo: &Arc<Undo>, workspace: &Workspace) -> String {
+    let (undo, at) = (Arc::clone(undo), workspace.clone());
     let changes = tools::blocking(move || {
         let files = at.files().map_err(|error| error.to_string())?;
         undo.changes(files)
     });
-    match changes.await.and_then(|changes: Result<Vec<Changed>, String>| changes) {
+    match changes.await.and_then(|changes: Result<Vec<ChangedFile>, String>| changes) {
         Err(reason) => format!("There is nothing to show: {reason}."),
-        Ok(changes) => shown(&changes, path.as_deref(), place),
+        Ok(changes) => shown(&changes, path.as_deref(), workspace),
     }
 }
 
-fn shown(changes: &[Changed], path: Option<&str>, place: &Place) -> String {
+fn shown(changes: &[ChangedFile], path: Option<&str>, workspace: &Workspace) -> String {
     let path = path.map(|path| path.trim_matches('"'));
-    let wanted = |changed: &&Changed| {
-        path.is_none_or(|path| changed.path == place.cwd.join(path) || place.shown(&changed.path) == path)
+    let wanted = |changed: &&ChangedFile| {
+        path.is_none_or(|path| {
+            changed.path == workspace.cwd.join(path) || workspace.shown(&changed.path) == path
+        })
     };
-    let wanted: Vec<&Changed> = changes.iter().filter(wanted).collect();
+    let wanted: Vec<&ChangedFile> = changes.iter().filter(wanted).collect();
     if wanted.is_empty() {
         return match path {
             Some(path) => format!("This session has no unreviewed change of {path}."),
             None => "There are no changes of this session that wait for a review.".into(),
         };
     }
-    let of_file = |changed: &&Changed| file(changed, &place.shown(&changed.path));
+    let of_file = |changed: &&ChangedFile| file(changed, &workspace.shown(&changed.path));
     let mut lines: Vec<String> = wanted.iter().take(FILES_MAX).flat_map(of_file).collect();
     let more = lines.len().saturating_sub(LINES_MAX);
     if more > 0 {
@@ -56,7 +58,7 @@ fn shown(changes: &[Changed], path: Option<&str>, place: &Place) -> String {
 }
 
 /// A file's changes, as `diff -u` writes them.
-fn file(changed: &Changed, name: &str) -> Vec<String> {
+fn file(changed: &ChangedFile, name: &str) -> Vec<String> {
     let side = |there: bool, mark: &str| if there { format!("{mark}/{name}") } else { "/dev/null".into() };
     let mut lines = vec![
         format!("--- {}", side(changed.before.is_some(), "a")),
@@ -73,7 +75,7 @@ fn file(changed: &Changed, name: &str) -> Vec<String> {
     lines
 }
 
-/// Longer than every run of backticks that a line begins with, also after its mark.
+/// A code fence that is longer than every run of backticks at the start of a line, also after the diff mark.
 fn fence(lines: &[String]) -> String {
     let run = |line: &String| {
         let line = line.trim_start_matches(['+', '-', ' ']);

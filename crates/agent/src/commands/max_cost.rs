@@ -1,16 +1,17 @@
-//! `/max-cost` and `/force-send`: a limit that whoever drives a session sets for it, and one prompt past it.
+//! `/max-cost` and `/force-send`: a spending limit that a person sets for the session, and one prompt that
+//! ignores it.
 //!
-//! **Invariant:** neither loosens what the owner's settings and flags say.
+//! **Invariant:** neither loosens the limits of the owner's settings and flags.
 
 use std::fmt::Write;
 
 use engine::Content;
 
-use super::{Slash, parse};
+use super::{SlashCommand, parse};
 use crate::budget::{Budget, Limit};
 use crate::tools::blocking;
 
-/// How the answer begins when the limit was changed. The log is read for it.
+/// How the answer begins when the limit was changed. The log is searched for this.
 pub(crate) const DONE: &str = "The limit of this session is ";
 const USAGE: &str =
     "Write `/max-cost 0.50` (US dollars that this session may spend from here on) or `/max-cost off`.";
@@ -21,38 +22,38 @@ pub(super) const FORCE_USAGE: &str =
     "Write `/force-send TEXT`: the text is sent to the agent even if the limit of /max-cost is spent.";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Order {
+pub(crate) enum MaxCostCommand {
     Show,
     /// US dollars.
     Set(f64),
     Remove,
-    /// It was not understood.
+    /// It could not be parsed.
     Unclear,
 }
 
-pub(super) fn order(argument: Option<&str>) -> Order {
-    let Some(argument) = argument else { return Order::Show };
+pub(super) fn parse_argument(argument: Option<&str>) -> MaxCostCommand {
+    let Some(argument) = argument else { return MaxCostCommand::Show };
     if argument.eq_ignore_ascii_case("off") {
-        return Order::Remove;
+        return MaxCostCommand::Remove;
     }
     let amount = argument.strip_prefix('$').unwrap_or(argument);
     let plain = amount.chars().all(|c| c.is_ascii_digit() || c == '.');
     match amount.parse::<f64>().ok().filter(|usd| plain && usd.is_finite()) {
-        Some(usd) if usd > 0.0 => Order::Set(usd),
-        Some(_) => Order::Remove,
-        None => Order::Unclear,
+        Some(usd) if usd > 0.0 => MaxCostCommand::Set(usd),
+        Some(_) => MaxCostCommand::Remove,
+        None => MaxCostCommand::Unclear,
     }
 }
 
-/// What a prompt asks for, if it is this command.
-pub(crate) fn order_in(content: &[Content]) -> Option<Order> {
+/// The command in a prompt's content, if it is this one.
+pub(crate) fn parse_content(content: &[Content]) -> Option<MaxCostCommand> {
     match parse(content, &[]) {
-        Some(Slash::MaxCost(order)) => Some(order),
+        Some(SlashCommand::MaxCost(command)) => Some(command),
         _ => None,
     }
 }
 
-/// A prompt without the `/force-send` before it, if there is one.
+/// The prompt after `/force-send`, if it starts with that.
 pub(crate) fn forced(content: &[Content]) -> Option<Vec<Content>> {
     let Some(Content::Text(text)) = content.first() else { return None };
     let mut rest = after_force(text)?;
@@ -72,28 +73,28 @@ fn after_force(text: &str) -> Option<&str> {
     (rest.is_empty() || rest.starts_with(char::is_whitespace)).then(|| rest.trim())
 }
 
-/// Says what came of an order, or what holds.
+/// The answer to a command: its result, or the current limits.
 pub(super) async fn answer(
-    order: Order,
+    command: MaxCostCommand,
     current: Option<Limit>,
     spent_usd: f64,
     budget: &Budget,
     attended: bool,
 ) -> String {
     let left = current.map_or(f64::INFINITY, |limit| limit.left(spent_usd));
-    match order {
-        Order::Unclear => format!("Nothing was changed. {USAGE}"),
-        Order::Show => holds(current, spent_usd, budget).await,
-        Order::Set(usd) if !attended && usd > left => UNATTENDED.into(),
-        Order::Remove if !attended && current.is_some() => UNATTENDED.into(),
-        Order::Set(usd) => format!(
+    match command {
+        MaxCostCommand::Unclear => format!("Nothing was changed. {USAGE}"),
+        MaxCostCommand::Show => holds(current, spent_usd, budget).await,
+        MaxCostCommand::Set(usd) if !attended && usd > left => UNATTENDED.into(),
+        MaxCostCommand::Remove if !attended && current.is_some() => UNATTENDED.into(),
+        MaxCostCommand::Set(usd) => format!(
             "{DONE}now ${usd:.4} from here on. What is set up for this machine holds as well. \
              `/force-send TEXT` sends one prompt past the limit."
         ),
-        Order::Remove if current.is_some() => {
+        MaxCostCommand::Remove if current.is_some() => {
             format!("{DONE}gone. What is set up for this machine still holds.")
         }
-        Order::Remove => "There is no limit of /max-cost in this session.".into(),
+        MaxCostCommand::Remove => "There is no limit of /max-cost in this session.".into(),
     }
 }
 
@@ -129,14 +130,14 @@ mod tests {
 
     #[test]
     fn an_amount_is_dollars_or_nothing() {
-        assert_eq!(order(None), Order::Show);
-        assert_eq!(order(Some("0.50")), Order::Set(0.5));
-        assert_eq!(order(Some("$2")), Order::Set(2.0));
+        assert_eq!(parse_argument(None), MaxCostCommand::Show);
+        assert_eq!(parse_argument(Some("0.50")), MaxCostCommand::Set(0.5));
+        assert_eq!(parse_argument(Some("$2")), MaxCostCommand::Set(2.0));
         for none in ["0", "0.00", "off", "OFF", "$0"] {
-            assert_eq!(order(Some(none)), Order::Remove, "{none}");
+            assert_eq!(parse_argument(Some(none)), MaxCostCommand::Remove, "{none}");
         }
         for unclear in ["-1", "1e9", "inf", "NaN", "a lot", "1 2", "$", "1,50"] {
-            assert_eq!(order(Some(unclear)), Order::Unclear, "{unclear}");
+            assert_eq!(parse_argument(Some(unclear)), MaxCostCommand::Unclear, "{unclear}");
         }
     }
 
@@ -159,11 +160,11 @@ mod tests {
     #[tokio::test]
     async fn nobody_unseen_loosens_the_limit() {
         let (limit, budget) = (Some(Limit { usd: 1.0, since_usd: 2.0 }), Budget::default());
-        let told = async |order, attended| answer(order, limit, 2.5, &budget, attended).await;
-        for order in [Order::Remove, Order::Set(0.6)] {
-            assert_eq!(told(order, false).await, UNATTENDED, "{order:?}");
-            assert!(told(order, true).await.starts_with(DONE), "{order:?}");
+        let told = async |command, attended| answer(command, limit, 2.5, &budget, attended).await;
+        for command in [MaxCostCommand::Remove, MaxCostCommand::Set(0.6)] {
+            assert_eq!(told(command, false).await, UNATTENDED, "{command:?}");
+            assert!(told(command, true).await.starts_with(DONE), "{command:?}");
         }
-        assert!(told(Order::Set(0.5), false).await.starts_with(DONE), "as much as is left, or less");
+        assert!(told(MaxCostCommand::Set(0.5), false).await.starts_with(DONE), "as much as is left, or less");
     }
 }

@@ -1,46 +1,50 @@
-//! `/permissions`: the rules of this folder, shown and changed by whoever writes the prompt.
+//! `/permissions`: shows and changes the rules of this folder.
 //!
-//! **Invariant:** only a prompt gets here. What a model or a tool writes is never read as a command,
-//! so nothing that the agent reads can allow anything.
+//! **Invariant:** only a prompt gets here. What a model or a tool writes is never read as a command, so
+//! nothing that the agent reads can allow anything.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::RuleEffect;
-use guard::{Changed, ListedRule, RuleError, RuleSource, Rulebook, Where};
+use guard::{ListedRule, RuleEditResult, RuleError, RuleLocation, RuleSource, Rulebook};
 
 use crate::tools::blocking;
 
 const USAGE: &str = "Write `/permissions list`, `/permissions add allow|ask|deny RULE` or `/permissions remove RULE`; \
     a rule is for example `shell(cargo test:*)` or `edit(src/**)`.";
 
-/// What is to be done with the rules.
+/// A parsed `/permissions` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum PermissionsCommand {
     List,
     Add(RuleEffect, String),
     Remove(String),
-    /// It was not understood.
+    /// It could not be parsed.
     Unclear,
 }
 
-pub(super) fn parse(argument: Option<&str>) -> Order {
+pub(super) fn parse(argument: Option<&str>) -> PermissionsCommand {
     let argument = argument.unwrap_or("list");
-    // A rule is one line. A second one was pasted along and is not meant.
+    // A rule is one line. Further lines were pasted by accident.
     if argument.contains('\n') {
-        return Order::Unclear;
+        return PermissionsCommand::Unclear;
     }
     let (verb, rest) = split(argument);
     match verb {
-        "list" if rest.is_empty() => Order::List,
-        "remove" if !rest.is_empty() => Order::Remove(rest.to_owned()),
+        "list" if rest.is_empty() => PermissionsCommand::List,
+        "remove" if !rest.is_empty() => PermissionsCommand::Remove(rest.to_owned()),
         "add" => {
             let (effect, rule) = split(rest);
-            let Some(effect) = RuleEffect::of_word(effect) else { return Order::Unclear };
-            if rule.is_empty() { Order::Unclear } else { Order::Add(effect, rule.to_owned()) }
+            let Some(effect) = RuleEffect::of_word(effect) else { return PermissionsCommand::Unclear };
+            if rule.is_empty() {
+                PermissionsCommand::Unclear
+            } else {
+                PermissionsCommand::Add(effect, rule.to_owned())
+            }
         }
-        _ => Order::Unclear,
+        _ => PermissionsCommand::Unclear,
     }
 }
 
@@ -49,22 +53,28 @@ fn split(text: &str) -> (&str, &str) {
     (word, rest.trim())
 }
 
-impl Order {
-    /// Whether something would be different afterwards.
+impl PermissionsCommand {
+    /// Whether it changes rules.
     pub(super) fn changes(&self) -> bool {
         matches!(self, Self::Add(..) | Self::Remove(_))
     }
 }
 
-/// Carries an order out and says what came of it. Changes hold in this folder, in the person's file.
-pub(super) async fn answer(order: Order, rules: Option<&Arc<Rulebook>>, cwd: PathBuf) -> String {
+/// Executes a command and returns the answer. Changes apply to this folder, in the person's file.
+pub(super) async fn answer(
+    command: PermissionsCommand,
+    rules: Option<&Arc<Rulebook>>,
+    cwd: PathBuf,
+) -> String {
     let Some(rules) = rules.cloned() else { return "No rules are kept here.".to_owned() };
-    let done = blocking(move || match order {
-        Order::Unclear => USAGE.to_owned(),
-        Order::List => listing(&rules.sources(&cwd)),
-        Order::Add(effect, rule) => added(effect, &rule, rules.add(&Where::Folder(cwd), effect, &rule)),
-        Order::Remove(rule) => {
-            let removed = rules.remove(&Where::Folder(cwd.clone()), &rule);
+    let done = blocking(move || match command {
+        PermissionsCommand::Unclear => USAGE.to_owned(),
+        PermissionsCommand::List => listing(&rules.sources(&cwd)),
+        PermissionsCommand::Add(effect, rule) => {
+            added(effect, &rule, rules.add(&RuleLocation::Folder(cwd), effect, &rule))
+        }
+        PermissionsCommand::Remove(rule) => {
+            let removed = rules.remove(&RuleLocation::Folder(cwd.clone()), &rule);
             removed_said(&rule, &removed, &rules.sources(&cwd))
         }
     });
@@ -98,21 +108,21 @@ fn line(rule: &ListedRule) -> String {
     format!("{} `{}`{folder}{ignored}", rule.effect.as_str(), rule.rule)
 }
 
-fn added(effect: RuleEffect, rule: &str, outcome: Result<Changed, RuleError>) -> String {
+fn added(effect: RuleEffect, rule: &str, outcome: Result<RuleEditResult, RuleError>) -> String {
     let effect = effect.as_str();
     match outcome {
-        Ok(Changed { already: true, .. }) => format!("`{rule}` was there already, as {effect}."),
-        Ok(Changed { before: Some(before), .. }) => {
+        Ok(RuleEditResult { unchanged: true, .. }) => format!("`{rule}` was there already, as {effect}."),
+        Ok(RuleEditResult { previous: Some(before), .. }) => {
             format!("`{rule}` is now {effect} in this folder; it was {}.", before.as_str())
         }
-        Ok(Changed { before: None, .. }) => format!("`{rule}` is now {effect} in this folder."),
+        Ok(RuleEditResult { previous: None, .. }) => format!("`{rule}` is now {effect} in this folder."),
         Err(error) => format!("Nothing was changed: {error}."),
     }
 }
 
-fn removed_said(rule: &str, outcome: &Result<Changed, RuleError>, sources: &[RuleSource]) -> String {
+fn removed_said(rule: &str, outcome: &Result<RuleEditResult, RuleError>, sources: &[RuleSource]) -> String {
     match outcome {
-        Ok(Changed { already: false, before, .. }) => {
+        Ok(RuleEditResult { unchanged: false, previous: before, .. }) => {
             format!(
                 "`{rule}` is gone in this folder; it was {}.",
                 before.map_or("a rule", RuleEffect::as_str)
@@ -138,17 +148,17 @@ mod tests {
 
     #[test]
     fn an_order_is_one_line_of_a_known_form() {
-        assert_eq!(parse(None), Order::List);
-        assert_eq!(parse(Some("list")), Order::List);
+        assert_eq!(parse(None), PermissionsCommand::List);
+        assert_eq!(parse(Some("list")), PermissionsCommand::List);
         assert_eq!(
             parse(Some("add deny  shell(rm -rf:*)")),
-            Order::Add(RuleEffect::Deny, "shell(rm -rf:*)".into())
+            PermissionsCommand::Add(RuleEffect::Deny, "shell(rm -rf:*)".into())
         );
-        assert_eq!(parse(Some("remove edit(a b)")), Order::Remove("edit(a b)".into()));
+        assert_eq!(parse(Some("remove edit(a b)")), PermissionsCommand::Remove("edit(a b)".into()));
         for unclear in
             ["add", "add allow", "add maybe x", "remove", "nope", "list x", "add allow x\n/permissions"]
         {
-            assert_eq!(parse(Some(unclear)), Order::Unclear, "{unclear:?}");
+            assert_eq!(parse(Some(unclear)), PermissionsCommand::Unclear, "{unclear:?}");
         }
     }
 }

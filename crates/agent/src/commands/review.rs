@@ -1,38 +1,38 @@
-//! `/revert` and `/keep`: what the session changed is taken back, or is as it should be, by hunk or by file.
-//! Without a path they say what there is.
+//! `/revert` and `/keep`: the session's changes are reverted or accepted, by hunk or by file. Without a path
+//! they list the changes.
 //!
-//! A path with blanks stands in quotes: `/revert "a b.rs"`. In quotes, `\"` and `\\` are a quote and a
+//! A path with blanks is put in quotes: `/revert "a b.rs"`. In quotes, `\"` and `\\` are a quote and a
 //! backslash.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use engine::{Body, Changed, SessionGone, TurnContext};
+use engine::{Body, ChangedFile, SessionGone, TurnContext};
 
 use super::undo::NOTHING;
-use crate::place::Place;
 use crate::tools;
-use crate::undo::{TakenBack, Undo};
+use crate::undo::{RevertedChange, Undo};
+use crate::workspace::Workspace;
 
-/// Files, and hunks of each, that an answer names.
+/// Files, and hunks of each, that are listed in an answer.
 const FILES_NAMED_MAX: usize = 20;
 const HUNKS_NAMED_MAX: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Order {
-    pub(crate) act: Act,
-    /// Of which file, and of that which hunk.
+pub(crate) struct ReviewCommand {
+    pub(crate) act: ReviewAction,
+    /// The file, and optionally the hunk.
     what: Result<Option<(String, Option<String>)>, &'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ReviewAction {
     Keep,
     TakeBack,
 }
 
-impl Order {
-    pub(super) fn new(act: Act, argument: Option<&str>) -> Self {
+impl ReviewCommand {
+    pub(super) fn new(act: ReviewAction, argument: Option<&str>) -> Self {
         Self { act, what: argument.map(read).transpose() }
     }
 }
@@ -54,7 +54,7 @@ fn read(argument: &str) -> Result<(String, Option<String>), &'static str> {
     }
 }
 
-/// The text up to the closing quote, and what stands behind it.
+/// The text up to the closing quote, and the text after it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let (mut path, mut chars) = (String::new(), text.char_indices().peekable());
     while let Some((at, c)) = chars.next() {
@@ -70,36 +70,38 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Does it, and shows what that changed.
+/// Executes the command, and logs the changes.
 pub(crate) async fn answer(
-    order: Order,
+    command: ReviewCommand,
     undo: &Arc<Undo>,
-    place: &Place,
+    workspace: &Workspace,
     context: &TurnContext,
 ) -> Result<String, SessionGone> {
-    let (undo, at, turn) = (Arc::clone(undo), place.clone(), context.turn());
-    let act = order.act;
+    let (undo, at, turn) = (Arc::clone(undo), workspace.clone(), context.turn());
+    let act = command.act;
     let done = tools::blocking(move || {
         let files = at.files().map_err(|error| error.to_string())?;
-        let Some((path, hunk)) = order.what? else {
-            return Ok(Done::Listed(undo.changes(files)?));
+        let Some((path, hunk)) = command.what? else {
+            return Ok(ReviewOutcome::Listed(undo.changes(files)?));
         };
         let path = undo.reviewed(files, &at.cwd.join(path))?;
         let shown = at.shown(&path);
         match act {
-            Act::Keep => undo.keep(files, &path, hunk.as_deref()).map(|()| Done::Kept(shown, hunk)),
-            Act::TakeBack => {
+            ReviewAction::Keep => {
+                undo.keep(files, &path, hunk.as_deref()).map(|()| ReviewOutcome::Kept(shown, hunk))
+            }
+            ReviewAction::TakeBack => {
                 let taken = undo.take_back(files, turn, &path, hunk.as_deref())?;
-                Ok(Done::TakenBack(shown, taken))
+                Ok(ReviewOutcome::TakenBack(shown, taken))
             }
         }
     });
-    Ok(match done.await.and_then(|done: Result<Done, String>| done) {
+    Ok(match done.await.and_then(|done: Result<ReviewOutcome, String>| done) {
         Err(reason) => format!("{NOTHING}{reason}."),
-        Ok(Done::Listed(changes)) => listed(act, &changes, place),
-        Ok(Done::Kept(path, None)) => format!("Kept: {path}, as it is now."),
-        Ok(Done::Kept(path, Some(hunk))) => format!("Kept: hunk {hunk} of {path}."),
-        Ok(Done::TakenBack(path, TakenBack { change, line })) => {
+        Ok(ReviewOutcome::Listed(changes)) => listed(act, &changes, workspace),
+        Ok(ReviewOutcome::Kept(path, None)) => format!("Kept: {path}, as it is now."),
+        Ok(ReviewOutcome::Kept(path, Some(hunk))) => format!("Kept: hunk {hunk} of {path}."),
+        Ok(ReviewOutcome::TakenBack(path, RevertedChange { change, line })) => {
             if let Some(change) = change {
                 context.emit(Body::FileEdited { call: None, change }).await?;
             }
@@ -111,17 +113,17 @@ pub(crate) async fn answer(
     })
 }
 
-enum Done {
-    Listed(Vec<Changed>),
+enum ReviewOutcome {
+    Listed(Vec<ChangedFile>),
     Kept(String, Option<String>),
-    TakenBack(String, TakenBack),
+    TakenBack(String, RevertedChange),
 }
 
-fn listed(act: Act, changes: &[Changed], place: &Place) -> String {
+fn listed(act: ReviewAction, changes: &[ChangedFile], workspace: &Workspace) -> String {
     if changes.is_empty() {
         return format!("{NOTHING}there are no changes of this session that wait for a review.");
     }
-    let word = if act == Act::Keep { "keep" } else { "revert" };
+    let word = if act == ReviewAction::Keep { "keep" } else { "revert" };
     let mut text = format!("{NOTHING}say which one, `/{word} PATH [HUNK]`:\n");
     for changed in changes.iter().take(FILES_NAMED_MAX) {
         let hunk = |hunk: &engine::ChangedHunk| format!("`{}` at line {}", hunk.id, hunk.new);
@@ -131,7 +133,7 @@ fn listed(act: Act, changes: &[Changed], place: &Place) -> String {
             0 => {}
             more => hunks.push(format!("{more} more")),
         }
-        writeln!(text, "- {}: {}", place.shown(&changed.path), hunks.join(", ")).ok();
+        writeln!(text, "- {}: {}", workspace.shown(&changed.path), hunks.join(", ")).ok();
     }
     let more = changes.len().saturating_sub(FILES_NAMED_MAX);
     if more > 0 {

@@ -1,32 +1,32 @@
-//! Commands that only look: `/tools`, `/mcp`, `/config`, `/doctor`, `/audit`, `/share`, `/bridge`. What they cannot know or change from
-//! within a session, they say where to find.
+//! Read-only commands: `/tools`, `/mcp`, `/config`, `/doctor`, `/audit`, `/share`, `/bridge`. For what they
+//! cannot know or change from within a session, they say where to find it.
 
 use std::fmt::Write;
 
 use engine::{
-    APPROVAL, Act, MODE, MODEL, ServerState, ServerView, SessionId, TEMPERATURE, THINKING, ToolServers,
+    APPROVAL, Act, MODE, MODEL, ServerState, ServerStatus, SessionId, TEMPERATURE, THINKING, ToolServers,
     TurnContext, may,
 };
 
 use crate::agent::{AgentSession, BridgeView};
-use crate::place::Place;
 use crate::role;
 use crate::summary::{cut, one_line};
-use crate::thinker;
 use crate::tools::blocking;
+use crate::turn_loop;
+use crate::workspace::Workspace;
 
 const LINE_CHARS_MAX: usize = 120;
 const TOOLS_MAX: usize = 100;
 const SERVERS_MAX: usize = 30;
-/// Rows of the audit that are shown.
+/// Audit rows that are shown.
 const AUDIT_ROWS_MAX: usize = 30;
 
-/// The tools that the model has at this moment.
+/// The tools that the model has now.
 pub(super) fn tools(session: &AgentSession, context: &TurnContext) -> String {
     let (settings, knowledge) = (context.settings(), session.knowledge());
     let mode = settings.get(MODE);
-    let role = knowledge.mode(mode).cloned().unwrap_or_else(|| role::lost(mode));
-    let tools = thinker::tools(session, context).of_role(&role);
+    let role = knowledge.mode(mode).cloned().unwrap_or_else(|| role::missing(mode));
+    let tools = turn_loop::tools(session, context).of_role(&role);
     let mut text = format!("Tools of the agent in {mode} mode:\n");
     for tool in tools.iter().take(TOOLS_MAX) {
         let about = tool.description.split(['.', '\n']).next().unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn tools(session: &AgentSession, context: &TurnContext) -> String {
     text
 }
 
-/// The tool servers of this session. They are changed at the machine.
+/// The tool servers of this session. They can only be changed at the machine.
 pub(super) fn mcp(session: &AgentSession) -> String {
     let servers = session.servers.list();
     if servers.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn mcp(session: &AgentSession) -> String {
     text
 }
 
-fn server_line(server: &ServerView) -> String {
+fn server_line(server: &ServerStatus) -> String {
     let name = cut(&one_line(&server.name), 64);
     let state = match &server.state {
         ServerState::Idle => "starts with the next prompt".into(),
@@ -71,19 +71,20 @@ fn server_line(server: &ServerView) -> String {
     format!("`{name}` ({}): {state}", server.transport)
 }
 
-/// What holds in this session, and where it comes from.
-pub(super) fn config(session: &AgentSession, place: &Place, context: &TurnContext) -> String {
+/// The effective settings of this session, and where they come from.
+pub(super) fn config(session: &AgentSession, workspace: &Workspace, context: &TurnContext) -> String {
     let (settings, config) = (context.settings(), &session.shared.config);
     let mut text = "Chosen in this session:\n".to_owned();
     for id in [MODEL, MODE, THINKING, TEMPERATURE, APPROVAL] {
         writeln!(text, "- {id}: {}", settings.get(id)).ok();
     }
     text.push_str("\nFixed when the server started, by config.toml and its flags:\n");
-    writeln!(text, "- folder: `{}`", place.cwd.display()).ok();
-    for folder in place.policy().map(|policy| policy.roots.as_slice()).unwrap_or_default().iter().skip(1) {
+    writeln!(text, "- folder: `{}`", workspace.cwd.display()).ok();
+    for folder in workspace.policy().map(|policy| policy.roots.as_slice()).unwrap_or_default().iter().skip(1)
+    {
         writeln!(text, "- also works in: `{}`", folder.display()).ok();
     }
-    writeln!(text, "- sandbox: {}", place.mode()).ok();
+    writeln!(text, "- sandbox: {}", workspace.mode()).ok();
     writeln!(text, "- calls of the model in one turn: at most {}", config.steps_max).ok();
     if let Some(names) = &config.allowed_tools {
         writeln!(text, "- tools: only {}", names.join(", ")).ok();
@@ -92,8 +93,8 @@ pub(super) fn config(session: &AgentSession, place: &Place, context: &TurnContex
     text
 }
 
-/// What is wrong with this session, as far as it can be seen from within.
-pub(super) async fn doctor(session: &AgentSession, place: &Place, context: &TurnContext) -> String {
+/// Problems of this session, as far as they can be detected from within.
+pub(super) async fn doctor(session: &AgentSession, workspace: &Workspace, context: &TurnContext) -> String {
     let (settings, config) = (context.settings(), &session.shared.config);
     let model = settings.get(MODEL);
     let mut good = Vec::new();
@@ -102,12 +103,12 @@ pub(super) async fn doctor(session: &AgentSession, place: &Place, context: &Turn
         Some(_) => good.push(format!("model: {model}")),
         None => bad.push(format!("there is no model {model:?} here; choose another with `/model`")),
     }
-    match place.files() {
-        Ok(_) => good.push(format!("folder: `{}`", place.cwd.display())),
+    match workspace.files() {
+        Ok(_) => good.push(format!("folder: `{}`", workspace.cwd.display())),
         Err(error) => bad.push(error.to_string()),
     }
     match session.fence() {
-        Ok(Some(_)) => good.push(format!("sandbox: {}, around every command", place.mode())),
+        Ok(Some(_)) => good.push(format!("sandbox: {}, around every command", workspace.mode())),
         Ok(None) => bad.push("commands run without a sandbox, with the rights of the server".into()),
         Err(reason) => bad.push(format!("sandbox: {reason}")),
     }
@@ -125,7 +126,7 @@ pub(super) async fn doctor(session: &AgentSession, place: &Place, context: &Turn
         bad.extend(warnings.map(|warning| format!("rules: {}", one_line(warning))));
     }
     let failed =
-        |server: &ServerView| matches!(server.state, ServerState::Failed { .. } | ServerState::Refused);
+        |server: &ServerStatus| matches!(server.state, ServerState::Failed { .. } | ServerState::Refused);
     bad.extend(session.servers.list().iter().filter(|server| failed(server)).map(server_line));
     let mut text = String::new();
     for line in &bad {
@@ -138,7 +139,7 @@ pub(super) async fn doctor(session: &AgentSession, place: &Place, context: &Turn
     text
 }
 
-/// What the audit says of this session, for the owner alone: it names who did what on this machine.
+/// The audit rows of this session, for the owner only: they name who did what on this machine.
 pub(super) async fn audit(session: &AgentSession, context: &TurnContext) -> String {
     if let Err(why) = may(context.standing(), Act::ReadAudit) {
         return format!("Nothing is shown: {why}.");

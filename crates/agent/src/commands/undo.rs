@@ -1,30 +1,30 @@
-//! `/undo` and `/redo`: what the last turn did to files is taken back, or done again.
+//! `/undo` and `/redo`: what the last turn did to files is undone, or done again.
 
 use std::sync::Arc;
 
 use engine::{Body, SessionGone, TurnContext};
 
-use crate::place::Place;
 use crate::tools;
-use crate::undo::{Undo, Way, some_of};
+use crate::undo::{Undo, UndoDirection, name_some};
+use crate::workspace::Workspace;
 
-/// How an answer begins that the model need not hear.
+/// How an answer begins that the model need not get.
 pub(crate) const NOTHING: &str = "No file was changed: ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Order {
-    way: Way,
-    /// Also where somebody else has changed a file since.
+pub(crate) struct UndoCommand {
+    direction: UndoDirection,
+    /// Even if somebody else has changed a file since.
     force: Result<bool, &'static str>,
 }
 
-impl Order {
+impl UndoCommand {
     pub(super) fn back(argument: Option<&str>) -> Self {
-        Self { way: Way::Back, force: force(argument) }
+        Self { direction: UndoDirection::Back, force: force(argument) }
     }
 
     pub(super) fn forth(argument: Option<&str>) -> Self {
-        Self { way: Way::Forth, force: force(argument) }
+        Self { direction: UndoDirection::Forth, force: force(argument) }
     }
 }
 
@@ -36,17 +36,17 @@ fn force(argument: Option<&str>) -> Result<bool, &'static str> {
     }
 }
 
-/// Takes the step and shows every file that it changed.
+/// Executes the step and logs every file that it changed.
 pub(crate) async fn answer(
-    order: Order,
+    command: UndoCommand,
     undo: &Arc<Undo>,
-    place: &Place,
+    workspace: &Workspace,
     context: &TurnContext,
 ) -> Result<String, SessionGone> {
-    let (undo, at) = (Arc::clone(undo), place.clone());
+    let (undo, at) = (Arc::clone(undo), workspace.clone());
     let step = move || -> Result<_, String> {
         let files = at.files().map_err(|error| error.to_string())?;
-        undo.step(files, order.way, order.force?)
+        undo.step(files, command.direction, command.force?)
     };
     let stepped = match tools::blocking(step).await.and_then(|outcome| outcome) {
         Ok(stepped) => stepped,
@@ -55,14 +55,14 @@ pub(crate) async fn answer(
     for change in stepped.changes {
         context.emit(Body::FileEdited { call: None, change }).await?;
     }
-    let names: Vec<String> = stepped.paths.iter().map(|path| place.shown(path)).collect();
-    let done = if order.way == Way::Back { "Undone" } else { "Done again" };
+    let names: Vec<String> = stepped.paths.iter().map(|path| workspace.shown(path)).collect();
+    let done = if command.direction == UndoDirection::Back { "Undone" } else { "Done again" };
     let mut said = match names.as_slice() {
         [] => "All files are already as they should be.".to_owned(),
-        names => format!("{done}: {}.", some_of(names)),
+        names => format!("{done}: {}.", name_some(names)),
     };
-    if !stepped.left.is_empty() {
-        said.push_str(&format!(" Left as it is: {}.", some_of(&stepped.left)));
+    if !stepped.not_restored.is_empty() {
+        said.push_str(&format!(" Left as it is: {}.", name_some(&stepped.not_restored)));
     }
     if stepped.unfinished {
         said.push_str(" The same command again does the rest.");

@@ -39,9 +39,9 @@ fn check(turns: Vec<(&str, Vec<Body>)>, expected: Expect) {
     let mut conversation = Conversation::default();
     for (id, (prompt, bodies)) in (1..).map(TurnId).zip(turns) {
         let opening = if prompt.starts_with('/') {
-            Opening::Local
+            TurnOpening::Local
         } else {
-            Opening::Prompt(Prompt::text(prompt.to_owned()))
+            TurnOpening::Prompt(Prompt::text(prompt.to_owned()))
         };
         conversation.open(id, opening);
         for body in bodies {
@@ -139,7 +139,7 @@ fn clearing_forgets_everything_and_compacting_keeps_the_summary() {
 #[test]
 fn a_prompt_that_was_dropped_from_the_queue_does_not_end_the_reply() {
     let mut conversation = Conversation::default();
-    conversation.open(TurnId(1), Opening::Prompt(Prompt::text("hi".into())));
+    conversation.open(TurnId(1), TurnOpening::Prompt(Prompt::text("hi".into())));
     conversation.apply(Some(TurnId(1)), &text("a"));
     conversation.apply(Some(TurnId(2)), &turn_ended());
     conversation.apply(Some(TurnId(1)), &text("b"));
@@ -171,7 +171,7 @@ proptest::proptest! {
     ) {
         let mut conversation = Conversation::default();
         for (id, bodies) in (1..).map(TurnId).zip(turns) {
-            conversation.open(id, Opening::Prompt(Prompt::text("go".into())));
+            conversation.open(id, TurnOpening::Prompt(Prompt::text("go".into())));
             for body in bodies {
                 conversation.apply(Some(id), &body);
                 let mut owed: std::collections::VecDeque<Arc<str>> = Default::default();

@@ -1,21 +1,21 @@
-//! What is new in a terminal that shows the newest part of what its command wrote.
+//! Finds the new part of the output of a terminal that keeps only the end of what its command wrote.
 //!
-//! An editor gives all that it kept each time. Up to its limit that is everything; after that the beginning is
-//! missing, and what was seen before is found again inside it.
+//! An editor returns everything that it kept each time. Up to its limit that is the whole output; after that
+//! the beginning is missing, and the part that was seen before has to be located inside it.
 
-/// Enough of the beginning to be found again; what is shorter may be told twice.
+/// Enough of the beginning to locate it again; shorter output may be reported twice.
 const HEAD_BYTES: usize = 256;
-/// Places that look like the beginning and are compared. Output that repeats itself has many.
+/// Positions that match the beginning and are compared. Repetitive output has many.
 const PLACES_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewOutput<'a> {
     pub(super) text: &'a str,
-    /// Something before it was dropped that nobody has seen.
+    /// Some output before it was dropped without having been seen.
     pub(super) after_gap: bool,
 }
 
-/// What stands in the terminal and was not seen before. `truncated`: its beginning is missing.
+/// The output that was not seen before. `truncated`: the beginning of `shown` is missing.
 pub(super) fn new_output<'a>(seen: &str, shown: &'a str, truncated: bool) -> NewOutput<'a> {
     let after_gap = truncated && seen.is_empty();
     if let Some(text) = shown.strip_prefix(seen) {
@@ -28,14 +28,14 @@ pub(super) fn new_output<'a>(seen: &str, shown: &'a str, truncated: bool) -> New
     NewOutput { text: rewritten(seen, shown), after_gap: false }
 }
 
-/// How much of the beginning was the end of what was seen.
+/// How many bytes of the beginning of `shown` are the end of `seen`.
 fn overlap(seen: &str, shown: &str) -> Option<usize> {
     let head = &shown[..shown.floor_char_boundary(HEAD_BYTES)];
     let places = seen.match_indices(head).map(|(at, _)| at).take(PLACES_MAX);
     places.filter(|_| !head.is_empty()).find(|at| shown.starts_with(&seen[*at..])).map(|at| seen.len() - at)
 }
 
-/// From the first line on that is not what it was: programs write over their last lines.
+/// The output from the first changed line on: programs overwrite their last lines.
 fn rewritten<'a>(seen: &str, shown: &'a str) -> &'a str {
     let same = seen.bytes().zip(shown.bytes()).take_while(|(before, now)| before == now).count();
     if same == shown.len() {

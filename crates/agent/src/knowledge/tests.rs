@@ -99,7 +99,11 @@ fn nothing_is_read_through_a_link_out_of_the_project() {
     link("agents", ".ropewalk/agents");
     link("skills", ".agents/skills");
     let knowledge = Knowledge::read(dir.path(), &shared(None));
-    assert!(knowledge.rules.names.is_empty() && knowledge.commands.is_empty() && knowledge.skills.is_empty());
+    assert!(
+        knowledge.instructions.names.is_empty()
+            && knowledge.commands.is_empty()
+            && knowledge.skills.is_empty()
+    );
     assert_eq!(knowledge.roles, role::built_in());
     // A link within is as good as a file.
     write(dir.path(), "rules", "Use tabs.");
@@ -127,7 +131,7 @@ fn a_persons_command_and_skill_go_before_the_projects() {
     let shared = shared(Some(person.path()));
     let knowledge = Knowledge::read(dir.path(), &shared);
     let commands: Vec<_> =
-        knowledge.commands.iter().map(|c| format!("{} {}", c.name, c.filled_in(""))).collect();
+        knowledge.commands.iter().map(|c| format!("{} {}", c.name, c.expand(""))).collect();
     assert_eq!(commands, ["own Own.", "ship Ship mine.", "test Test ours.", "open Open."]);
     let skills: Vec<_> = knowledge.skills.iter().map(|s| (s.name.as_ref(), s.description.as_ref())).collect();
     assert_eq!(skills, [("pdf", "Mine")]);

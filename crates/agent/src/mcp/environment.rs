@@ -1,6 +1,6 @@
-//! Which variables an entry may give its server.
+//! Which environment variables an entry may set for its server.
 
-/// They load code into programs or say where programs are found, or where connections go.
+/// They load code into programs, or change where programs are found or where connections go.
 const DANGEROUS: [&str; 20] = [
     "PATH",
     "BASH_ENV",
@@ -25,12 +25,12 @@ const DANGEROUS: [&str; 20] = [
 ];
 const DANGEROUS_PREFIXES: [&str; 3] = ["LD_", "DYLD_", "BASH_FUNC_"];
 
-/// Splits what an entry names into what its server gets and the names of what it does not.
+/// Splits an entry's variables into those that its server gets and the names of those that are dropped.
 pub(super) fn admitted(variables: &[(String, String)]) -> (Vec<(String, String)>, Vec<String>) {
     let (mut given, mut dropped) = (Vec::new(), Vec::new());
     for (name, value) in variables {
         if is_dangerous(name) || value.contains('\0') {
-            dropped.push(super::cleaned(name, 64));
+            dropped.push(super::one_line_excerpt(name, 64));
         } else {
             given.push((name.clone(), value.clone()));
         }

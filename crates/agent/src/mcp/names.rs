@@ -1,14 +1,14 @@
-//! Names that a model may call and a rule may name, made of whatever servers call themselves and their tools.
+//! Tool names that a model can call and a rule can name, made from the names of servers and their tools.
 //!
-//! Models take letters, digits, `_` and `-`, 64 in all. Rules know no case and read `mcp__server__tool`, so
-//! within a server's part there is no double underscore, and names that differ in case only are the same.
+//! Models accept letters, digits, `_` and `-`, 64 in all. Rules ignore case and parse `mcp__server__tool`. So
+//! a server's part contains no double underscore, and names that differ only in case count as the same.
 
 use std::collections::HashSet;
 
 const NAME_BYTES_MAX: usize = 64;
 const SERVER_BYTES_MAX: usize = 24;
 
-/// The part of a tool's name that stands for its server, other than those that are taken.
+/// The prefix of a server's tool names, different from those that are taken.
 pub(super) fn server(name: &str, taken: &HashSet<String>) -> String {
     let mut plain = plain(name);
     while plain.contains("__") {
@@ -19,18 +19,18 @@ pub(super) fn server(name: &str, taken: &HashSet<String>) -> String {
     numbered(&plain[..plain.len().min(SERVER_BYTES_MAX)], SERVER_BYTES_MAX, taken)
 }
 
-/// The name of a server's tool, other than those that are taken.
+/// The name of a server's tool, different from those that are taken.
 pub(super) fn tool(server: &str, name: &str, taken: &HashSet<String>) -> String {
     let whole = format!("mcp__{server}__{}", plain(name));
     if whole.len() <= NAME_BYTES_MAX {
         return numbered(&whole, NAME_BYTES_MAX, taken);
     }
-    // Two long names may differ at their ends only, and each should keep its name when the other goes.
+    // Two long names may differ only at their ends, and each must keep its name when the other is removed.
     let mark = format!("_{:06x}", fingerprint(name) & 0x00ff_ffff);
     numbered(&format!("{}{mark}", &whole[..NAME_BYTES_MAX - mark.len()]), NAME_BYTES_MAX, taken)
 }
 
-/// What is compared to find out whether a name is taken.
+/// The form in which names are compared.
 pub(super) fn key(name: &str) -> String {
     name.to_ascii_lowercase()
 }

@@ -1,27 +1,27 @@
-//! What a server's tool gave back, as people and the model see it.
+//! The result of a server's tool, as people and the model get it.
 //!
-//! All of it was written by the server: nothing is believed, everything is bounded.
+//! All of it was written by the server: nothing is trusted, everything is bounded.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
 use crate::model::Image;
-use crate::tools::Outcome;
+use crate::tools::ToolOutcome;
 
-/// What the model is told of a long text: its beginning and its end.
+/// The model gets the beginning and the end of a long text.
 const HEAD_BYTES_MAX: usize = 20 << 10;
 const TAIL_BYTES_MAX: usize = 12 << 10;
-/// What is kept in the log.
+/// The part of the text that is logged.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// In base64, together.
 const IMAGES_BYTES_MAX: usize = 8 << 20;
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-pub(super) fn outcome(result: CallToolResult) -> Outcome {
-    let mut parts = Parts::default();
+pub(super) fn outcome(result: CallToolResult) -> ToolOutcome {
+    let mut parts = ResultParts::default();
     for block in result.content {
         parts.block(block);
     }
-    // Servers should say the same in words; where one does not, this is all there is.
+    // Servers should also send this as text; if one does not, this is used.
     if let Some(structured) = result.structured_content.filter(|_| parts.texts.is_empty()) {
         parts.texts.push(structured.to_string());
     }
@@ -30,51 +30,53 @@ pub(super) fn outcome(result: CallToolResult) -> Outcome {
     }
     let text = parts.texts.join("\n");
     let failed = result.is_error == Some(true);
-    let told =
-        (text.len() > HEAD_BYTES_MAX + TAIL_BYTES_MAX).then(|| ends(&text, HEAD_BYTES_MAX, TAIL_BYTES_MAX));
-    let kept = if text.len() > TEXT_BYTES_MAX { ends(&text, TEXT_BYTES_MAX, 0) } else { text };
-    Outcome {
+    let model_text = (text.len() > HEAD_BYTES_MAX + TAIL_BYTES_MAX)
+        .then(|| head_and_tail(&text, HEAD_BYTES_MAX, TAIL_BYTES_MAX));
+    let kept = if text.len() > TEXT_BYTES_MAX { head_and_tail(&text, TEXT_BYTES_MAX, 0) } else { text };
+    ToolOutcome {
         failed,
         text: Some(kept).filter(|text| !text.is_empty()),
-        told,
+        model_text,
         images: parts.images,
-        ..Outcome::default()
+        ..ToolOutcome::default()
     }
 }
 
 #[derive(Default)]
-struct Parts {
+struct ResultParts {
     texts: Vec<String>,
     images: Vec<Image>,
     image_bytes: usize,
 }
 
-impl Parts {
+impl ResultParts {
     fn block(&mut self, block: ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.texts.push(text.text),
             ContentBlock::Image(image) => self.image(image.mime_type, image.data),
             ContentBlock::Audio(audio) => {
-                self.texts.push(format!("[sound of type {} left out]", short(&audio.mime_type)));
+                self.texts.push(format!("[sound of type {} left out]", excerpt(&audio.mime_type)));
             }
             ContentBlock::Resource(embedded) => match embedded.resource {
                 ResourceContents::TextResourceContents { uri, text, .. } => {
-                    self.texts.push(format!("[{}]\n{text}", short(&uri)));
+                    self.texts.push(format!("[{}]\n{text}", excerpt(&uri)));
                 }
                 ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => match mime_type {
                     Some(mime) if IMAGE_TYPES.contains(&mime.as_str()) => self.image(mime, blob),
-                    _ => {
-                        self.texts.push(format!("[{}: {} bytes in base64 left out]", short(&uri), blob.len()))
-                    }
+                    _ => self.texts.push(format!(
+                        "[{}: {} bytes in base64 left out]",
+                        excerpt(&uri),
+                        blob.len()
+                    )),
                 },
                 _ => self.texts.push("[a resource of an unknown kind left out]".into()),
             },
             ContentBlock::ResourceLink(link) => {
-                let said = link.description.as_deref().map(|text| format!(": {}", short(text)));
+                let said = link.description.as_deref().map(|text| format!(": {}", excerpt(text)));
                 self.texts.push(format!(
                     "[link {} {}{}]",
-                    short(&link.name),
-                    short(&link.uri),
+                    excerpt(&link.name),
+                    excerpt(&link.uri),
                     said.unwrap_or_default()
                 ));
             }
@@ -86,7 +88,7 @@ impl Parts {
         let known = IMAGE_TYPES.contains(&mime.as_str());
         let base64 = data.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
         if !known || !base64 || data.is_empty() || self.image_bytes + data.len() > IMAGES_BYTES_MAX {
-            self.texts.push(format!("[image of type {} left out: too large or not usable]", short(&mime)));
+            self.texts.push(format!("[image of type {} left out: too large or not usable]", excerpt(&mime)));
             return;
         }
         self.image_bytes += data.len();
@@ -94,16 +96,16 @@ impl Parts {
     }
 }
 
-/// The beginning and the end of a text, and how much is between them.
-fn ends(text: &str, head: usize, tail: usize) -> String {
+/// The beginning and the end of a text, with the number of bytes left out.
+fn head_and_tail(text: &str, head: usize, tail: usize) -> String {
     let head = &text[..text.floor_char_boundary(head)];
     let tail = &text[text.ceil_char_boundary(text.len() - tail)..];
     let left_out = text.len() - head.len() - tail.len();
     format!("{head}\n[{left_out} bytes left out]\n{tail}")
 }
 
-fn short(text: &str) -> String {
-    super::cleaned(text, 300)
+fn excerpt(text: &str) -> String {
+    super::one_line_excerpt(text, 300)
 }
 
 #[cfg(test)]
@@ -114,7 +116,7 @@ mod tests {
     fn check(result: Value) -> (bool, String, Option<String>, Vec<String>) {
         let outcome = outcome(serde_json::from_value(result).unwrap());
         let images = outcome.images.iter().map(|image| format!("{} {}", image.mime, image.data)).collect();
-        (outcome.failed, outcome.text.unwrap_or_default(), outcome.told, images)
+        (outcome.failed, outcome.text.unwrap_or_default(), outcome.model_text, images)
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One server of a session: started when it is first needed, watched while it runs, started again when it
-//! is needed after it failed.
+//! One server of a session: started when it is first needed, watched while it runs, and restarted when it is
+//! needed after it has failed.
 //!
 //! **Invariant:** at most one task runs a server, and only that task changes its state until it ends.
 
@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::{ServerState, ServerView, ServerWay, ToolInfo, Verdict};
+use engine::{PermissionOutcome, ServerState, ServerStatus, ServerTransport, ToolInfo};
 use rmcp::{Peer, RoleClient};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{Base, Ears, LastWords, Link};
-use super::{link, tool};
-use crate::tools::Tool;
+use super::connection::{LaunchContext, NotificationHandler, ServerConnection, StderrLog};
+use super::{connection, tool};
+use crate::tools::ToolDefinition;
 
 /// After the first failure; doubled with each that follows.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// A server that ran for so long before it failed begins anew.
+/// After running this long, earlier failures do not count.
 const STEADY: Duration = Duration::from_secs(60);
-/// Between two readings of a list that changes.
+/// Pause between two requests of a changing list.
 const LIST_PAUSE: Duration = Duration::from_millis(100);
-/// What a person is told of one server at once.
-const NEWS_MAX: usize = 8;
+/// Pending notices about one server.
+const NOTICES_MAX: usize = 8;
 
-/// Where a server was named.
+/// Who named a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NamedBy {
     Client,
     Person,
-    /// A file that came with the project: the person is asked before it is started.
+    /// A file of the project: the person is asked before it is started.
     Project,
 }
 
@@ -40,36 +40,36 @@ pub(super) enum NamedBy {
 #[derive(Debug, Clone)]
 pub(super) struct Consent {
     pub(super) digest: Arc<str>,
-    /// The entry as it is written.
+    /// The entry as written.
     pub(super) shown: String,
 }
 
 pub(super) struct Server {
     pub(super) name: Arc<str>,
-    /// What stands for it in the names of its tools.
-    pub(super) slug: String,
-    pub(super) way: ServerWay,
+    /// The prefix of its tool names.
+    pub(super) tool_prefix: String,
+    pub(super) way: ServerTransport,
     pub(super) named_by: NamedBy,
-    /// What the person is asked to allow, if they are asked.
+    /// What the person has to allow, if consent is needed.
     pub(super) consent: Option<Consent>,
-    pub(super) ears: Ears,
+    pub(super) notifications: NotificationHandler,
     pub(super) call_timeout: Duration,
     start_timeout: Duration,
-    base: Base,
+    launch_context: LaunchContext,
     stop: CancellationToken,
     state: watch::Sender<State>,
-    tools: Mutex<Arc<[Arc<Tool>]>>,
-    waited_for: AtomicBool,
-    /// The announcement that the list of tools is as new as.
+    tools: Mutex<Arc<[Arc<ToolDefinition>]>>,
+    was_awaited: AtomicBool,
+    /// The number of the announcement that the current list of tools belongs to.
     listed: watch::Sender<u64>,
-    /// What the person should hear of it, once.
-    news: Mutex<News>,
+    /// Notices for the person about it, each given once.
+    notices: Mutex<PendingNotices>,
 }
 
 #[derive(Default)]
-struct News {
-    untold: Vec<String>,
-    /// A server that fails again and again for the same reason is told of once.
+struct PendingNotices {
+    pending: Vec<String>,
+    /// The last notice: repeated failures for the same reason are reported once.
     last: Option<String>,
 }
 
@@ -78,71 +78,71 @@ pub(super) enum State {
     Idle,
     Starting,
     Ready(Peer<RoleClient>),
-    Failed(Failure),
-    /// Waits for the person's consent.
-    Unasked,
+    Failed(StartFailure),
+    /// Waiting for the person's consent.
+    AwaitingConsent,
     Refused,
 }
 
 #[derive(Clone)]
-pub(super) struct Failure {
+pub(super) struct StartFailure {
     pub(super) reason: Arc<str>,
     retry_at: Instant,
     failures: u32,
 }
 
-/// What a server is made of.
-pub(super) struct Parts {
+/// The parameters of a server.
+pub(super) struct ServerSpec {
     pub(super) name: Arc<str>,
-    pub(super) slug: String,
-    pub(super) way: ServerWay,
+    pub(super) tool_prefix: String,
+    pub(super) way: ServerTransport,
     pub(super) named_by: NamedBy,
     pub(super) consent: Option<Consent>,
     pub(super) start_timeout: Duration,
     pub(super) call_timeout: Duration,
-    pub(super) base: Base,
-    pub(super) news: Vec<String>,
+    pub(super) launch_context: LaunchContext,
+    pub(super) notices: Vec<String>,
 }
 
 impl Server {
-    pub(super) fn new(parts: Parts) -> Arc<Self> {
-        let state = if parts.consent.is_some() { State::Unasked } else { State::Idle };
+    pub(super) fn new(spec: ServerSpec) -> Arc<Self> {
+        let state = if spec.consent.is_some() { State::AwaitingConsent } else { State::Idle };
         Arc::new(Self {
-            name: parts.name,
-            slug: parts.slug,
-            way: parts.way,
-            named_by: parts.named_by,
-            consent: parts.consent,
-            ears: Ears::default(),
-            call_timeout: parts.call_timeout,
-            start_timeout: parts.start_timeout,
-            base: parts.base,
+            name: spec.name,
+            tool_prefix: spec.tool_prefix,
+            way: spec.way,
+            named_by: spec.named_by,
+            consent: spec.consent,
+            notifications: NotificationHandler::default(),
+            call_timeout: spec.call_timeout,
+            start_timeout: spec.start_timeout,
+            launch_context: spec.launch_context,
             stop: CancellationToken::new(),
             state: watch::Sender::new(state),
             tools: Mutex::default(),
-            waited_for: AtomicBool::new(false),
+            was_awaited: AtomicBool::new(false),
             listed: watch::Sender::new(0),
-            news: Mutex::new(News { untold: parts.news, last: None }),
+            notices: Mutex::new(PendingNotices { pending: spec.notices, last: None }),
         })
     }
 
-    pub(super) fn view(&self) -> ServerView {
+    pub(super) fn view(&self) -> ServerStatus {
         let state = match &*self.state.borrow() {
-            State::Idle | State::Unasked => ServerState::Idle,
+            State::Idle | State::AwaitingConsent => ServerState::Idle,
             State::Starting => ServerState::Starting,
             State::Ready(_) => ServerState::Ready,
             State::Failed(failure) => ServerState::Failed { reason: Arc::clone(&failure.reason) },
             State::Refused => ServerState::Refused,
         };
-        let tool = |tool: &Arc<Tool>| ToolInfo {
+        let tool = |tool: &Arc<ToolDefinition>| ToolInfo {
             name: Arc::clone(&tool.name),
             description: Arc::clone(&tool.description),
         };
         let transport = match self.way {
-            ServerWay::Child { .. } => "stdio",
-            ServerWay::Http { .. } => "http",
+            ServerTransport::Child { .. } => "stdio",
+            ServerTransport::Http { .. } => "http",
         };
-        ServerView {
+        ServerStatus {
             name: Arc::clone(&self.name),
             transport,
             state,
@@ -150,27 +150,27 @@ impl Server {
         }
     }
 
-    /// As they were last listed: a server that failed is started again when one of them is called.
-    pub(super) fn tools(&self) -> Arc<[Arc<Tool>]> {
+    /// The last list of tools. Calling one of them restarts a failed server.
+    pub(super) fn tools(&self) -> Arc<[Arc<ToolDefinition>]> {
         Arc::clone(&self.tools.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the person has not been told yet.
-    pub(super) fn take_news(&self) -> Vec<String> {
-        std::mem::take(&mut self.lock_news().untold)
+    /// Takes the pending notices.
+    pub(super) fn take_notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock_notices().pending)
     }
 
     pub(super) fn awaits_consent(&self) -> bool {
-        matches!(*self.state.borrow(), State::Unasked)
+        matches!(*self.state.borrow(), State::AwaitingConsent)
     }
 
-    pub(super) fn answer_consent(&self, verdict: &Verdict) {
+    pub(super) fn answer_consent(&self, verdict: &PermissionOutcome) {
         let state = match verdict {
-            Verdict::Allowed => State::Idle,
-            // There is no answer in words to this, so it cannot be a yes.
-            Verdict::Replied(_) => State::Refused,
-            Verdict::Denied { reason, .. } => {
-                self.tell(format!("the project names it, so it is not started: {reason}"));
+            PermissionOutcome::Allowed => State::Idle,
+            // A text answer is not possible here, and never a consent.
+            PermissionOutcome::Replied(_) => State::Refused,
+            PermissionOutcome::Denied { reason, .. } => {
+                self.notice(format!("the project names it, so it is not started: {reason}"));
                 State::Refused
             }
         };
@@ -186,7 +186,7 @@ impl Server {
         self.stop.cancel();
     }
 
-    /// Starts it, unless it runs, may not run, or failed a moment ago. Says whether it was started.
+    /// Starts it, unless it runs, may not run, or has failed a moment ago. Returns whether it was started.
     pub(super) fn start(self: &Arc<Self>) -> bool {
         if self.stop.is_cancelled() {
             return false;
@@ -199,7 +199,7 @@ impl Server {
                     failures = failure.failures;
                     failure.retry_at <= Instant::now()
                 }
-                State::Starting | State::Ready(_) | State::Unasked | State::Refused => false,
+                State::Starting | State::Ready(_) | State::AwaitingConsent | State::Refused => false,
             };
             if may {
                 *state = State::Starting;
@@ -208,41 +208,41 @@ impl Server {
         });
         if started {
             let this = Arc::clone(self);
-            self.base.tasks.spawn(async move { this.run(failures).await });
+            self.launch_context.tasks.spawn(async move { this.run(failures).await });
         }
         started
     }
 
-    /// Starts it if that is due. Says whether this is the first time, which is worth waiting for.
-    pub(super) fn starts_first(self: &Arc<Self>) -> bool {
+    /// Starts it if that is due. Returns whether this is the first start, which is worth waiting for.
+    pub(super) fn start_first(self: &Arc<Self>) -> bool {
         self.start();
-        self.is_starting() && !self.waited_for.swap(true, Ordering::Relaxed)
+        self.is_starting() && !self.was_awaited.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits until it has been started, or has not.
-    pub(super) async fn settled(&self) {
+    /// Waits until its start has succeeded or failed.
+    pub(super) async fn start_finished(&self) {
         let mut state = self.state.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         drop(state.wait_for(|state| !matches!(state, State::Starting)).await);
     }
 
-    /// The way to it, if need be started again.
-    pub(super) async fn connected(self: &Arc<Self>) -> Result<Peer<RoleClient>, String> {
+    /// The connected peer; starts the server again if necessary.
+    pub(super) async fn peer_or_start(self: &Arc<Self>) -> Result<Peer<RoleClient>, String> {
         self.start();
-        self.settled().await;
+        self.start_finished().await;
         match &*self.state.borrow() {
             State::Ready(peer) => Ok(peer.clone()),
-            State::Failed(Failure { reason, retry_at, .. }) => {
+            State::Failed(StartFailure { reason, retry_at, .. }) => {
                 let wait = retry_at.saturating_duration_since(Instant::now()).as_secs() + 1;
                 Err(format!("the server is not available: {reason}; it can be tried again in {wait} s"))
             }
-            State::Idle | State::Starting | State::Unasked | State::Refused => {
+            State::Idle | State::Starting | State::AwaitingConsent | State::Refused => {
                 Err("the server was removed".into())
             }
         }
     }
 
-    /// Why it is not there any more, after a call has failed: it takes a moment to find out.
+    /// Why it has failed, after a call has failed: it takes a moment to find out.
     pub(super) async fn last_failure(&self) -> Option<Arc<str>> {
         let mut state = self.state.subscribe();
         let failed = state.wait_for(|state| matches!(state, State::Failed(_)));
@@ -256,69 +256,71 @@ impl Server {
     }
 
     async fn run(self: Arc<Self>, failures: u32) {
-        let words = Arc::new(LastWords::default());
+        let stderr_log = Arc::new(StderrLog::default());
         let opened = tokio::select! {
             biased;
-            () = self.stop.cancelled() => return self.become_idle(),
-            opened = tokio::time::timeout(self.start_timeout, self.open(&words)) => opened,
+            () = self.stop.cancelled() => return self.set_idle(),
+            opened = tokio::time::timeout(self.start_timeout, self.open(&stderr_log)) => opened,
         };
-        let mut link = match opened {
-            Ok(Ok(link)) => link,
+        let mut connection = match opened {
+            Ok(Ok(connection)) => connection,
             Ok(Err(reason)) => return self.fail(reason, failures, false),
             Err(_) => {
                 let seconds = self.start_timeout.as_secs_f32();
                 return self.fail(
-                    words.after(&format!("it did not answer within {seconds} s")),
+                    stderr_log.describe(&format!("it did not answer within {seconds} s")),
                     failures,
                     false,
                 );
             }
         };
-        self.lock_news().last = None;
+        self.lock_notices().last = None;
         let began = Instant::now();
-        self.state.send_replace(State::Ready(link.peer().clone()));
-        match self.attend(&mut link).await {
+        self.state.send_replace(State::Ready(connection.peer().clone()));
+        match self.follow_tool_lists(&mut connection).await {
             None => {
-                self.become_idle();
-                link.end(false).await;
+                self.set_idle();
+                connection.end(false).await;
             }
             Some(reason) => {
-                link.end(true).await;
+                connection.end(true).await;
                 self.fail(reason, if began.elapsed() >= STEADY { 0 } else { failures }, true);
             }
         }
     }
 
-    async fn open(self: &Arc<Self>, words: &Arc<LastWords>) -> Result<Link, String> {
-        let link = Link::open(&self.way, &self.base, self.ears.clone(), words).await?;
-        self.list(link.peer()).await?;
-        Ok(link)
+    async fn open(self: &Arc<Self>, stderr_log: &Arc<StderrLog>) -> Result<ServerConnection, String> {
+        let connection =
+            ServerConnection::open(&self.way, &self.launch_context, self.notifications.clone(), stderr_log)
+                .await?;
+        self.list(connection.peer()).await?;
+        Ok(connection)
     }
 
-    /// Follows the server's list of tools until it is gone, for the returned reason, or told to stop.
-    async fn attend(self: &Arc<Self>, link: &mut Link) -> Option<String> {
-        let mut lists = self.ears.lists.subscribe();
+    /// Keeps the list of tools current until the server is gone (for the returned reason) or stopped.
+    async fn follow_tool_lists(self: &Arc<Self>, connection: &mut ServerConnection) -> Option<String> {
+        let mut lists = self.notifications.lists.subscribe();
         loop {
             let known = *self.listed.borrow();
             let count = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                reason = link.gone() => return Some(reason),
-                // The sender lives as long as this.
+                reason = connection.wait_closed() => return Some(reason),
+                // The sender lives as long as `self`.
                 Ok(count) = lists.wait_for(|count| *count != known) => *count,
             };
             let listed = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                listed = tokio::time::timeout(self.start_timeout, self.list(link.peer())) => listed,
+                listed = tokio::time::timeout(self.start_timeout, self.list(connection.peer())) => listed,
             };
             match listed {
                 Ok(Ok(())) => {}
-                Ok(Err(reason)) => self.tell(format!("its new list of tools cannot be read: {reason}")),
-                Err(_) => self.tell("it does not answer when it is asked for its new list of tools".into()),
+                Ok(Err(reason)) => self.notice(format!("its new list of tools cannot be read: {reason}")),
+                Err(_) => self.notice("it does not answer when it is asked for its new list of tools".into()),
             }
             self.listed.send_replace(count);
-            // A server that has ever more news is not listened to without a pause.
+            // A server that keeps announcing is only followed with pauses.
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 () = tokio::time::sleep(LIST_PAUSE) => {}
@@ -326,53 +328,53 @@ impl Server {
         }
     }
 
-    /// Waits until a new list of tools that was announced has been read.
+    /// Waits until an announced new list of tools has been read.
     pub(super) async fn listed(&self) {
-        let announced = *self.ears.lists.borrow();
+        let announced = *self.notifications.lists.borrow();
         let mut listed = self.listed.subscribe();
         if matches!(*self.state.borrow(), State::Ready(_)) {
-            // Without a sender there is nothing to wait for.
+            // Without a sender there is no announcement to wait for.
             drop(listed.wait_for(|count| *count >= announced).await);
         }
     }
 
-    /// Whoever waits for it is told that it is not coming.
-    fn become_idle(&self) {
+    /// Wakes those who wait for the start.
+    fn set_idle(&self) {
         self.state.send_replace(State::Idle);
     }
 
     async fn list(self: &Arc<Self>, peer: &Peer<RoleClient>) -> Result<(), String> {
-        let listed = link::tools(peer).await?;
+        let listed = connection::tools(peer).await?;
         let (tools, left_out) = tool::tools(self, listed);
         if left_out > 0 {
-            self.tell(format!("{left_out} of its tools are left out: too many, too large or malformed"));
+            self.notice(format!("{left_out} of its tools are left out: too many, too large or malformed"));
         }
         *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.into();
         Ok(())
     }
 
-    /// One that was there is tried again at once, but not again and again.
+    /// Records a failure. A server that was running is restarted at once, but not repeatedly.
     fn fail(&self, reason: String, failures: u32, was_there: bool) {
         let wait = match failures {
             0 if was_there => Duration::ZERO,
             again => RETRY_MAX.min(RETRY_FIRST * 2u32.pow(again.min(10))),
         };
         tracing::warn!(server = %self.name, reason, "a tool server failed");
-        self.tell(reason.clone());
+        self.notice(reason.clone());
         let failure =
-            Failure { reason: reason.into(), retry_at: Instant::now() + wait, failures: failures + 1 };
+            StartFailure { reason: reason.into(), retry_at: Instant::now() + wait, failures: failures + 1 };
         self.state.send_replace(State::Failed(failure));
     }
 
-    pub(super) fn tell(&self, text: String) {
-        let mut news = self.lock_news();
-        if news.untold.len() < NEWS_MAX && news.last.as_ref() != Some(&text) {
-            news.last = Some(text.clone());
-            news.untold.push(text);
+    pub(super) fn notice(&self, text: String) {
+        let mut notices = self.lock_notices();
+        if notices.pending.len() < NOTICES_MAX && notices.last.as_ref() != Some(&text) {
+            notices.last = Some(text.clone());
+            notices.pending.push(text);
         }
     }
 
-    fn lock_news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_notices(&self) -> MutexGuard<'_, PendingNotices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

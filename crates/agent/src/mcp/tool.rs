@@ -1,7 +1,7 @@
-//! A server's tools as ours: named, described and called under our rules.
+//! A server's tools as tools of ours: named, described and called under our rules.
 //!
-//! Names, descriptions and schemas were written by the server, and go to the model. They are bounded and
-//! have no control characters; what they say is the model's to doubt.
+//! Names, descriptions and schemas were written by the server, and are given to the model. They are bounded
+//! and have no control characters; whether to trust what they say is up to the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -17,19 +17,22 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::server::Server;
-use super::{cleaned, names, result};
-use crate::tools::{Intent, Job, Outcome, Tool, Work};
+use super::{names, one_line_excerpt, result};
+use crate::tools::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork};
 
-/// More are left out: models do worse with every tool they are offered.
+/// More are left out: models get worse with every offered tool.
 const TOOLS_MAX: usize = 128;
 const DESCRIPTION_CHARS_MAX: usize = 2048;
 const SCHEMA_BYTES_MAX: usize = 32 << 10;
 const NOTE_CHARS_MAX: usize = 300;
-/// Notes of progress that are shown of one call.
+/// Progress notifications that are shown for one call.
 const NOTES_MAX: usize = 200;
 
-/// The tools that a server lists, and how many of them cannot be used.
-pub(super) fn tools(server: &Arc<Server>, listed: Vec<rmcp::model::Tool>) -> (Vec<Arc<Tool>>, usize) {
+/// The usable tools of a server's list, and the number of unusable ones.
+pub(super) fn tools(
+    server: &Arc<Server>,
+    listed: Vec<rmcp::model::Tool>,
+) -> (Vec<Arc<ToolDefinition>>, usize) {
     let all = listed.len();
     let mut taken = HashSet::new();
     let mut tools = Vec::new();
@@ -38,22 +41,29 @@ pub(super) fn tools(server: &Arc<Server>, listed: Vec<rmcp::model::Tool>) -> (Ve
         if tool.name.is_empty() || tool.name.len() > 256 || !is_usable(&schema) {
             continue;
         }
-        let name = names::tool(&server.slug, &tool.name, &taken);
+        let name = names::tool(&server.tool_prefix, &tool.name, &taken);
         taken.insert(names::key(&name));
         let description = described(server, &tool);
-        // The server's own word, so it never makes a call harmless: it is asked for all the same.
+        // Claimed by the server, so it never makes a call harmless: permission is asked all the same.
         let only_reads = tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true));
         let class = if only_reads { ToolClass::Network } else { ToolClass::Execute };
         let title = tool.title.or(tool.annotations.and_then(|hints| hints.title));
-        let title = cleaned(title.as_deref().unwrap_or(&tool.name), 80);
-        let wanted = Wanted {
+        let title = one_line_excerpt(title.as_deref().unwrap_or(&tool.name), 80);
+        let tool_ref = ServerTool {
             server: Arc::downgrade(server),
             shown: server.name.as_ref().into(),
             title,
             tool: tool.name.into(),
         };
-        let intend = move |text: &str| wanted.intend(text);
-        tools.push(Arc::new(Tool::new(&name, &description, ToolKind::Other, class, schema, intend)));
+        let parse_call = move |text: &str| tool_ref.parse_call(text);
+        tools.push(Arc::new(ToolDefinition::new(
+            &name,
+            &description,
+            ToolKind::Other,
+            class,
+            schema,
+            parse_call,
+        )));
     }
     let left_out = all - tools.len();
     (tools, left_out)
@@ -68,20 +78,20 @@ fn described(server: &Server, tool: &rmcp::model::Tool) -> String {
     let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or("No description.");
     let text: String =
         text.chars().filter(|c| !c.is_control() || *c == '\n').take(DESCRIPTION_CHARS_MAX).collect();
-    format!("(MCP server {}) {}", cleaned(&server.name, 64), text.trim())
+    format!("(MCP server {}) {}", one_line_excerpt(&server.name, 64), text.trim())
 }
 
-/// A tool of a server that may be gone by the time it is called.
+/// A tool of a server that may be removed by the time it is called.
 #[derive(Clone)]
-struct Wanted {
+struct ServerTool {
     server: Weak<Server>,
     shown: String,
     title: String,
     tool: String,
 }
 
-impl Wanted {
-    fn intend(&self, text: &str) -> Result<Intent, String> {
+impl ServerTool {
+    fn parse_call(&self, text: &str) -> Result<Intent, String> {
         let text = if text.trim().is_empty() { "{}" } else { text };
         let arguments: JsonObject = serde_json::from_str(text)
             .map_err(|error| format!("the arguments must be a JSON object: {error}"))?;
@@ -92,50 +102,51 @@ impl Wanted {
             subject: None,
             risk: Risk::Medium,
             reason: "uses a tool of an MCP server, which runs outside the sandbox",
-            work: Box::new(Call { wanted: self.clone(), arguments }),
+            work: Box::new(ServerToolCall { tool_ref: self.clone(), arguments }),
         })
     }
 }
 
-struct Call {
-    wanted: Wanted,
+struct ServerToolCall {
+    tool_ref: ServerTool,
     arguments: JsonObject,
 }
 
-impl Work for Call {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for ServerToolCall {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
-            let Some(server) = self.wanted.server.upgrade() else {
-                return Outcome::failed("the server of this tool was removed".into());
+            let Some(server) = self.tool_ref.server.upgrade() else {
+                return ToolOutcome::failed("the server of this tool was removed".into());
             };
             match self.perform(&server, &job).await {
                 Ok(outcome) => outcome,
-                Err(reason) => Outcome::failed(reason),
+                Err(reason) => ToolOutcome::failed(reason),
             }
         })
     }
 }
 
-impl Call {
-    async fn perform(self, server: &Arc<Server>, job: &Job) -> Result<Outcome, String> {
+impl ServerToolCall {
+    async fn perform(self, server: &Arc<Server>, job: &ToolJob) -> Result<ToolOutcome, String> {
         let peer = tokio::select! {
             biased;
             () = job.context.cancel.cancelled() => return Err("the turn was cancelled".into()),
-            peer = server.connected() => peer?,
+            peer = server.peer_or_start() => peer?,
         };
-        // Before the call, so that no note is missed.
-        let notes = server.ears.progress.subscribe();
-        let handle = send(&peer, self.wanted.tool, self.arguments).await.map_err(|error| said(&error))?;
-        let answer = attend(handle, notes, server, job).await?;
+        // Before the call, so that no notification is missed.
+        let notes = server.notifications.progress.subscribe();
+        let handle =
+            send(&peer, self.tool_ref.tool, self.arguments).await.map_err(|error| error_text(&error))?;
+        let answer = await_result(handle, notes, server, job).await?;
         match answer {
             Ok(ServerResult::CallToolResult(result)) => Ok(result::outcome(result)),
             Ok(_) => Err("the server answered with something that is not the result of a call".into()),
-            Err(ServiceError::McpError(error)) => Err(cleaned(&error.message, 2000)),
+            Err(ServiceError::McpError(error)) => Err(one_line_excerpt(&error.message, 2000)),
             Err(error) => Err(match server.last_failure().await {
                 Some(reason) => {
                     format!("the server ended during the call: {reason}; the next call starts it again")
                 }
-                None => said(&error),
+                None => error_text(&error),
             }),
         }
     }
@@ -159,12 +170,12 @@ enum Wake {
     Note(ProgressNotificationParam),
 }
 
-/// Waits for the answer, and shows the notes of progress that come before it.
-async fn attend(
+/// Waits for the answer, and shows the progress notifications before it.
+async fn await_result(
     mut handle: RequestHandle<RoleClient>,
     mut notes: broadcast::Receiver<ProgressNotificationParam>,
     server: &Server,
-    job: &Job,
+    job: &ToolJob,
 ) -> Result<Result<ServerResult, ServiceError>, String> {
     let deadline = Instant::now() + server.call_timeout;
     let token = handle.progress_token.clone();
@@ -174,7 +185,7 @@ async fn attend(
             biased;
             () = job.context.cancel.cancelled() => Wake::Cancelled,
             () = tokio::time::sleep_until(deadline) => Wake::TimedOut,
-            // Before the notes: a server must not put its answer off by sending ever more of them.
+            // Before the notifications: a server must not delay its answer by sending ever more of them.
             answer = &mut handle.rx => {
                 Wake::Answered(Box::new(answer.unwrap_or(Err(ServiceError::TransportClosed))))
             }
@@ -208,7 +219,7 @@ async fn attend(
     }
 }
 
-/// Tells the server; one that does not listen is not waited for.
+/// Cancels the call at the server, without waiting for it.
 async fn give_up(handle: RequestHandle<RoleClient>, reason: &str) {
     let told = handle.cancel(Some(reason.to_owned()));
     drop(tokio::time::timeout(std::time::Duration::from_secs(1), told).await);
@@ -227,14 +238,14 @@ async fn note(
     }
 }
 
-async fn show(note: &ProgressNotificationParam, job: &Job) -> Result<(), String> {
+async fn show(note: &ProgressNotificationParam, job: &ToolJob) -> Result<(), String> {
     let of = note.total.map(|total| format!(" of {total}")).unwrap_or_default();
-    let said = note.message.as_deref().map(|text| format!(" {}", cleaned(text, NOTE_CHARS_MAX)));
+    let said = note.message.as_deref().map(|text| format!(" {}", one_line_excerpt(text, NOTE_CHARS_MAX)));
     let text = format!("[{}{of}]{}\n", note.progress, said.unwrap_or_default());
     let body = Body::ToolOutput { call: job.call.clone(), stream: OutputStream::Stdout, text: text.into() };
     job.context.emit(body).await.map_err(|gone| gone.to_string())
 }
 
-fn said(error: &ServiceError) -> String {
-    super::link::told(error)
+fn error_text(error: &ServiceError) -> String {
+    super::connection::error_chain(error)
 }

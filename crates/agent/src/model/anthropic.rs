@@ -1,33 +1,33 @@
 //! Anthropic Messages.
 //!
-//! The prompt is cached up to four marks: after the tools, after the system prompt, and after the last
-//! two messages of the person's side, so that each call finds what the one before has left.
+//! The prompt is cached with up to four cache marks: after the tools, after the system prompt, and after the
+//! last two user messages, so that each call finds what the previous one has cached.
 
 use engine::Usage;
 use serde_json::{Map, Value, json};
 
-use super::call::bare;
-use super::entries::{Entry, Result as ToolResult, entries};
-use super::wire::{Asking, CallKey, Decode, Reply};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, schema, trouble};
+use super::call::bare_model;
+use super::entries::{Entry, EntryResult, entries};
+use super::wire::{CallKey, Decode, ReplyBuilder, WireOptions};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, schema};
 
-/// Where neither person nor catalog says how much may be said at once.
+/// The default, if neither the settings nor the catalog have a maximum.
 const OUTPUT_TOKENS: u64 = 8192;
 const OUTPUT_TOKENS_USUAL_MAX: u64 = 32_000;
-/// The least that the provider accepts.
+/// The smallest budget that the provider accepts.
 const BUDGET_MIN: u64 = 1024;
-/// Looking a block up takes time that grows with their number.
+/// Bounded because looking up a block takes linear time.
 const BLOCKS_MAX: usize = 1024;
 
-pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
-    let model = bare(&request.model);
-    let entries = entries(request, asking);
-    let usual = asking.output_tokens_max.map_or(OUTPUT_TOKENS, |most| most.min(OUTPUT_TOKENS_USUAL_MAX));
-    let most = asking.output_tokens_max.unwrap_or(u64::MAX);
+pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
+    let model = bare_model(&request.model);
+    let entries = entries(request, options);
+    let usual = options.output_tokens_max.map_or(OUTPUT_TOKENS, |most| most.min(OUTPUT_TOKENS_USUAL_MAX));
+    let most = options.output_tokens_max.unwrap_or(u64::MAX);
     let max_tokens = request.output_tokens_max.unwrap_or(usual).min(most).max(1);
     let mut body = json!({ "model": model, "max_tokens": max_tokens, "stream": true });
-    let thinks = think(request, asking, &entries, max_tokens, &mut body);
-    if let Some(temperature) = request.temperature.filter(|_| !thinks && !asking.omit.temperature) {
+    let thinks = think(request, options, &entries, max_tokens, &mut body);
+    if let Some(temperature) = request.temperature.filter(|_| !thinks && !options.omit.temperature) {
         body["temperature"] = rounded(temperature);
     }
     if !request.system.trim().is_empty() {
@@ -49,10 +49,10 @@ pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
     body
 }
 
-/// Whether the model is asked to think, and with which words.
+/// Sets the thinking fields, and returns whether the model thinks.
 fn think(
     request: &ModelRequest,
-    asking: &Asking,
+    options: &WireOptions,
     entries: &[Entry<'_>],
     max_tokens: u64,
     body: &mut Value,
@@ -63,13 +63,13 @@ fn think(
         Thinking::Medium => ("medium", 12_288),
         Thinking::High => ("high", 24_576),
     };
-    let version = version(bare(&request.model));
-    if asking.omit.thinking || version.is_some_and(|version| version < (3, 7)) {
+    let version = version(bare_model(&request.model));
+    if options.omit.thinking || version.is_some_and(|version| version < (3, 7)) {
         return false;
     }
     if version.is_some_and(|version| version >= (4, 6)) {
         body["thinking"] = json!({ "type": "adaptive" });
-        if version >= Some((4, 7)) && !asking.omit.summary {
+        if version >= Some((4, 7)) && !options.omit.summary {
             body["thinking"]["display"] = "summarized".into();
         }
         body["output_config"] = json!({ "effort": effort });
@@ -83,16 +83,16 @@ fn think(
     true
 }
 
-/// In the middle of calling tools, thinking can go on but not begin: the provider refuses a reply
-/// without thoughts as the last one before their results.
+/// Between tool calls, thinking can continue but not start: the provider rejects tool results whose reply has
+/// no thinking block.
 fn may_start_thinking(entries: &[Entry<'_>]) -> bool {
     let [.., said, Entry::Results(_)] = entries else { return true };
-    let Entry::Said { native: Some(native), .. } = said else { return false };
+    let Entry::Assistant { native: Some(native), .. } = said else { return false };
     let first = native.get(0).and_then(|block| block["type"].as_str());
     first.is_some_and(|first| first.ends_with("thinking"))
 }
 
-/// `claude-sonnet-4-5-20250929` is (4, 5), `claude-3-7-sonnet-latest` is (3, 7). Others have no say.
+/// `claude-sonnet-4-5-20250929` is (4, 5), `claude-3-7-sonnet-latest` is (3, 7). `None` for other names.
 fn version(model: &str) -> Option<(u64, u64)> {
     let name = &model[model.find("claude")?..];
     let number = |part: &str| part.parse::<u64>().ok().filter(|number| *number < 100);
@@ -109,8 +109,8 @@ fn messages(entries: Vec<Entry<'_>>) -> Vec<Value> {
                 let texts = texts.into_iter().map(|text| json!({ "type": "text", "text": text }));
                 ("user", images.into_iter().map(image).chain(texts).collect())
             }
-            Entry::Said { native: Some(Value::Array(blocks)), .. } => ("assistant", blocks),
-            Entry::Said { text, calls, .. } => {
+            Entry::Assistant { native: Some(Value::Array(blocks)), .. } => ("assistant", blocks),
+            Entry::Assistant { text, calls, .. } => {
                 let text =
                     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text.trim_end() }));
                 let calls = calls.into_iter().map(|call| {
@@ -121,7 +121,7 @@ fn messages(entries: Vec<Entry<'_>>) -> Vec<Value> {
             Entry::Results(results) => ("user", results.into_iter().map(result).collect()),
         };
         match messages.last_mut() {
-            // What the person says next to results goes after them, in the same message.
+            // Text of the user next to results goes after them, in the same message.
             Some((before, parts)) if *before == role => parts.extend::<Vec<Value>>(content),
             _ => messages.push((role, content)),
         }
@@ -136,7 +136,7 @@ fn messages(entries: Vec<Entry<'_>>) -> Vec<Value> {
     messages.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect()
 }
 
-fn result(result: ToolResult<'_>) -> Value {
+fn result(result: EntryResult<'_>) -> Value {
     let mut content = vec![json!({ "type": "text", "text": result.text })];
     content.extend(result.images.into_iter().map(image));
     let mut block = json!({ "type": "tool_result", "tool_use_id": result.id, "content": content });
@@ -154,20 +154,20 @@ fn ephemeral() -> Value {
     json!({ "type": "ephemeral" })
 }
 
-/// 0.2 as a person wrote it, not as the nearest binary fraction of twice the length.
+/// Writes 0.2 as 0.2, not as the nearest double of the `f32`.
 pub(super) fn rounded(number: f32) -> Value {
     json!((f64::from(number) * 1000.0).round() / 1000.0)
 }
 
 #[derive(Default)]
 pub(super) struct Reader {
-    /// By the index that events name.
+    /// By the index in the events.
     blocks: Vec<(u64, Block)>,
-    usage: Counted,
+    usage: UsageCounter,
 }
 
 struct Block {
-    /// As it is given back.
+    /// The block as it is sent back.
     json: Map<String, Value>,
     text: String,
     signature: String,
@@ -175,13 +175,13 @@ struct Block {
 }
 
 #[derive(Default)]
-struct Counted {
+struct UsageCounter {
     usage: Usage,
     any: bool,
 }
 
 impl Decode for Reader {
-    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError> {
+    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
         let index = data["index"].as_u64().unwrap_or(0);
         match data["type"].as_str().unwrap_or_default() {
             "message_start" => self.usage.take(&data["message"]["usage"], reply),
@@ -192,31 +192,31 @@ impl Decode for Reader {
                 self.usage.take(&data["usage"], reply);
                 if let Some(reason) = data["delta"]["stop_reason"].as_str() {
                     if reason == "tool_use" {
-                        reply.promise_calls();
+                        reply.announce_calls();
                     }
                     reply.set_stop(stop(reason));
                 }
             }
             "message_stop" => reply.end(),
-            "error" if reply.stop().is_none() => return Err(trouble::in_band(&data)),
+            "error" if reply.stop().is_none() => return Err(provider_error::stream_error(&data)),
             _ => {}
         }
         Ok(())
     }
 
-    fn mark(&mut self, data: &str, _: &mut Reply) -> bool {
+    fn mark(&mut self, data: &str, _: &mut ReplyBuilder) -> bool {
         data == "[DONE]"
     }
 
-    fn native(&mut self, _: &Reply) -> Option<Value> {
+    fn native(&mut self, _: &ReplyBuilder) -> Option<Value> {
         let blocks = std::mem::take(&mut self.blocks);
-        let blocks: Vec<Value> = blocks.into_iter().filter_map(|(_, block)| block.given_back()).collect();
+        let blocks: Vec<Value> = blocks.into_iter().filter_map(|(_, block)| block.sendable()).collect();
         (!blocks.is_empty()).then_some(Value::Array(blocks))
     }
 }
 
 impl Reader {
-    fn start(&mut self, index: u64, block: &Value, reply: &mut Reply) {
+    fn start(&mut self, index: u64, block: &Value, reply: &mut ReplyBuilder) {
         let kind = block["type"].as_str().unwrap_or_default();
         let call = match kind {
             "text" => {
@@ -246,7 +246,7 @@ impl Reader {
         }
     }
 
-    fn delta(&mut self, index: u64, delta: &Value, reply: &mut Reply) {
+    fn delta(&mut self, index: u64, delta: &Value, reply: &mut ReplyBuilder) {
         let Some((_, block)) = self.blocks.iter_mut().rev().find(|(of, _)| *of == index) else { return };
         let text = |key: &str| delta[key].as_str().unwrap_or_default();
         match (delta["type"].as_str().unwrap_or_default(), block.call) {
@@ -264,7 +264,7 @@ impl Reader {
         }
     }
 
-    fn stop(&mut self, index: u64, reply: &mut Reply) {
+    fn stop(&mut self, index: u64, reply: &mut ReplyBuilder) {
         let Some((_, block)) = self.blocks.iter_mut().rev().find(|(of, _)| *of == index) else { return };
         if let Some(call) = block.call {
             let input = serde_json::from_str(reply.arguments_of(call)).ok();
@@ -275,13 +275,13 @@ impl Reader {
 }
 
 impl Block {
-    /// Only kinds that may be sent; a provider's own tools were not asked for.
-    fn given_back(mut self) -> Option<Value> {
+    /// The block to send back. Only kinds that may be sent; the provider's own tools are not used.
+    fn sendable(mut self) -> Option<Value> {
         let kind = self.json.get("type")?.as_str()?.to_owned();
         match kind.as_str() {
             "text" if self.text.trim().is_empty() => return None,
             "text" => self.json = Map::from_iter([("type".into(), "text".into())]),
-            // Without a signature the provider refuses its own thoughts.
+            // The provider rejects thinking blocks without a signature.
             "thinking" if self.signature.is_empty() => return None,
             "thinking" => drop(self.json.insert("signature".into(), self.signature.into())),
             "redacted_thinking" => {}
@@ -299,9 +299,9 @@ fn text_of(kind: &str) -> &str {
     if kind == "thinking" { "thinking" } else { "text" }
 }
 
-impl Counted {
-    /// Numbers come in pieces: the later ones add to or correct the earlier ones.
-    fn take(&mut self, told: &Value, reply: &mut Reply) {
+impl UsageCounter {
+    /// Counts come in several events: later ones add to or correct earlier ones.
+    fn take(&mut self, told: &Value, reply: &mut ReplyBuilder) {
         let usage = &mut self.usage;
         let fields = [
             ("/input_tokens", &mut usage.input),
@@ -326,7 +326,7 @@ impl Counted {
     }
 }
 
-/// Numbers from outside may be anything.
+/// Adds numbers of a provider, which may be anything, without overflow.
 pub(super) fn sum(tokens: &[u64]) -> u64 {
     tokens.iter().fold(0, |sum, tokens| sum.saturating_add(*tokens))
 }

@@ -1,11 +1,11 @@
-//! One question to a provider: asked, asked again while that can help, and read to its end.
+//! One request to a provider: sent, retried while that can help, and read to its end.
 //!
-//! **Invariant:** once something was said, nothing is asked again: a second answer would stand beside
-//! half of the first. A reply that breaks off then ends with an error that says so.
-//! **Invariant:** everything happens inside [`ModelStream::next`]. Whoever drops the stream closes the
-//! connection; there is nothing else that could go on.
-//! **Invariant:** without a word from the model the whole of it ends, however often it is asked again
-//! and whatever keeps the connection alive meanwhile.
+//! **Invariant:** once any part of an answer was passed on, the request is not retried: a second answer would
+//! stand beside half of the first. A reply that breaks off then ends with an error that says so.
+//! **Invariant:** everything happens inside [`ModelStream::next`]. Dropping the stream closes the connection,
+//! and nothing else keeps running.
+//! **Invariant:** without any output from the model the whole call ends after a time limit, however often it
+//! is retried and whatever keeps the connection alive meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,72 +17,72 @@ use tokio::time::{Instant, timeout};
 
 use super::http::{self, NoReply};
 use super::provider::Inner;
-use super::retry::{self, Next, Patience};
-use super::trouble::{self, Refused, Speaker};
-use super::wire::{Asking, Decoder};
+use super::provider_error::{self, ErrorReply, ProviderIdentity};
+use super::retry::{self, RetryDecision, WaitLimits};
+use super::wire::{Decoder, WireOptions};
 use super::{Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelStop, ModelStream};
 
-/// A person who waits is told so after this long without a word, and then each time twice as late.
-const FIRST_NEWS: Duration = Duration::from_secs(60);
+/// A waiting person gets a notice after this long without output, then each time after twice as long.
+const FIRST_NOTICE: Duration = Duration::from_secs(60);
 
-pub(super) struct Call {
+pub(super) struct ModelCall {
     provider: Arc<Inner>,
     request: ModelRequest,
-    asking: Asking,
+    options: WireOptions,
     state: State,
     ready: VecDeque<ModelEvent>,
-    /// Told when everything that came before it has been.
+    /// Reported after all events before it.
     failure: Option<ModelError>,
     tries: u32,
-    /// The person has heard something of this answer.
-    said: bool,
-    /// Since when nothing was said.
+    /// Some content of this answer was passed on.
+    answer_begun: bool,
+    /// Since when there was no output.
     silent_since: Instant,
-    /// How much of that the provider has asked for.
-    excused: Duration,
-    /// The silence after which the person is told of it.
-    news_after: Duration,
+    /// How much of that time is waiting that the provider has requested.
+    requested_wait: Duration,
+    /// The silence after which the next notice is given.
+    notice_after: Duration,
 }
 
 enum State {
     Ask,
-    /// Until the head of the reply is there.
+    /// Waiting for the response headers.
     Sent(BoxFuture<'static, Result<Response, NoReply>>),
     Wait(Duration),
-    Read(Box<Reading>),
+    Read(Box<ReplyReader>),
     Ended,
 }
 
-struct Reading {
+struct ReplyReader {
     response: Response,
     decoder: Decoder,
     request_id: Option<String>,
-    /// When the last bytes came.
-    heard_at: Instant,
+    /// When the last bytes arrived.
+    bytes_at: Instant,
 }
 
-impl Call {
+impl ModelCall {
     pub(super) fn new(provider: Arc<Inner>, request: ModelRequest) -> Self {
         let info = provider.info(&request.model);
-        let asking = Asking {
+        let options = WireOptions {
             base_url: provider.config.base_url.clone(),
             context_tokens: info.map(|info| info.context_tokens).filter(|tokens| *tokens > 0),
             output_tokens_max: info.and_then(|info| info.output_tokens_max),
-            blind: info.is_some_and(|info| !info.images),
-            omit: provider.learned(&request.model),
+            text_only: info.is_some_and(|info| !info.images),
+            omit: provider.omissions(&request.model),
         };
         Self {
             provider,
             request,
-            asking,
+            options,
             state: State::Ask,
             ready: VecDeque::new(),
             failure: None,
             tries: 0,
-            said: false,
+            answer_begun: false,
             silent_since: Instant::now(),
-            excused: Duration::ZERO,
-            news_after: FIRST_NEWS,
+            requested_wait: Duration::ZERO,
+            notice_after: FIRST_NOTICE,
         }
     }
 
@@ -98,11 +98,11 @@ impl Call {
             match &mut self.state {
                 State::Ask => self.ask(),
                 State::Sent(reply) => {
-                    let wait = self.news_after.min(self.provider.config.timeouts.give_up);
-                    let wait = wait.saturating_sub(silence(self.silent_since, self.excused));
+                    let wait = self.notice_after.min(self.provider.config.timeouts.give_up);
+                    let wait = wait.saturating_sub(silence_of(self.silent_since, self.requested_wait));
                     match timeout(wait, reply).await {
                         Ok(answered) => self.answered(answered),
-                        Err(_) => self.still_waiting(),
+                        Err(_) => self.check_silence(),
                     }
                 }
                 State::Wait(wait) => {
@@ -110,7 +110,7 @@ impl Call {
                     self.state = State::Ask;
                 }
                 State::Read(_) => self.read().await,
-                State::Ended => return Err(trouble::cut()),
+                State::Ended => return Err(provider_error::cut_off()),
             }
         }
     }
@@ -118,8 +118,8 @@ impl Call {
     fn ask(&mut self) {
         self.tries += 1;
         let config = &self.provider.config;
-        let url = config.wire.url(&config.base_url, bare(&self.request.model));
-        let body = config.wire.body(&self.request, &self.asking).to_string().into_bytes();
+        let url = config.wire.url(&config.base_url, bare_model(&self.request.model));
+        let body = config.wire.body(&self.request, &self.options).to_string().into_bytes();
         let client = match self.provider.client() {
             Ok(client) => client.clone(),
             Err(error) => return self.failure = Some(error),
@@ -135,33 +135,33 @@ impl Call {
             Ok(response) => {
                 let request_id = http::request_id(response.headers());
                 let decoder = config.wire.decoder(&self.request.model);
-                let heard_at = Instant::now();
-                self.state = State::Read(Box::new(Reading { response, decoder, request_id, heard_at }));
+                let bytes_at = Instant::now();
+                self.state = State::Read(Box::new(ReplyReader { response, decoder, request_id, bytes_at }));
             }
             Err(NoReply::Failed(error)) => self.recover(error),
             Err(NoReply::Refused(refused)) => {
                 tracing::debug!(provider = %config.name, status = refused.status, "the model was not asked");
-                if self.leave_out(&refused) {
+                if self.omit_refused_setting(&refused) {
                     self.state = State::Ask;
                 } else {
-                    let error = refused.explain(&self.speaker());
+                    let error = refused.explain(&self.identity());
                     self.recover(error);
                 }
             }
         }
     }
 
-    /// Nothing was said for so long that the person is told, or that it ends.
-    fn still_waiting(&mut self) {
-        let silent = silence(self.silent_since, self.excused);
+    /// After a long silence, gives a notice or ends the call.
+    fn check_silence(&mut self) {
+        let silent = silence_of(self.silent_since, self.requested_wait);
         let (config, seconds) = (&self.provider.config, silent.as_secs());
         let limit = config.timeouts.give_up;
         if silent >= limit {
-            let text = format!("{} has said nothing for {}", config.name, retry::in_words(limit));
-            return self.recover(ModelError::passing(text));
+            let text = format!("{} has said nothing for {}", config.name, retry::format_wait(limit));
+            return self.recover(ModelError::transient(text));
         }
-        self.news_after = self.news_after.saturating_mul(2);
-        let left = retry::in_words(limit.saturating_sub(silent));
+        self.notice_after = self.notice_after.saturating_mul(2);
+        let left = retry::format_wait(limit.saturating_sub(silent));
         let text = format!("waiting for {}: nothing for {seconds} s; it is given up in {left}", config.name);
         self.ready.push_back(ModelEvent::Notice(text));
     }
@@ -169,38 +169,39 @@ impl Call {
     async fn read(&mut self) {
         let State::Read(reading) = &mut self.state else { return };
         let timeouts = self.provider.config.timeouts;
-        let idle = timeouts.idle.saturating_sub(reading.heard_at.elapsed());
-        let silent = silence(self.silent_since, self.excused);
-        let news = self.news_after.min(timeouts.give_up).saturating_sub(silent);
+        let idle = timeouts.idle.saturating_sub(reading.bytes_at.elapsed());
+        let silent = silence_of(self.silent_since, self.requested_wait);
+        let notice = self.notice_after.min(timeouts.give_up).saturating_sub(silent);
         let mut events = Vec::new();
-        let read = match timeout(idle.min(news), http::piece(&mut reading.response)).await {
+        let read = match timeout(idle.min(notice), http::piece(&mut reading.response)).await {
             Ok(Ok(Some(piece))) => reading.decoder.push(piece.as_ref(), &mut events),
             Ok(Ok(None)) => reading.decoder.finish(&mut events),
-            // The connection may break after everything was said.
+            // The connection may break after the reply was complete.
             Ok(Err(error)) => reading.decoder.finish(&mut events).map_err(|_| error),
-            Err(_) if idle <= news => reading.decoder.finish(&mut events).map_err(|_| {
+            Err(_) if idle <= notice => reading.decoder.finish(&mut events).map_err(|_| {
                 let seconds = timeouts.idle.as_secs_f64();
-                ModelError::passing(format!("the answer stopped: nothing more was said for {seconds} s"))
+                ModelError::transient(format!("the answer stopped: nothing more was said for {seconds} s"))
             }),
-            Err(_) => return self.still_waiting(),
+            Err(_) => return self.check_silence(),
         };
-        reading.heard_at = Instant::now();
-        self.heard(events, read);
+        reading.bytes_at = Instant::now();
+        self.take_events(events, read);
     }
 
-    fn heard(&mut self, mut events: Vec<ModelEvent>, read: Result<(), ModelError>) {
+    fn take_events(&mut self, mut events: Vec<ModelEvent>, read: Result<(), ModelError>) {
         let State::Read(reading) = &mut self.state else { return };
         let (request_id, ended) = (reading.request_id.clone(), reading.decoder.ended());
         let (bytes, limit) = (reading.decoder.bytes(), self.provider.config.answer_bytes_max);
-        if events.iter().any(is_said) {
-            self.said = true;
-            (self.silent_since, self.excused, self.news_after) = (Instant::now(), Duration::ZERO, FIRST_NEWS);
+        if events.iter().any(is_content) {
+            self.answer_begun = true;
+            (self.silent_since, self.requested_wait, self.notice_after) =
+                (Instant::now(), Duration::ZERO, FIRST_NOTICE);
         }
         let read = match read {
-            // Nothing at all is no answer to a person; after tools have run it may mean "done".
-            Ok(()) if ended && !self.said && is_finished(&events) && !self.ran_tools() => {
+            // An empty reply to a person is an error; after tool results it may mean "done".
+            Ok(()) if ended && !self.answer_begun && is_finished(&events) && !self.follows_tool_results() => {
                 events.clear();
-                Err(ModelError::passing("the model answered with nothing"))
+                Err(ModelError::transient("the model answered with nothing"))
             }
             read => read,
         };
@@ -216,52 +217,53 @@ impl Call {
         }
         self.ready.extend(events);
         if let Err(error) = read {
-            self.recover(self.named(error, request_id));
+            self.recover(self.with_provider_name(error, request_id));
         }
     }
 
-    /// The model was told what its tools have done, and nothing else.
-    fn ran_tools(&self) -> bool {
+    /// Whether the last message is a tool result.
+    fn follows_tool_results(&self) -> bool {
         matches!(self.request.messages.last(), Some(Message::ToolResult { .. }))
     }
 
-    /// Whatever stands inside a reply has not heard of the provider's name or our secrets.
-    fn named(&self, error: ModelError, request_id: Option<String>) -> ModelError {
-        let speaker = self.speaker();
-        let text = trouble::clean(&error.text, &speaker.secrets);
-        let id = request_id.map(|id| format!(" [request {}]", trouble::shown(&id, 80)));
-        let text = format!("{}: {text}{}", speaker.name, id.unwrap_or_default());
+    /// Adds the provider's name to an error from inside a reply, and removes our secrets from it.
+    fn with_provider_name(&self, error: ModelError, request_id: Option<String>) -> ModelError {
+        let identity = self.identity();
+        let text = provider_error::redact(&error.text, &identity.secrets);
+        let id = request_id.map(|id| format!(" [request {}]", provider_error::shown(&id, 80)));
+        let text = format!("{}: {text}{}", identity.name, id.unwrap_or_default());
         ModelError { text, kind: error.kind }
     }
 
     fn recover(&mut self, error: ModelError) {
-        if self.said {
+        if self.answer_begun {
             let text = format!("{}; what was said stays, ask again to go on", error.text);
             self.failure = Some(ModelError { text, kind: error.kind });
             return;
         }
         let timeouts = self.provider.config.timeouts;
-        let left = timeouts.give_up.saturating_sub(silence(self.silent_since, self.excused));
-        let patience = Patience { asked_max: timeouts.retry_after_max, left };
-        let asked = if let ModelErrorKind::Passing { retry_after } = error.kind { retry_after } else { None };
-        match retry::after(&error, self.tries, chance(), patience) {
-            Next::AskAgain { after } => {
-                self.excused += asked.unwrap_or_default();
+        let left = timeouts.give_up.saturating_sub(silence_of(self.silent_since, self.requested_wait));
+        let limits = WaitLimits { requested_max: timeouts.retry_after_max, left };
+        let asked =
+            if let ModelErrorKind::Transient { retry_after } = error.kind { retry_after } else { None };
+        match retry::after(&error, self.tries, jitter(), limits) {
+            RetryDecision::AskAgain { after } => {
+                self.requested_wait += asked.unwrap_or_default();
                 let seconds = after.as_secs_f64().ceil();
                 let (tries, all) = (self.tries, retry::TRIES_MAX);
                 let text = format!("{}; trying again in {seconds} s ({tries} of {all} tries)", error.text);
                 self.ready.push_back(ModelEvent::Notice(text));
                 self.state = State::Wait(after);
             }
-            Next::GiveUp => {
-                let often = matches!(error.kind, ModelErrorKind::Passing { .. }) && self.tries > 1;
+            RetryDecision::GiveUp => {
+                let often = matches!(error.kind, ModelErrorKind::Transient { .. }) && self.tries > 1;
                 let mut text =
                     if often { format!("{} (tried {} times)", error.text, self.tries) } else { error.text };
                 if let Some(asked) = asked.filter(|asked| *asked > timeouts.retry_after_max) {
                     text.push_str(&format!(
                         "; it asks to wait {}: prompt again then or choose another model (longer waits are \
                          allowed with retry_after_max in [limits] of the settings)",
-                        retry::in_words(asked)
+                        retry::format_wait(asked)
                     ));
                 }
                 self.failure = Some(ModelError { text, kind: error.kind });
@@ -269,13 +271,13 @@ impl Call {
         }
     }
 
-    /// Some models refuse a setting that others take, and no list of them stays right. Such a setting
-    /// is left out, for this model from now on.
-    fn leave_out(&mut self, refused: &Refused) -> bool {
+    /// Some models refuse a setting that others accept, and no list of them stays right. Such a setting is
+    /// omitted for this model from now on.
+    fn omit_refused_setting(&mut self, refused: &ErrorReply) -> bool {
         if !matches!(refused.status, 400 | 422) {
             return false;
         }
-        let (words, omit) = (refused.body.to_lowercase(), &mut self.asking.omit);
+        let (words, omit) = (refused.body.to_lowercase(), &mut self.options.omit);
         let says = |any: &[&str]| any.iter().any(|word| words.contains(word));
         let what = if self.request.temperature.is_some() && !omit.temperature && says(&["temperature"]) {
             omit.temperature = true;
@@ -290,30 +292,30 @@ impl Call {
             return false;
         };
         let omit = *omit;
-        self.provider.learn(&self.request.model, omit);
+        self.provider.add_omission(&self.request.model, omit);
         let text = format!("{} does not take {what}; asking without", self.request.model);
         self.ready.push_back(ModelEvent::Notice(text));
         self.tries -= 1;
         true
     }
 
-    fn speaker(&self) -> Speaker<'_> {
-        self.provider.speaker(&self.request.model)
+    fn identity(&self) -> ProviderIdentity<'_> {
+        self.provider.identity(&self.request.model)
     }
 }
 
-impl ModelStream for Call {
+impl ModelStream for ModelCall {
     fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>> {
         Box::pin(self.advance())
     }
 }
 
-/// What the provider calls the model.
-pub(super) fn bare(id: &str) -> &str {
+/// The provider's name of the model, without the provider prefix.
+pub(super) fn bare_model(id: &str) -> &str {
     id.split_once(':').map_or(id, |(_, model)| model)
 }
 
-fn is_said(event: &ModelEvent) -> bool {
+fn is_content(event: &ModelEvent) -> bool {
     matches!(event, ModelEvent::Text(_) | ModelEvent::Thinking(_) | ModelEvent::ToolCall { .. })
 }
 
@@ -321,12 +323,12 @@ fn is_finished(events: &[ModelEvent]) -> bool {
     events.iter().any(|event| matches!(event, ModelEvent::Done { stop: ModelStop::Finished }))
 }
 
-fn silence(since: Instant, excused: Duration) -> Duration {
-    since.elapsed().saturating_sub(excused)
+fn silence_of(since: Instant, requested_wait: Duration) -> Duration {
+    since.elapsed().saturating_sub(requested_wait)
 }
 
-/// Many that wait for the same provider should not come back at the same moment.
-fn chance() -> f64 {
+/// A random number, so that many callers of the same provider do not retry at the same moment.
+fn jitter() -> f64 {
     let bits = uuid::Uuid::new_v4().as_u128() as u32;
     f64::from(bits) / f64::from(u32::MAX)
 }

@@ -1,7 +1,8 @@
-//! What is known of models before anybody asks them: how much they take, what they cost.
+//! What is known about models in advance: their context size and their prices.
 //!
-//! The table is data that others keep (`catalog.json` says who and when); `cargo xtask prices` makes it
-//! anew. What it does not know has no price, and what has no price is never said to be free.
+//! The table is data that others maintain (`catalog.json` names the source and the date); `cargo xtask
+//! prices` regenerates it. A model that it does not have has no price, and a model without a price is never
+//! called free.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use super::ModelInfo;
 use super::price::{LongPrice, Price};
 
-/// Of a model that nobody knows. Local servers often have less, and say so themselves.
+/// The default for unknown models. Local servers often have less, and report it themselves.
 const CONTEXT_TOKENS: u64 = 128_000;
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
@@ -39,32 +40,32 @@ struct Row {
     price_above: Option<[f64; 4]>,
 }
 
-/// When the table was made.
+/// The date of the table.
 pub fn date() -> &'static str {
     &TABLE.date
 }
 
-/// The models of a provider that are known, the one for people who choose none first. Those that are the
-/// same as another at a fixed date are left out; they can be asked for all the same.
+/// The known models of a provider, the default first. Dated editions of another model are left out, but can
+/// be used all the same.
 pub fn models_of(provider: &str) -> Vec<ModelInfo> {
     let rows = TABLE.providers.get(provider).map_or(&[][..], Vec::as_slice);
     let dated = |row: &Row| rows.iter().any(|other| is_same_at_a_date(&other.id, &row.id));
     rows.iter().filter(|row| !dated(row)).map(|row| row.info(provider, &row.id)).collect()
 }
 
-/// A model by its id: exactly that one, or else the one with the longest id that this is an edition of.
-/// `provider` is the one whose prices hold.
+/// Finds a model by its id: exactly that one, else the one with the longest id that this is an edition of.
+/// `provider` is the one whose prices apply.
 pub fn find(provider: &str, model: &str) -> Option<ModelInfo> {
     let rows = TABLE.providers.get(provider)?;
     Some(best(rows.iter(), model)?.info(provider, model))
 }
 
-/// A model of a provider whose prices are not known: what it can do may still be.
+/// A model of a provider with unknown prices: its abilities may still be known.
 pub fn describe(provider: &str, model: &str) -> ModelInfo {
     // Local servers and marketplaces write `maker/model`.
-    let bare = model.rsplit('/').next().unwrap_or(model);
+    let bare_model = model.rsplit('/').next().unwrap_or(model);
     let makers = TABLE.providers.iter().filter(|(name, _)| name.as_str() != "openrouter");
-    let known = best(makers.flat_map(|(_, rows)| rows), bare).map(|row| row.info(provider, model));
+    let known = best(makers.flat_map(|(_, rows)| rows), bare_model).map(|row| row.info(provider, model));
     match known {
         Some(info) => ModelInfo { price: None, ..info },
         None => ModelInfo {
@@ -84,7 +85,7 @@ fn best<'a>(rows: impl Iterator<Item = &'a Row>, model: &str) -> Option<&'a Row>
 }
 
 /// Whether `edition` is `id` at a date or in a numbered edition: `gpt-5-2025-08-07`, `claude-opus-5@20260724`.
-/// Any other word after the name makes it another model, at another price.
+/// Any other suffix makes it another model with another price.
 fn is_same_at_a_date(id: &str, edition: &str) -> bool {
     let Some(rest) = edition.strip_prefix(id) else { return false };
     let Some(rest) = rest.strip_prefix(['-', '@', ':']) else { return false };
@@ -119,7 +120,7 @@ impl Row {
     }
 }
 
-/// What a person reads in a list of models.
+/// The description in a list of models.
 pub fn description(provider: &str, price: Option<&Price>) -> Arc<str> {
     match price {
         None => format!("{provider}; cost unknown").into(),

@@ -1,53 +1,53 @@
-//! OpenAI Chat Completions, and everybody who speaks it more or less alike.
+//! OpenAI Chat Completions, and the many providers with a similar API.
 //!
-//! "Alike" is the work here: who is asked (by the address) decides which words a request may hold, for
-//! some refuse what others need. Replies are read generously: calls without an index, whole calls
-//! instead of pieces, thoughts under three names, usage early, late, twice or never.
+//! The differences are the work here: which provider is used (by its address) decides which fields a request
+//! may have, because some refuse what others need. Replies are read leniently: calls without an index, whole
+//! calls instead of deltas, thoughts under three names, usage early, late, twice or never.
 
-mod asked;
+mod encode;
 
 use engine::Usage;
 use serde_json::{Map, Value, json};
 
-pub(super) use asked::{effort, encode, is_reasoner};
+pub(super) use encode::{effort, encode, is_reasoner};
 
 use super::anthropic::sum;
-use super::wire::{CallKey, Decode, Reply};
-use super::{ModelError, ModelStop, trouble};
+use super::wire::{CallKey, Decode, ReplyBuilder};
+use super::{ModelError, ModelStop, provider_error};
 
-/// More thoughts of a kind than a reply has; looking one up takes time that grows with their number.
+/// More than any reply has; bounded because looking one up takes linear time.
 const DETAILS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Reader {
-    /// By the index that the provider gives, if it does.
+    /// By the provider's index, if it gives one.
     calls: Vec<(Option<u64>, CallKey, Map<String, Value>)>,
     text: String,
-    /// Under the name that the provider uses and wants back.
+    /// Sent back under the name that the provider uses.
     reasoning: String,
     details: Vec<Value>,
 }
 
 impl Decode for Reader {
-    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError> {
+    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
         if let Some(usage) =
             [&data["usage"], &data["x_groq"]["usage"]].into_iter().find(|told| told.is_object())
         {
-            reply.set_usage(counted(usage));
+            reply.set_usage(usage_of(usage));
         }
         let choices = data["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(choice) = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0) {
             self.choice(choice, reply)?;
         }
         let failed = !data["error"].is_null() || name == Some("error");
-        // Some complain, after the end, about what they have just said in its reason.
+        // Some report an error after the end that was already given as the finish reason.
         if failed && reply.stop().is_none() {
-            return Err(trouble::in_band(&data));
+            return Err(provider_error::stream_error(&data));
         }
         Ok(())
     }
 
-    fn mark(&mut self, data: &str, reply: &mut Reply) -> bool {
+    fn mark(&mut self, data: &str, reply: &mut ReplyBuilder) -> bool {
         let known = data.trim() == "[DONE]";
         if known {
             reply.end();
@@ -55,7 +55,7 @@ impl Decode for Reader {
         known
     }
 
-    fn native(&mut self, reply: &Reply) -> Option<Value> {
+    fn native(&mut self, reply: &ReplyBuilder) -> Option<Value> {
         let sealed = self.calls.iter().any(|(_, _, extra)| !extra.is_empty());
         if self.reasoning.is_empty() && self.details.is_empty() && !sealed {
             return None;
@@ -69,7 +69,7 @@ impl Decode for Reader {
         }
         let calls = std::mem::take(&mut self.calls);
         let calls: Vec<Value> =
-            calls.into_iter().map(|(_, key, extra)| given_back(reply, key, extra)).collect();
+            calls.into_iter().map(|(_, key, extra)| sendable(reply, key, extra)).collect();
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
         }
@@ -77,8 +77,8 @@ impl Decode for Reader {
     }
 }
 
-/// Servers read the arguments before the model does, so they must be JSON.
-fn given_back(reply: &Reply, key: CallKey, mut extra: Map<String, Value>) -> Value {
+/// A call to send back. Servers parse the arguments, so they must be valid JSON.
+fn sendable(reply: &ReplyBuilder, key: CallKey, mut extra: Map<String, Value>) -> Value {
     let arguments = reply.arguments_of(key);
     let object = serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
     let arguments = if object { arguments } else { "{}" };
@@ -92,8 +92,8 @@ fn given_back(reply: &Reply, key: CallKey, mut extra: Map<String, Value>) -> Val
 }
 
 impl Reader {
-    fn choice(&mut self, choice: &Value, reply: &mut Reply) -> Result<(), ModelError> {
-        // A server that does not stream answers with a message instead.
+    fn choice(&mut self, choice: &Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
+        // A server that does not stream sends a message instead of deltas.
         let delta = if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] };
         self.thoughts(delta, reply);
         match &delta["content"] {
@@ -114,11 +114,11 @@ impl Reader {
                 } else {
                     choice["error"].clone()
                 };
-                return Err(trouble::in_band(&error));
+                return Err(provider_error::stream_error(&error));
             }
             Some(reason) => {
                 if reason == "tool_calls" {
-                    reply.promise_calls();
+                    reply.announce_calls();
                 }
                 reply.set_stop(match reason {
                     "length" | "model_length" => ModelStop::MaxTokens,
@@ -130,13 +130,13 @@ impl Reader {
         Ok(())
     }
 
-    fn say(&mut self, text: &str, reply: &mut Reply) {
+    fn say(&mut self, text: &str, reply: &mut ReplyBuilder) {
         self.text.push_str(text);
         reply.text(text);
     }
 
-    /// Mistral's way to think: parts of kinds.
-    fn parts(&mut self, parts: &[Value], reply: &mut Reply) {
+    /// Mistral's content parts, which include thinking.
+    fn parts(&mut self, parts: &[Value], reply: &mut ReplyBuilder) {
         for part in parts {
             match &part["thinking"] {
                 Value::String(text) => reply.thinking(text),
@@ -151,8 +151,8 @@ impl Reader {
         }
     }
 
-    /// The same thought may come under several names at once; it is said once.
-    fn thoughts(&mut self, delta: &Value, reply: &mut Reply) {
+    /// The same thought may come under several names at once; it is reported once.
+    fn thoughts(&mut self, delta: &Value, reply: &mut ReplyBuilder) {
         let details = delta["reasoning_details"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |key: &str| delta[key].as_str().filter(|text| !text.is_empty());
         if let Some(thought) = text("reasoning_content") {
@@ -169,7 +169,7 @@ impl Reader {
         details.iter().for_each(|detail| self.detail(detail));
     }
 
-    /// Pieces of one thought have one index and one kind; given back they must be whole.
+    /// Joins the pieces of a reasoning detail, which have the same index and kind.
     fn detail(&mut self, piece: &Value) {
         let same = |known: &Value| known["index"] == piece["index"] && known["type"] == piece["type"];
         let Some(known) = self.details.last_mut().filter(|known| same(known)) else {
@@ -195,12 +195,12 @@ impl Reader {
         }
     }
 
-    fn call(&mut self, piece: &Value, reply: &mut Reply) {
+    fn call(&mut self, piece: &Value, reply: &mut ReplyBuilder) {
         let index = piece["index"].as_u64();
         let (id, function) = (piece["id"].as_str().unwrap_or_default(), &piece["function"]);
         let name = function["name"].as_str().unwrap_or_default();
         let known = self.calls.iter().rposition(|(of, key, _)| match index {
-            // Servers that send whole calls give each of them the same index.
+            // Servers that send whole calls give all of them the same index.
             Some(_) => *of == index && (id.is_empty() || name.is_empty() || reply.call_id(*key) == id),
             None => id.is_empty() && name.is_empty() || !id.is_empty() && reply.call_id(*key) == id,
         });
@@ -225,14 +225,14 @@ impl Reader {
     }
 }
 
-/// What a call cost, as far as the provider says: nothing said is nothing known.
+/// The cost of a call, if the provider reports it.
 pub(super) fn cost(usage: &Value) -> f64 {
     let dollars = usage["cost"].as_f64().or_else(|| usage["cost"]["total_cost"].as_f64());
     let ticks = || usage["cost_in_usd_ticks"].as_f64().map(|ticks| ticks / 1e10);
     dollars.or_else(ticks).filter(|cost| cost.is_finite() && *cost >= 0.0).unwrap_or(0.0)
 }
 
-fn counted(usage: &Value) -> Usage {
+fn usage_of(usage: &Value) -> Usage {
     let tokens = |pointers: &[&str]| {
         let told = pointers.iter().filter_map(|pointer| usage.pointer(pointer)?.as_u64());
         told.max().unwrap_or(0)
@@ -247,7 +247,7 @@ fn counted(usage: &Value) -> Usage {
     let cache_write = tokens(&["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"]);
     let reasoning = tokens(&["/completion_tokens_details/reasoning_tokens", "/reasoning_tokens"]);
     let (total, completion) = (tokens(&["/total_tokens"]), tokens(&["/completion_tokens"]));
-    // Some count the thoughts beside the answer, most within it.
+    // Some count reasoning tokens in addition to the output, most within it.
     let beside = reasoning > 0 && total == sum(&[prompt, completion, reasoning]);
     let output = if beside { sum(&[completion, reasoning]) } else { completion };
     let cache_read = cache_read.min(prompt);

@@ -1,32 +1,32 @@
-//! The conversation as all wires want it: alternating, without empty parts, every call with an id.
+//! The conversation as all wires need it: alternating roles, no empty parts, every call with an id.
 //!
-//! A reply that this very model made in this turn is given back in its own words; any other is told
-//! plainly, with ids of ours. Ours are made of nine letters and digits, the one form that every
-//! provider accepts, and count the calls, so that the same conversation is always the same text and
-//! is found in a provider's cache.
+//! A reply that the same model made in this turn is given back in its native form; any other is given in
+//! plain form, with ids of ours. Our ids have nine letters and digits, the one form that every provider
+//! accepts, and number the calls. So the same conversation always gives the same text, and is found in a
+//! provider's cache.
 
 use serde_json::{Map, Value, json};
 
-use super::wire::Asking;
-use super::{Image, Message, ModelRequest, Native, ToolCall, ToolSpec, schema};
+use super::wire::WireOptions;
+use super::{Image, Message, ModelRequest, NativeReply, ToolCall, ToolSpec, schema};
 
 pub(super) const NO_OUTPUT: &str = "(no output)";
 const SUMMARY: &str = "Summary of the conversation so far:";
-const UNSEEN: &str = "[an image that this model cannot see]";
+const IMAGE_PLACEHOLDER: &str = "[an image that this model cannot see]";
 
 pub(super) enum Entry<'a> {
     User { texts: Vec<String>, images: Vec<&'a Image> },
-    Said { text: String, calls: Vec<Said<'a>>, native: Option<Value> },
-    Results(Vec<Result<'a>>),
+    Assistant { text: String, calls: Vec<EntryCall<'a>>, native: Option<Value> },
+    Results(Vec<EntryResult<'a>>),
 }
 
-pub(super) struct Said<'a> {
+pub(super) struct EntryCall<'a> {
     pub(super) id: String,
     pub(super) name: &'a str,
     pub(super) arguments: Map<String, Value>,
 }
 
-pub(super) struct Result<'a> {
+pub(super) struct EntryResult<'a> {
     pub(super) id: String,
     pub(super) tool: &'a str,
     pub(super) text: String,
@@ -34,37 +34,38 @@ pub(super) struct Result<'a> {
     pub(super) failed: bool,
 }
 
-pub(super) fn entries<'a>(request: &'a ModelRequest, asking: &Asking) -> Vec<Entry<'a>> {
-    let mut making = Making { entries: Vec::new(), ids: Vec::new(), calls: 0, blind: asking.blind };
+pub(super) fn entries<'a>(request: &'a ModelRequest, options: &WireOptions) -> Vec<Entry<'a>> {
+    let mut builder =
+        EntryBuilder { entries: Vec::new(), ids: Vec::new(), calls: 0, text_only: options.text_only };
     for message in &request.messages {
         match message {
-            Message::Summary(text) => making.user(format!("{SUMMARY}\n\n{text}"), &[]),
-            Message::User { text, images } => making.user(text.to_string(), images),
+            Message::Summary(text) => builder.user(format!("{SUMMARY}\n\n{text}"), &[]),
+            Message::User { text, images } => builder.user(text.to_string(), images),
             Message::Assistant { text, calls, native } => {
                 let native = native.as_ref().and_then(|native| usable(native, request, calls.len()));
-                making.said(text, calls, native);
+                builder.assistant_message(text, calls, native);
             }
             Message::ToolResult { call, tool, text, images, failed } => {
-                making.result(call, tool, text, images, *failed);
+                builder.result(call, tool, text, images, *failed);
             }
         }
     }
-    making.entries
+    builder.entries
 }
 
-/// The system prompt and everything after it, each as the messages that a wire has for it.
+/// The system prompt and all entries, converted to a wire's messages.
 pub(super) fn conversation(
     request: &ModelRequest,
-    asking: &Asking,
+    options: &WireOptions,
     messages: impl Fn(Entry<'_>) -> Vec<Value>,
 ) -> Vec<Value> {
     let system =
         (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": &*request.system }));
-    let said = entries(request, asking).into_iter().flat_map(messages);
+    let said = entries(request, options).into_iter().flat_map(messages);
     system.into_iter().chain(said).collect()
 }
 
-/// The tools in the form that others took over from OpenAI.
+/// The tools in OpenAI's form, which others use too.
 pub(super) fn functions(request: &ModelRequest) -> Vec<Value> {
     let function = |tool: &ToolSpec| {
         let (name, description) = (&*tool.name, &*tool.description);
@@ -74,8 +75,8 @@ pub(super) fn functions(request: &ModelRequest) -> Vec<Value> {
     request.tools.iter().map(function).collect()
 }
 
-/// What the model said, with the calls it made, if it made any.
-pub(super) fn said(text: Value, calls: Vec<Value>) -> Value {
+/// An assistant message with its tool calls, if there are any.
+pub(super) fn assistant_message(text: Value, calls: Vec<Value>) -> Value {
     let mut message = json!({ "role": "assistant", "content": text });
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
@@ -83,10 +84,11 @@ pub(super) fn said(text: Value, calls: Vec<Value>) -> Value {
     message
 }
 
-/// Results that hold text only. Images are shown after all of them, for results must follow their calls.
-pub(super) fn answered<'a>(
-    results: Vec<Result<'a>>,
-    message: impl Fn(&Result<'a>) -> Value,
+/// Tool results that can only contain text. Images follow after all of them, because results must follow
+/// their calls directly.
+pub(super) fn text_results<'a>(
+    results: Vec<EntryResult<'a>>,
+    message: impl Fn(&EntryResult<'a>) -> Value,
     user: impl Fn(Vec<String>, Vec<&'a Image>) -> Value,
 ) -> Vec<Value> {
     let (mut messages, mut texts, mut images) = (Vec::new(), Vec::new(), Vec::new());
@@ -103,24 +105,28 @@ pub(super) fn answered<'a>(
     messages
 }
 
-/// Only whoever made it can read it; and it must hold the calls that were carried out, no others.
-fn usable<'a>(native: &'a Native, request: &ModelRequest, calls: usize) -> Option<(&'a Native, Value)> {
+/// The native reply, if this model made it and it contains exactly the calls that were run.
+fn usable<'a>(
+    native: &'a NativeReply,
+    request: &ModelRequest,
+    calls: usize,
+) -> Option<(&'a NativeReply, Value)> {
     let own = native.provider == request.model && native.ids.len() == calls;
     let json = own.then(|| serde_json::from_str(&native.json).ok()).flatten()?;
     Some((native, json))
 }
 
-struct Making<'a> {
+struct EntryBuilder<'a> {
     entries: Vec<Entry<'a>>,
-    /// Our id of a call, and the one on the wire.
+    /// Maps our ids of calls to those on the wire.
     ids: Vec<(&'a str, String)>,
     calls: usize,
-    blind: bool,
+    text_only: bool,
 }
 
-impl<'a> Making<'a> {
+impl<'a> EntryBuilder<'a> {
     fn user(&mut self, text: String, images: &'a [Image]) {
-        let (mut new, seen) = self.looked_at(text, images);
+        let (mut new, seen) = self.visible_images(text, images);
         new.retain(|text| !text.trim().is_empty());
         if let Some(Entry::User { texts, images }) = self.entries.last_mut() {
             texts.append(&mut new);
@@ -130,7 +136,12 @@ impl<'a> Making<'a> {
         }
     }
 
-    fn said(&mut self, text: &str, calls: &'a [ToolCall], native: Option<(&Native, Value)>) {
+    fn assistant_message(
+        &mut self,
+        text: &str,
+        calls: &'a [ToolCall],
+        native: Option<(&NativeReply, Value)>,
+    ) {
         let mut said = Vec::new();
         for (at, call) in calls.iter().enumerate() {
             self.calls += 1;
@@ -139,17 +150,17 @@ impl<'a> Making<'a> {
                 None => format!("call{:05}", self.calls),
             };
             self.ids.push((&call.id, id.clone()));
-            said.push(Said { id, name: &call.name, arguments: object(&call.arguments) });
+            said.push(EntryCall { id, name: &call.name, arguments: object(&call.arguments) });
         }
         let native = native.map(|(_, json)| json);
         let plain = native.is_none() && said.is_empty();
         match self.entries.last_mut() {
             _ if plain && text.trim().is_empty() => {}
-            Some(Entry::Said { text: before, calls, native: None }) if calls.is_empty() && plain => {
+            Some(Entry::Assistant { text: before, calls, native: None }) if calls.is_empty() && plain => {
                 before.push_str("\n\n");
                 before.push_str(text);
             }
-            _ => self.entries.push(Entry::Said { text: text.to_owned(), calls: said, native }),
+            _ => self.entries.push(Entry::Assistant { text: text.to_owned(), calls: said, native }),
         }
     }
 
@@ -157,19 +168,19 @@ impl<'a> Making<'a> {
         let Some(id) = self.ids.iter().rev().find(|(ours, _)| *ours == call).map(|(_, id)| id.clone()) else {
             return;
         };
-        let (texts, images) = self.looked_at(text.to_owned(), images);
+        let (texts, images) = self.visible_images(text.to_owned(), images);
         let text = texts.join("\n");
         let text = if text.trim().is_empty() { NO_OUTPUT.to_owned() } else { text };
-        let result = Result { id, tool, text, images, failed };
+        let result = EntryResult { id, tool, text, images, failed };
         match self.entries.last_mut() {
             Some(Entry::Results(results)) => results.push(result),
             _ => self.entries.push(Entry::Results(vec![result])),
         }
     }
 
-    fn looked_at(&self, text: String, images: &'a [Image]) -> (Vec<String>, Vec<&'a Image>) {
-        if self.blind {
-            let unseen = images.iter().map(|_| UNSEEN.to_owned());
+    fn visible_images(&self, text: String, images: &'a [Image]) -> (Vec<String>, Vec<&'a Image>) {
+        if self.text_only {
+            let unseen = images.iter().map(|_| IMAGE_PLACEHOLDER.to_owned());
             (std::iter::once(text).chain(unseen).collect(), Vec::new())
         } else {
             (vec![text], images.iter().collect())
@@ -177,7 +188,7 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Providers want an object. Whatever else a model wrote was answered with an error already.
+/// The arguments as an object, which providers require. Anything else was already answered with an error.
 fn object(arguments: &str) -> Map<String, Value> {
     match serde_json::from_str(arguments) {
         Ok(Value::Object(object)) => object,

@@ -1,19 +1,20 @@
 //! Google Gemini.
 //!
-//! A stream has no terminator: it ends when the connection does, and may give a reason to end more
-//! than once. Calls often have no ids; their results are then found by the tool's name and order.
+//! A stream has no terminator: it ends with the connection, and may give a finish reason more than once.
+//! Calls often have no ids; their results are then matched by the tool's name and order.
 
 use engine::Usage;
 use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
-use super::call::bare;
+use super::call::bare_model;
 use super::entries::{Entry, entries};
-use super::wire::{Asking, Decode, Reply};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, schema, trouble};
+use super::wire::{Decode, ReplyBuilder, WireOptions};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, schema};
 
-pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
-    let mut body = json!({ "contents": contents(entries(request, asking), signs(bare(&request.model))) });
+pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
+    let mut body =
+        json!({ "contents": contents(entries(request, options), signs(bare_model(&request.model))) });
     if !request.system.trim().is_empty() {
         body["systemInstruction"] = json!({ "parts": [{ "text": &*request.system }] });
     }
@@ -35,10 +36,11 @@ pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
     if let Some(tokens) = request.output_tokens_max {
         config.insert("maxOutputTokens".into(), tokens.into());
     }
-    if let Some(temperature) = request.temperature.filter(|_| !asking.omit.temperature) {
+    if let Some(temperature) = request.temperature.filter(|_| !options.omit.temperature) {
         config.insert("temperature".into(), rounded(temperature));
     }
-    if let Some(thinking) = thinking(bare(&request.model), request.thinking).filter(|_| !asking.omit.thinking)
+    if let Some(thinking) =
+        thinking(bare_model(&request.model), request.thinking).filter(|_| !options.omit.thinking)
     {
         config.insert("thinkingConfig".into(), thinking);
     }
@@ -48,7 +50,7 @@ pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
     body
 }
 
-/// From the third generation on a level, before that a number of tokens, and once nothing.
+/// A level from the third generation on, a token budget before that, and nothing for the oldest.
 fn thinking(model: &str, level: Thinking) -> Option<Value> {
     let name = model.rsplit('/').next().unwrap_or(model);
     let pro = name.contains("pro");
@@ -76,7 +78,7 @@ fn thinking(model: &str, level: Thinking) -> Option<Value> {
     }
 }
 
-/// Models that refuse calls in a conversation which nobody of theirs has signed.
+/// Whether a model rejects calls in the conversation without a Gemini signature.
 fn signs(model: &str) -> bool {
     let generation = model.rsplit('/').next().unwrap_or(model).strip_prefix("gemini-");
     generation.is_some_and(|name| !name.starts_with(['1', '2']))
@@ -90,13 +92,13 @@ fn contents(entries: Vec<Entry<'_>>, signs: bool) -> Vec<Value> {
                 let texts = texts.into_iter().map(|text| json!({ "text": text }));
                 ("user", texts.chain(images.into_iter().map(image)).collect())
             }
-            Entry::Said { native: Some(Value::Array(parts)), .. } => ("model", parts),
-            Entry::Said { text, calls, .. } => {
+            Entry::Assistant { native: Some(Value::Array(parts)), .. } => ("model", parts),
+            Entry::Assistant { text, calls, .. } => {
                 let text = (!text.trim().is_empty()).then(|| json!({ "text": text }));
                 let calls = calls.into_iter().enumerate().map(|(at, call)| {
                     let mut part = json!({ "functionCall": { "name": call.name, "args": call.arguments } });
                     if at == 0 && signs {
-                        // What was not signed by the model must say so, or it is refused.
+                        // A call without a signature needs this placeholder, or it is rejected.
                         part["thoughtSignature"] = "skip_thought_signature_validator".into();
                     }
                     part
@@ -137,12 +139,12 @@ pub(super) struct Reader {
 }
 
 impl Decode for Reader {
-    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError> {
+    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
         if !data["error"].is_null() && reply.stop().is_none() {
-            return Err(trouble::in_band(&data));
+            return Err(provider_error::stream_error(&data));
         }
         if data["usageMetadata"].is_object() {
-            reply.set_usage(counted(&data["usageMetadata"]));
+            reply.set_usage(usage_of(&data["usageMetadata"]));
         }
         let candidates = data["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(candidate) = candidates.iter().find(|one| one["index"].as_u64().unwrap_or(0) == 0) {
@@ -158,14 +160,14 @@ impl Decode for Reader {
         Ok(())
     }
 
-    fn native(&mut self, _: &Reply) -> Option<Value> {
+    fn native(&mut self, _: &ReplyBuilder) -> Option<Value> {
         let parts = std::mem::take(&mut self.parts);
         (!parts.is_empty()).then_some(Value::Array(parts))
     }
 }
 
 impl Reader {
-    fn part(&mut self, part: &Value, reply: &mut Reply) {
+    fn part(&mut self, part: &Value, reply: &mut ReplyBuilder) {
         if let Some(text) = part["text"].as_str() {
             if part["thought"] == true { reply.thinking(text) } else { reply.text(text) }
         }
@@ -181,7 +183,7 @@ impl Reader {
         self.keep(part);
     }
 
-    /// What is given back: words, calls, and whatever is signed. Thoughts themselves are not wanted.
+    /// Keeps the parts to send back: text, calls, and everything signed, but not the thoughts themselves.
     fn keep(&mut self, part: &Value) {
         let signed = part["thoughtSignature"].is_string();
         let plain = part.as_object().is_some_and(|keys| keys.len() == 1) && part["text"].is_string();
@@ -201,20 +203,20 @@ impl Reader {
     }
 }
 
-fn stop(candidate: &Value, reply: &mut Reply) -> Result<(), ModelError> {
+fn stop(candidate: &Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
     let Some(reason) = candidate["finishReason"].as_str() else { return Ok(()) };
     match reason {
         "MAX_TOKENS" => reply.set_stop(ModelStop::MaxTokens),
         "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
         | "IMAGE_SAFETY" => {
             let told = candidate["finishMessage"].as_str().unwrap_or(reason);
-            reply.refusal(&format!("The provider stopped the answer: {}.", trouble::shown(told, 200)));
+            reply.refusal(&format!("The provider stopped the answer: {}.", provider_error::shown(told, 200)));
             reply.set_stop(ModelStop::Refusal);
         }
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "OTHER" if reply.stop().is_none() => {
             let told = candidate["finishMessage"].as_str().unwrap_or_default();
-            let told = trouble::shown(told, 200);
-            return Err(ModelError::passing(
+            let told = provider_error::shown(told, 200);
+            return Err(ModelError::transient(
                 format!("the model broke off ({reason}) {told}").trim_end().to_owned(),
             ));
         }
@@ -223,7 +225,7 @@ fn stop(candidate: &Value, reply: &mut Reply) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn counted(told: &Value) -> Usage {
+fn usage_of(told: &Value) -> Usage {
     let tokens = |key: &str| told[key].as_u64().unwrap_or(0);
     let prompt = sum(&[tokens("promptTokenCount"), tokens("toolUsePromptTokenCount")]);
     let cache_read = tokens("cachedContentTokenCount").min(prompt);

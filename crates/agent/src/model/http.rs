@@ -1,7 +1,7 @@
-//! HTTP to providers: the client, one request, and what goes wrong on the way.
+//! HTTP to providers: the client, one request, and its errors.
 //!
-//! Nothing is followed elsewhere: a redirect would carry the key along. Addresses, headers and keys
-//! stay out of every text, for texts end up in logs.
+//! Redirects are not followed, because they would send the key elsewhere. Addresses, headers and keys are
+//! kept out of all texts, because texts end up in logs.
 
 use std::error::Error;
 use std::sync::Once;
@@ -13,20 +13,20 @@ use reqwest::{Client, Response, Url};
 
 use super::ModelError;
 use super::provider::{ProviderConfig, Timeouts};
+use super::provider_error::ErrorReply;
 use super::retry;
-use super::trouble::Refused;
 use crate::certificate;
 
 const ERROR_BYTES_MAX: usize = 64 * 1024;
-/// For the rest of an error reply, whose status is known already.
-const ERROR_PATIENCE: Duration = Duration::from_secs(10);
-/// Providers give the id of a request in one of these.
+/// How long to wait for the body of an error response.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Headers in which providers give the request id.
 const REQUEST_IDS: [&str; 4] = ["request-id", "x-request-id", "x-generation-id", "cf-ray"];
 
-/// Why there is no reply to read.
+/// Why there is no reply to decode.
 pub(super) enum NoReply {
     /// The provider answered with an error.
-    Refused(Refused),
+    Refused(ErrorReply),
     Failed(ModelError),
 }
 
@@ -37,13 +37,13 @@ pub(super) fn client(base_url: &str, timeouts: Timeouts) -> Result<Client, Strin
         .redirect(Policy::none())
         .connect_timeout(timeouts.connect);
     if is_local(base_url) {
-        // A model on this machine is never behind the company's proxy.
+        // A model on this machine is never reached through a proxy.
         builder = builder.no_proxy();
     }
     builder.build().map_err(cause)
 }
 
-/// `reqwest` is built without arithmetic for TLS; this names it, once per process.
+/// `reqwest` is built without a TLS crypto provider; this installs one, once per process.
 pub(crate) fn use_ring() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -61,7 +61,7 @@ fn is_local(base_url: &str) -> bool {
     })
 }
 
-/// Asks, and waits for the head of the reply.
+/// Sends the request, and waits for the response headers.
 pub(super) async fn ask(
     client: &Client,
     config: &ProviderConfig,
@@ -69,7 +69,7 @@ pub(super) async fn ask(
     body: Vec<u8>,
 ) -> Result<Response, NoReply> {
     let url = Url::parse(url).map_err(|error| {
-        failed(ModelError::lasting(format!(
+        failed(ModelError::permanent(format!(
             "{} has no usable base URL: {error}; it looks like https://models.example.com/v1",
             config.name
         )))
@@ -81,30 +81,34 @@ pub(super) async fn ask(
     let response = match tokio::time::timeout(config.timeouts.answer, sent).await {
         Err(_) => {
             let seconds = config.timeouts.answer.as_secs_f64();
-            return Err(failed(ModelError::passing(format!(
+            return Err(failed(ModelError::transient(format!(
                 "{} has not answered for {seconds} s",
                 config.name
             ))));
         }
         Ok(Err(error)) => {
-            // Whoever should listen on this machine does not, and waiting does not start it.
+            // Nothing listens on this machine, and a retry would not start it.
             let nobody = error.is_connect() && is_local(&config.base_url);
             let text = format!("{} cannot be reached at {host}: {}", config.name, cause(error));
             return Err(failed(if nobody {
-                ModelError::lasting(format!("{text}; start it, or check its base URL"))
+                ModelError::permanent(format!("{text}; start it, or check its base URL"))
             } else {
-                ModelError::passing(text)
+                ModelError::transient(text)
             }));
         }
         Ok(Ok(response)) => response,
     };
-    if response.status().is_success() { Ok(response) } else { Err(NoReply::Refused(refused(response).await)) }
+    if response.status().is_success() {
+        Ok(response)
+    } else {
+        Err(NoReply::Refused(read_error_reply(response).await))
+    }
 }
 
-/// The next bytes of a reply. None at its end. Safe to drop while waiting.
+/// The next bytes of a reply, `None` at its end. Cancel-safe.
 pub(super) async fn piece(response: &mut Response) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
     let piece = response.chunk().await;
-    piece.map_err(|error| ModelError::passing(format!("the answer was cut off: {}", cause(error))))
+    piece.map_err(|error| ModelError::transient(format!("the answer was cut off: {}", cause(error))))
 }
 
 pub(super) fn request_id(headers: &HeaderMap) -> Option<String> {
@@ -130,8 +134,9 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, ModelError> {
         headers.insert(name, secret(&format!("{before}{}", key.reveal()), config, "the key")?);
     }
     for (name, value) in &config.headers {
-        let known = HeaderName::try_from(name.as_str())
-            .map_err(|_| ModelError::lasting(format!("{name:?} is no name of a header ({})", config.name)))?;
+        let known = HeaderName::try_from(name.as_str()).map_err(|_| {
+            ModelError::permanent(format!("{name:?} is no name of a header ({})", config.name))
+        })?;
         headers.insert(known, secret(value.reveal(), config, name)?);
     }
     Ok(headers)
@@ -139,15 +144,16 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, ModelError> {
 
 fn secret(value: &str, config: &ProviderConfig, what: &str) -> Result<HeaderValue, ModelError> {
     let mut value = HeaderValue::try_from(value.trim()).map_err(|_| {
-        ModelError::lasting(format!("{what} of {} holds characters that cannot be sent", config.name))
+        ModelError::permanent(format!("{what} of {} holds characters that cannot be sent", config.name))
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-async fn refused(mut response: Response) -> Refused {
+async fn read_error_reply(mut response: Response) -> ErrorReply {
     let status = response.status().as_u16();
-    let (request_id, retry_after) = (request_id(response.headers()), retry::asked_for(response.headers()));
+    let (request_id, retry_after) =
+        (request_id(response.headers()), retry::requested_wait(response.headers()));
     let mut body = Vec::new();
     let read = async {
         while let Ok(Some(piece)) = response.chunk().await {
@@ -158,18 +164,18 @@ async fn refused(mut response: Response) -> Refused {
             }
         }
     };
-    if tokio::time::timeout(ERROR_PATIENCE, read).await.is_err() {
+    if tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await.is_err() {
         tracing::debug!(status, "the rest of an error reply did not come");
     }
-    Refused { status, body: String::from_utf8_lossy(&body).into_owned(), request_id, retry_after }
+    ErrorReply { status, body: String::from_utf8_lossy(&body).into_owned(), request_id, retry_after }
 }
 
-/// The innermost reason; the outer ones only repeat that something went wrong, and where.
+/// The innermost cause; the outer errors only repeat that the request failed, and its address.
 fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut inner: &(dyn Error + 'static) = &error;
     while let Some(source) = inner.source() {
         inner = source;
     }
-    certificate::refused(inner).map_or_else(|| inner.to_string(), str::to_owned)
+    certificate::refusal_reason(inner).map_or_else(|| inner.to_string(), str::to_owned)
 }

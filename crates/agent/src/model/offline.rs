@@ -1,7 +1,7 @@
-//! A model for people without a model key: it says what it is, and does what it is told in so many
-//! words, with the same tools a real one has.
+//! A model for people without an API key: it introduces itself, and does what it is told in fixed phrases,
+//! with the same tools that a real model has.
 //!
-//! It knows nothing but the messages it is given. That makes it a proof that they are right: what it
+//! It knows nothing but the messages that it is given. So it also proves that these are right: what it
 //! remembers after a restart is what the log holds.
 
 mod answer;
@@ -16,7 +16,7 @@ use engine::{BoxFuture, Usage};
 use super::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Price};
 
 const CONTEXT_TOKENS: u64 = 128_000;
-/// How much of an answer is said at once, so that it is seen to grow.
+/// The size of streamed pieces, so that an answer is seen to grow.
 const PIECE_CHARS_MAX: usize = 24;
 /// A token is about four characters of English or code.
 const CHARS_PER_TOKEN: u64 = 4;
@@ -50,7 +50,7 @@ impl Model for Offline {
 
     fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
         let input = request.system.chars().count() as u64 + request.messages.iter().map(chars).sum::<u64>();
-        Box::new(Speech {
+        Box::new(OfflineStream {
             steps: answer::steps(&request).into(),
             input_chars: input,
             output_chars: 0,
@@ -60,7 +60,7 @@ impl Model for Offline {
     }
 }
 
-/// One thing to do on the way to a complete answer.
+/// One step of an answer.
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Say(String),
@@ -79,7 +79,7 @@ enum Step {
     Fail(String),
 }
 
-struct Speech {
+struct OfflineStream {
     steps: VecDeque<Step>,
     input_chars: u64,
     output_chars: u64,
@@ -87,7 +87,7 @@ struct Speech {
     counted: bool,
 }
 
-impl ModelStream for Speech {
+impl ModelStream for OfflineStream {
     fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>> {
         Box::pin(async {
             while !self.exhausted() {
@@ -101,7 +101,7 @@ impl ModelStream for Speech {
     }
 }
 
-impl Speech {
+impl OfflineStream {
     fn exhausted(&self) -> bool {
         self.output_chars_max.is_some_and(|max| self.output_chars >= max)
     }
@@ -135,7 +135,7 @@ impl Speech {
                 text.push('\n');
                 Ok(self.count(&text).map(ModelEvent::Text))
             }
-            Step::Fail(reason) => Err(ModelError::lasting(reason)),
+            Step::Fail(reason) => Err(ModelError::permanent(reason)),
         }
     }
 
@@ -162,7 +162,7 @@ impl Speech {
     }
 }
 
-/// The next words of a text, and what is left.
+/// The next words of a text, and the rest.
 fn piece(text: &str) -> (&str, &str) {
     let end = text.char_indices().nth(PIECE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
     let end = if end == text.len() { end } else { text[..end].rfind([' ', '\n']).map_or(end, |at| at + 1) };

@@ -1,45 +1,45 @@
-//! Ollama's own wire: one JSON value per line.
+//! Ollama's native API: one JSON value per line.
 //!
-//! It is spoken instead of Ollama's imitation of OpenAI because only here can the size of the context
-//! be asked for; without, Ollama silently forgets the beginning of longer conversations.
+//! It is used instead of Ollama's OpenAI-compatible API because only here can the context size be set;
+//! without that, Ollama silently drops the beginning of longer conversations.
 
 use engine::Usage;
 use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
-use super::call::bare;
-use super::entries::{Entry, Result as ToolResult, answered, conversation, functions, said};
-use super::wire::{Asking, Decode, Reply};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, trouble};
+use super::call::bare_model;
+use super::entries::{Entry, EntryResult, assistant_message, conversation, functions, text_results};
+use super::wire::{Decode, ReplyBuilder, WireOptions};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error};
 
-pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
-    let model = bare(&request.model);
-    let messages = conversation(request, asking, messages);
+pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
+    let model = bare_model(&request.model);
+    let messages = conversation(request, options, messages);
     let mut body = json!({ "model": model, "stream": true, "messages": messages });
     let tools = functions(request);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
-    if !asking.omit.thinking {
+    if !options.omit.thinking {
         body["think"] = think(model, request.thinking);
     }
-    let mut options = Map::new();
-    if let Some(tokens) = asking.context_tokens {
-        options.insert("num_ctx".into(), tokens.into());
+    let mut settings = Map::new();
+    if let Some(tokens) = options.context_tokens {
+        settings.insert("num_ctx".into(), tokens.into());
     }
     if let Some(tokens) = request.output_tokens_max {
-        options.insert("num_predict".into(), tokens.into());
+        settings.insert("num_predict".into(), tokens.into());
     }
-    if let Some(temperature) = request.temperature.filter(|_| !asking.omit.temperature) {
-        options.insert("temperature".into(), rounded(temperature));
+    if let Some(temperature) = request.temperature.filter(|_| !options.omit.temperature) {
+        settings.insert("temperature".into(), rounded(temperature));
     }
-    if !options.is_empty() {
-        body["options"] = options.into();
+    if !settings.is_empty() {
+        body["options"] = settings.into();
     }
     body
 }
 
-/// A switch, except for the one family that knows levels and cannot be switched off.
+/// On or off, except for the one model family that has levels and cannot be switched off.
 fn think(model: &str, level: Thinking) -> Value {
     match level {
         Thinking::Off | Thinking::Low if model.contains("gpt-oss") => "low".into(),
@@ -52,17 +52,17 @@ fn think(model: &str, level: Thinking) -> Value {
 fn messages(entry: Entry<'_>) -> Vec<Value> {
     match entry {
         Entry::User { texts, images } => vec![user(&texts, &images)],
-        Entry::Said { native: Some(message), .. } => vec![message],
-        Entry::Said { text, calls, .. } => {
+        Entry::Assistant { native: Some(message), .. } => vec![message],
+        Entry::Assistant { text, calls, .. } => {
             let calls = calls
                 .into_iter()
                 .map(|call| json!({ "function": { "name": call.name, "arguments": call.arguments } }))
                 .collect();
-            vec![said(text.into(), calls)]
+            vec![assistant_message(text.into(), calls)]
         }
         Entry::Results(results) => {
-            let message = |result: &ToolResult<'_>| json!({ "role": "tool", "tool_name": result.tool, "content": result.text });
-            answered(results, message, |texts, images| user(&texts, &images))
+            let message = |result: &EntryResult<'_>| json!({ "role": "tool", "tool_name": result.tool, "content": result.text });
+            text_results(results, message, |texts, images| user(&texts, &images))
         }
     }
 }
@@ -83,9 +83,9 @@ pub(super) struct Reader {
 }
 
 impl Decode for Reader {
-    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError> {
+    fn event(&mut self, _: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
         if !data["error"].is_null() && reply.stop().is_none() {
-            return Err(trouble::in_band(&data));
+            return Err(provider_error::stream_error(&data));
         }
         let message = &data["message"];
         let text = |key: &str| message[key].as_str().unwrap_or_default();
@@ -105,7 +105,7 @@ impl Decode for Reader {
             self.calls.push(call.clone());
         }
         if data["done"] == true {
-            reply.set_usage(counted(&data));
+            reply.set_usage(usage_of(&data));
             let length = data["done_reason"] == "length";
             reply.set_stop(if length { ModelStop::MaxTokens } else { ModelStop::Finished });
             reply.end();
@@ -113,8 +113,8 @@ impl Decode for Reader {
         Ok(())
     }
 
-    /// Only what has thoughts says more than the plain form.
-    fn native(&mut self, _: &Reply) -> Option<Value> {
+    /// The native form is needed only for replies with thinking.
+    fn native(&mut self, _: &ReplyBuilder) -> Option<Value> {
         if self.thinking.is_empty() {
             return None;
         }
@@ -127,7 +127,7 @@ impl Decode for Reader {
     }
 }
 
-fn counted(told: &Value) -> Usage {
+fn usage_of(told: &Value) -> Usage {
     let tokens = |key: &str| told[key].as_u64().unwrap_or(0);
     let (input, output) = (tokens("prompt_eval_count"), tokens("eval_count"));
     Usage { context_used: sum(&[input, output]), input, output, ..Usage::default() }

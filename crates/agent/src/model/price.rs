@@ -1,4 +1,4 @@
-//! What tokens cost.
+//! Token prices.
 
 use engine::Usage;
 
@@ -9,7 +9,7 @@ pub struct Price {
     pub output: f64,
     pub cache_read: f64,
     pub cache_write: f64,
-    /// A call that says more than so many tokens costs this instead.
+    /// The price of calls above a number of input tokens.
     pub above: Option<LongPrice>,
 }
 
@@ -26,7 +26,7 @@ pub struct LongPrice {
 impl Price {
     pub const FREE: Price = Price { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0, above: None };
 
-    /// Of one call. `input` counts what came from no cache and went into none.
+    /// The cost of one call. `input` counts tokens that were neither read from nor written to a cache.
     pub fn of(&self, usage: &Usage) -> f64 {
         let said = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
         let price = self.at(said);
@@ -39,7 +39,7 @@ impl Price {
         parts.iter().map(|(tokens, price)| *tokens as f64 * price).sum::<f64>() / 1e6
     }
 
-    /// The least that saying so many tokens costs, were none of them in a cache.
+    /// The cost of this many uncached input tokens.
     pub fn of_input(&self, tokens: u64) -> f64 {
         tokens as f64 * self.at(tokens).input / 1e6
     }

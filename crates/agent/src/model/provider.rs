@@ -1,17 +1,17 @@
-//! A provider of models that is reached over HTTP: where it is, how it is spoken to, what it offers.
+//! A provider of models that is reached over HTTP: its address, its wire, and its models.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::call::{Call, bare};
-use super::trouble::{Refused, Speaker};
+use super::call::{ModelCall, bare_model};
+use super::provider_error::{ErrorReply, ProviderIdentity};
 use super::wire::{Omit, Wire};
 use super::{Model, ModelError, ModelInfo, ModelRequest, ModelStream, http};
 
-const LEARNED_MAX: usize = 256;
-/// Many times what any model can say at once.
+const OMISSIONS_MAX: usize = 256;
+/// Many times the output limit of any model.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A value that is sent and never shown: not in errors, logs or debug output.
@@ -37,15 +37,15 @@ impl fmt::Debug for Secret {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until there is a connection.
+    /// For connecting.
     pub connect: Duration,
-    /// Until the first word of an answer: a local model may have to be loaded first.
+    /// Until the first bytes of an answer: a local model may have to be loaded first.
     pub answer: Duration,
     /// Between two pieces of an answer.
     pub idle: Duration,
-    /// Without a word, whatever else comes and however often it is asked again.
+    /// Without any output, whatever else arrives and however often the request is retried.
     pub give_up: Duration,
-    /// How long a provider may ask to be left alone before it is asked again.
+    /// The longest wait demanded by a provider after which the request is retried.
     pub retry_after_max: Duration,
 }
 
@@ -66,16 +66,16 @@ pub struct ProviderConfig {
     /// The part of a model's id before the colon.
     pub name: Arc<str>,
     pub wire: Wire,
-    /// Without the wire's own path: see [`Wire::default_base_url`].
+    /// Without the path of the wire: see [`Wire::default_base_url`].
     pub base_url: String,
     pub key: Option<Secret>,
     /// What a person sets to give a key, for error texts: `ANTHROPIC_API_KEY`.
     pub key_name: Option<Arc<str>>,
-    /// Sent besides the wire's own.
+    /// Additional headers.
     pub headers: Vec<(String, Secret)>,
     pub models: Vec<ModelInfo>,
     pub timeouts: Timeouts,
-    /// Text, thoughts and arguments of one answer; a longer one is ended there.
+    /// The maximum of text, thoughts and arguments of one answer, which is ended there.
     pub answer_bytes_max: usize,
 }
 
@@ -103,56 +103,57 @@ pub struct Provider {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) config: ProviderConfig,
-    /// Made when it is first needed: making one reads the machine's certificates.
+    /// Created when first needed, because that reads the system's certificates.
     client: OnceLock<Result<reqwest::Client, String>>,
-    /// What its models have refused to be told, by model.
-    learned: Mutex<BTreeMap<Arc<str>, Omit>>,
+    /// The request settings that models have refused, by model.
+    omissions: Mutex<BTreeMap<Arc<str>, Omit>>,
 }
 
 impl Provider {
     pub fn new(config: ProviderConfig) -> Self {
-        Self { inner: Arc::new(Inner { config, client: OnceLock::new(), learned: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { config, client: OnceLock::new(), omissions: Mutex::default() }) }
     }
 
     pub fn name(&self) -> &Arc<str> {
         &self.inner.config.name
     }
 
-    /// What an error reply means that came instead of an answer of `model`.
+    /// The error for an error response to a request to `model`.
     pub fn explain(&self, model: &str, status: u16, body: &str) -> ModelError {
-        let refused = Refused { status, body: body.to_owned(), ..Refused::default() };
-        refused.explain(&self.inner.speaker(model))
+        let refused = ErrorReply { status, body: body.to_owned(), ..ErrorReply::default() };
+        refused.explain(&self.inner.identity(model))
     }
 }
 
 impl Inner {
     pub(super) fn client(&self) -> Result<&reqwest::Client, ModelError> {
         let made = self.client.get_or_init(|| http::client(&self.config.base_url, self.config.timeouts));
-        made.as_ref()
-            .map_err(|error| ModelError::lasting(format!("{} cannot be reached: {error}", self.config.name)))
+        made.as_ref().map_err(|error| {
+            ModelError::permanent(format!("{} cannot be reached: {error}", self.config.name))
+        })
     }
 
-    pub(super) fn speaker<'a>(&'a self, model: &'a str) -> Speaker<'a> {
+    pub(super) fn identity<'a>(&'a self, model: &'a str) -> ProviderIdentity<'a> {
         let config = &self.config;
         let secrets = config.key.iter().chain(config.headers.iter().map(|(_, value)| value));
-        Speaker {
+        ProviderIdentity {
             name: &config.name,
-            model: bare(model),
+            model: bare_model(model),
             key_name: config.key_name.as_deref(),
             keyless: config.key.is_none(),
             secrets: secrets.map(Secret::reveal).collect(),
         }
     }
 
-    pub(super) fn learned(&self, id: &str) -> Omit {
-        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        learned.get(id).copied().unwrap_or_default()
+    pub(super) fn omissions(&self, id: &str) -> Omit {
+        let omissions = self.omissions.lock().unwrap_or_else(PoisonError::into_inner);
+        omissions.get(id).copied().unwrap_or_default()
     }
 
-    pub(super) fn learn(&self, id: &Arc<str>, omit: Omit) {
-        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        if learned.len() < LEARNED_MAX {
-            learned.insert(Arc::clone(id), omit);
+    pub(super) fn add_omission(&self, id: &Arc<str>, omit: Omit) {
+        let mut omissions = self.omissions.lock().unwrap_or_else(PoisonError::into_inner);
+        if omissions.len() < OMISSIONS_MAX {
+            omissions.insert(Arc::clone(id), omit);
         }
     }
 
@@ -167,6 +168,6 @@ impl Model for Provider {
     }
 
     fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
-        Box::new(Call::new(Arc::clone(&self.inner), request))
+        Box::new(ModelCall::new(Arc::clone(&self.inner), request))
     }
 }

@@ -1,30 +1,30 @@
 //! OpenAI Responses.
 //!
-//! Nothing is stored at the provider: thoughts come back encrypted and are sent along within the turn.
+//! Nothing is stored at the provider: reasoning comes back encrypted, and is sent along within the turn.
 
 use engine::Usage;
 use serde_json::{Value, json};
 
 use super::anthropic::{rounded, sum};
-use super::call::bare;
+use super::call::bare_model;
 use super::chat::{cost, effort, is_reasoner};
-use super::entries::{Entry, Result as ToolResult, entries};
-use super::wire::{Asking, CallKey, Decode, Reply};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, schema, trouble};
+use super::entries::{Entry, EntryResult, entries};
+use super::wire::{CallKey, Decode, ReplyBuilder, WireOptions};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, schema};
 
-/// The provider's limit for the name of a cache.
+/// The provider's limit for a cache key.
 const CACHE_KEY_CHARS_MAX: usize = 64;
-/// More items than a reply has; looking one up takes time that grows with their number.
+/// More than any reply has; bounded because looking one up takes linear time.
 const ITEMS_MAX: usize = 1024;
 
-pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
-    let model = bare(&request.model);
+pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
+    let model = bare_model(&request.model);
     let mut body = json!({ "model": model, "stream": true, "store": false });
     body["prompt_cache_key"] = cache_key(&request.conversation).into();
     if !request.system.trim().is_empty() {
         body["instructions"] = (*request.system).into();
     }
-    body["input"] = entries(request, asking).into_iter().flat_map(items).collect::<Vec<_>>().into();
+    body["input"] = entries(request, options).into_iter().flat_map(items).collect::<Vec<_>>().into();
     if let Some(tokens) = request.output_tokens_max {
         body["max_output_tokens"] = tokens.into();
     }
@@ -43,16 +43,16 @@ pub(super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
         body["parallel_tool_calls"] = true.into();
     }
     let reasons = is_reasoner(model);
-    if reasons && !asking.omit.thinking {
+    if reasons && !options.omit.thinking {
         body["include"] = json!(["reasoning.encrypted_content"]);
         if let Some(effort) = effort(model, request.thinking) {
             body["reasoning"] = json!({ "effort": effort });
-            if request.thinking != Thinking::Off && !asking.omit.summary {
+            if request.thinking != Thinking::Off && !options.omit.summary {
                 body["reasoning"]["summary"] = "auto".into();
             }
         }
     }
-    if let Some(temperature) = request.temperature.filter(|_| !reasons && !asking.omit.temperature) {
+    if let Some(temperature) = request.temperature.filter(|_| !reasons && !options.omit.temperature) {
         body["temperature"] = rounded(temperature);
     }
     body
@@ -69,8 +69,8 @@ fn items(entry: Entry<'_>) -> Vec<Value> {
             let content: Vec<Value> = texts.chain(images.into_iter().map(image)).collect();
             vec![json!({ "role": "user", "content": content })]
         }
-        Entry::Said { native: Some(Value::Array(items)), .. } => items,
-        Entry::Said { text, calls, .. } => {
+        Entry::Assistant { native: Some(Value::Array(items)), .. } => items,
+        Entry::Assistant { text, calls, .. } => {
             let content = json!([{ "type": "output_text", "text": text }]);
             let said = (!text.trim().is_empty()).then(|| json!({ "role": "assistant", "content": content }));
             let calls = calls.into_iter().map(|call| {
@@ -83,7 +83,7 @@ fn items(entry: Entry<'_>) -> Vec<Value> {
     }
 }
 
-fn result(result: ToolResult<'_>) -> Value {
+fn result(result: EntryResult<'_>) -> Value {
     let output = if result.images.is_empty() {
         Value::String(result.text)
     } else {
@@ -105,32 +105,32 @@ pub(super) struct Reader {
 struct Item {
     index: u64,
     call: Option<CallKey>,
-    /// Some of it came in pieces.
-    heard: bool,
-    /// As it is given back.
+    /// Some of it was streamed.
+    streamed: bool,
+    /// The item as it is sent back.
     done: Option<Value>,
 }
 
 impl Decode for Reader {
-    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError> {
+    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
         let index = data["output_index"].as_u64().unwrap_or(0);
         let delta = data["delta"].as_str().unwrap_or_default();
         match data["type"].as_str().or(name).unwrap_or_default() {
             "response.output_item.added" => self.added(index, &data["item"], reply),
             "response.output_item.done" => self.done(index, &data["item"], reply),
             "response.output_text.delta" => {
-                self.hear(index);
+                self.mark_streamed(index);
                 reply.text(delta);
             }
             "response.refusal.delta" => {
-                self.hear(index);
+                self.mark_streamed(index);
                 reply.refusal(delta);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                self.hear(index);
+                self.mark_streamed(index);
                 reply.thinking(delta);
             }
-            // A thought begins with a headline of its own.
+            // A reasoning summary part begins with a headline.
             "response.reasoning_summary_part.added" if data["summary_index"].as_u64() > Some(0) => {
                 reply.thinking("\n\n");
             }
@@ -143,19 +143,19 @@ impl Decode for Reader {
                 self.completed(&data["response"], reply);
             }
             "response.failed" if reply.stop().is_none() => {
-                return Err(trouble::in_band(&data["response"]));
+                return Err(provider_error::stream_error(&data["response"]));
             }
-            "error" if reply.stop().is_none() => return Err(trouble::in_band(&data)),
+            "error" if reply.stop().is_none() => return Err(provider_error::stream_error(&data)),
             _ => {}
         }
         Ok(())
     }
 
-    fn mark(&mut self, data: &str, _: &mut Reply) -> bool {
+    fn mark(&mut self, data: &str, _: &mut ReplyBuilder) -> bool {
         data == "[DONE]"
     }
 
-    fn native(&mut self, _: &Reply) -> Option<Value> {
+    fn native(&mut self, _: &ReplyBuilder) -> Option<Value> {
         let items: Vec<Value> = self.items.drain(..).filter_map(|item| item.done).collect();
         (!items.is_empty()).then_some(Value::Array(items))
     }
@@ -166,13 +166,13 @@ impl Reader {
         self.items.iter_mut().rev().find(|item| item.index == index)
     }
 
-    fn hear(&mut self, index: u64) {
+    fn mark_streamed(&mut self, index: u64) {
         if let Some(item) = self.item(index) {
-            item.heard = true;
+            item.streamed = true;
         }
     }
 
-    fn added(&mut self, index: u64, item: &Value, reply: &mut Reply) {
+    fn added(&mut self, index: u64, item: &Value, reply: &mut ReplyBuilder) {
         if self.items.len() >= ITEMS_MAX {
             return;
         }
@@ -181,15 +181,15 @@ impl Reader {
             "function_call" => reply.begin_call(text("call_id"), text("name")),
             _ => None,
         };
-        self.items.push(Item { index, call, heard: false, done: None });
+        self.items.push(Item { index, call, streamed: false, done: None });
     }
 
-    fn done(&mut self, index: u64, item: &Value, reply: &mut Reply) {
+    fn done(&mut self, index: u64, item: &Value, reply: &mut ReplyBuilder) {
         if self.item(index).is_none_or(|known| known.done.is_some()) {
             self.added(index, item, reply);
         }
         let Some(known) = self.item(index) else { return };
-        if !known.heard {
+        if !known.streamed {
             say_whole(item, reply);
         }
         if let Some(call) = known.call {
@@ -203,11 +203,11 @@ impl Reader {
             }
             reply.complete_call(call);
         }
-        known.done = given_back(item);
+        known.done = sendable(item);
     }
 
-    fn completed(&mut self, response: &Value, reply: &mut Reply) {
-        // A server that streams no items still tells them at the end.
+    fn completed(&mut self, response: &Value, reply: &mut ReplyBuilder) {
+        // A server that streams no items still sends them at the end.
         if self.items.is_empty() {
             for (index, item) in response["output"].as_array().into_iter().flatten().enumerate() {
                 self.done(index as u64, item, reply);
@@ -215,7 +215,7 @@ impl Reader {
         }
         let usage = &response["usage"];
         if usage.is_object() {
-            reply.set_usage(counted(usage));
+            reply.set_usage(usage_of(usage));
         }
         reply.set_stop(match response["incomplete_details"]["reason"].as_str() {
             Some("content_filter") => ModelStop::Refusal,
@@ -226,8 +226,8 @@ impl Reader {
     }
 }
 
-/// Of a server that sends no pieces.
-fn say_whole(item: &Value, reply: &mut Reply) {
+/// The whole item, from a server that does not stream it.
+fn say_whole(item: &Value, reply: &mut ReplyBuilder) {
     let parts = |key: &str| item[key].as_array().cloned().unwrap_or_default();
     for part in parts("summary").into_iter().chain(parts("content")) {
         let text = part["text"].as_str().unwrap_or_default();
@@ -240,8 +240,8 @@ fn say_whole(item: &Value, reply: &mut Reply) {
     }
 }
 
-/// Without the ids: they name things at the provider, and nothing of ours is stored there.
-fn given_back(item: &Value) -> Option<Value> {
+/// The item without its ids: they refer to stored objects, and nothing of ours is stored at the provider.
+fn sendable(item: &Value) -> Option<Value> {
     let mut item = item.as_object()?.clone();
     let kept: &[&str] = match item.get("type")?.as_str()? {
         "reasoning" => {
@@ -260,7 +260,7 @@ fn given_back(item: &Value) -> Option<Value> {
     Some(Value::Object(item))
 }
 
-fn counted(usage: &Value) -> Usage {
+fn usage_of(usage: &Value) -> Usage {
     let tokens = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let cache_read = tokens("/input_tokens_details/cached_tokens");
     let cache_write = tokens("/input_tokens_details/cache_write_tokens");

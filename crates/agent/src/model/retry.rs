@@ -1,7 +1,7 @@
-//! When a provider is asked again, and how long that is waited for.
+//! When a request is retried, and how long to wait before that.
 //!
-//! Decisions only: the waiting is done by whoever asks. A provider that says how long gets that long,
-//! unless it is longer than a person would sit in front of.
+//! Decisions only: the caller does the waiting. If a provider says how long to wait, that is used, unless it
+//! is longer than a person would wait for.
 
 use std::time::Duration;
 
@@ -14,39 +14,43 @@ const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum RetryDecision {
     AskAgain { after: Duration },
     GiveUp,
 }
 
-/// What is left of patience.
+/// The remaining limits on waiting.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// Whoever asks for a longer wait than this is told to the person instead.
-    pub(super) asked_max: Duration,
-    /// Until the whole is given up.
+pub(super) struct WaitLimits {
+    /// If the provider demands a longer wait than this, the call fails with that message.
+    pub(super) requested_max: Duration,
+    /// The time left for the whole call.
     pub(super) left: Duration,
 }
 
 /// `tries` have failed, the last one with `error`. `chance` is any number below 1.
-pub(super) fn after(error: &ModelError, tries: u32, chance: f64, patience: Patience) -> Next {
-    let ModelErrorKind::Passing { retry_after } = error.kind else {
-        return Next::GiveUp;
+pub(super) fn after(error: &ModelError, tries: u32, chance: f64, limits: WaitLimits) -> RetryDecision {
+    let ModelErrorKind::Transient { retry_after } = error.kind else {
+        return RetryDecision::GiveUp;
     };
     match retry_after {
-        _ if tries >= TRIES_MAX => Next::GiveUp,
-        Some(asked) if asked > patience.asked_max => Next::GiveUp,
-        Some(asked) => Next::AskAgain { after: asked },
+        _ if tries >= TRIES_MAX => RetryDecision::GiveUp,
+        Some(asked) if asked > limits.requested_max => RetryDecision::GiveUp,
+        Some(asked) => RetryDecision::AskAgain { after: asked },
         None => {
             let doubled = FIRST.saturating_mul(1 << (tries.clamp(1, 8) - 1));
             let spread = doubled.mul_f64(1.0 + 0.25 * chance.clamp(0.0, 1.0)).min(LONGEST);
-            if spread < patience.left { Next::AskAgain { after: spread } } else { Next::GiveUp }
+            if spread < limits.left {
+                RetryDecision::AskAgain { after: spread }
+            } else {
+                RetryDecision::GiveUp
+            }
         }
     }
 }
 
 /// `1 day 2 h`, the two largest units.
-pub(super) fn in_words(wait: Duration) -> String {
+pub(super) fn format_wait(wait: Duration) -> String {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     let parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")];
@@ -56,8 +60,8 @@ pub(super) fn in_words(wait: Duration) -> String {
     if shown.is_empty() { "0 s".into() } else { shown.join(" ") }
 }
 
-/// How long the provider wants to be left alone.
-pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
+/// The wait that the provider demands.
+pub(super) fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let millis = text("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
     if let Some(millis) = millis.filter(|millis| millis.is_finite() && *millis >= 0.0) {
@@ -67,12 +71,12 @@ pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
     if let Ok(seconds) = value.parse::<f64>() {
         return (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(1e9)));
     }
-    // The provider's own clock says when "now" is, so that ours need not be right.
+    // "Now" is taken from the response's date, so that our clock need not be right.
     let (until, now) = (http_date(value)?, http_date(text(DATE.as_str())?)?);
     Some(Duration::from_secs(until.saturating_sub(now)))
 }
 
-/// Seconds since 1970 of `Wed, 21 Oct 2015 07:28:00 GMT`, the one form that is still sent.
+/// Seconds since 1970 of `Wed, 21 Oct 2015 07:28:00 GMT`, the only form that is still in use.
 fn http_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -84,7 +88,7 @@ fn http_date(text: &str) -> Option<u64> {
     let mut clock =
         parts.next()?.splitn(3, ':').map(|part| part.parse::<u64>().ok().filter(|part| *part < 61));
     let (hours, minutes, seconds) = (clock.next()??, clock.next()??, clock.next()??);
-    // Years are counted from March, so that the day that comes and goes is the last one.
+    // Years are counted from March, so that the leap day is the last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
     let days = days.checked_sub(719_468)?;
@@ -100,7 +104,7 @@ mod tests {
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        assert_eq!(asked_for(&map).map(|wait| wait.as_secs_f64()), expected, "{headers:?}");
+        assert_eq!(requested_wait(&map).map(|wait| wait.as_secs_f64()), expected, "{headers:?}");
     }
 
     #[test]
@@ -126,8 +130,8 @@ mod tests {
         assert_eq!(http_date("Mon, 99 Nov 2026 08:30:00 GMT"), None);
     }
 
-    const PATIENCE: Patience =
-        Patience { asked_max: Duration::from_secs(60), left: Duration::from_secs(600) };
+    const LIMITS: WaitLimits =
+        WaitLimits { requested_max: Duration::from_secs(60), left: Duration::from_secs(600) };
 
     #[test]
     fn a_wait_is_told_in_the_units_that_fit() {
@@ -139,29 +143,29 @@ mod tests {
             (86_400.0, "1 d"),
             (100_000.0, "1 d 3 h"),
         ] {
-            assert_eq!(in_words(Duration::from_secs_f64(seconds)), told);
+            assert_eq!(format_wait(Duration::from_secs_f64(seconds)), told);
         }
     }
 
     #[test]
     fn nothing_is_asked_again_when_the_time_for_it_is_over() {
-        let error = ModelError::passing("busy");
-        let short = Patience { left: Duration::from_secs(1), ..PATIENCE };
-        assert_eq!(after(&error, 1, 0.0, short), Next::GiveUp);
-        let asked = |seconds| ModelErrorKind::Passing { retry_after: Some(Duration::from_secs(seconds)) };
+        let error = ModelError::transient("busy");
+        let short = WaitLimits { left: Duration::from_secs(1), ..LIMITS };
+        assert_eq!(after(&error, 1, 0.0, short), RetryDecision::GiveUp);
+        let asked = |seconds| ModelErrorKind::Transient { retry_after: Some(Duration::from_secs(seconds)) };
         let busy = |seconds| ModelError { text: "busy".into(), kind: asked(seconds) };
         // What the provider asks for is not taken from the time that it has.
-        let after_it = Next::AskAgain { after: Duration::from_secs(60) };
+        let after_it = RetryDecision::AskAgain { after: Duration::from_secs(60) };
         assert_eq!(after(&busy(60), 1, 0.0, short), after_it);
-        assert_eq!(after(&busy(61), 1, 0.0, PATIENCE), Next::GiveUp);
+        assert_eq!(after(&busy(61), 1, 0.0, LIMITS), RetryDecision::GiveUp);
     }
 
     #[test]
     fn waits_double_up_to_a_limit_and_end() {
-        let error = ModelError::passing("busy");
-        let seconds = |tries, chance| match after(&error, tries, chance, PATIENCE) {
-            Next::AskAgain { after } => Some(after.as_secs_f64()),
-            Next::GiveUp => None,
+        let error = ModelError::transient("busy");
+        let seconds = |tries, chance| match after(&error, tries, chance, LIMITS) {
+            RetryDecision::AskAgain { after } => Some(after.as_secs_f64()),
+            RetryDecision::GiveUp => None,
         };
         assert_eq!(
             [seconds(1, 0.0), seconds(2, 0.0), seconds(3, 1.0), seconds(4, 0.0), seconds(5, 0.0)],
@@ -171,12 +175,12 @@ mod tests {
 
     #[test]
     fn what_lasts_is_not_asked_again() {
-        let lasting = ModelError::lasting("no");
+        let permanent = ModelError::permanent("no");
         let too_long = ModelError { text: "long".into(), kind: ModelErrorKind::TooLong };
         let hours = Some(Duration::from_secs(7200));
-        let patient = ModelError { text: "".into(), kind: ModelErrorKind::Passing { retry_after: hours } };
-        for error in [lasting, too_long, patient] {
-            assert_eq!(after(&error, 1, 0.5, PATIENCE), Next::GiveUp, "{error}");
+        let patient = ModelError { text: "".into(), kind: ModelErrorKind::Transient { retry_after: hours } };
+        for error in [permanent, too_long, patient] {
+            assert_eq!(after(&error, 1, 0.5, LIMITS), RetryDecision::GiveUp, "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Schemas of tools, in the forms that providers accept.
+//! JSON schemas of tools, in the forms that providers accept.
 //!
-//! Schemas come from tool servers too, so they may refer to themselves, many times over: depth and
-//! number of parts are bounded.
+//! Schemas also come from tool servers and may refer to themselves, many times over, so depth and number of
+//! parts are bounded.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 const DEPTH_MAX: usize = 12;
 const PARTS_MAX: usize = 4096;
 
-/// An object at the top, as everybody wants it: alternatives there are refused by most.
+/// A schema with an object at the top: most providers reject alternatives there.
 pub(super) fn object(schema: &Value) -> Value {
     let mut schema = schema.as_object().cloned().unwrap_or_default();
     for key in ["anyOf", "oneOf", "allOf", "not", "enum", "$schema"] {
@@ -22,29 +22,29 @@ pub(super) fn object(schema: &Value) -> Value {
     Value::Object(schema)
 }
 
-/// The part of JSON Schema that Gemini reads; it refuses a request with anything else in it. None if
-/// there are no arguments.
+/// The subset of JSON Schema that Gemini accepts; it rejects requests with anything else. `None` if there are
+/// no arguments.
 pub(super) fn for_gemini(schema: &Value) -> Option<Value> {
     let top = object(schema);
-    let reduced = Whole { top: &top, left: Cell::new(PARTS_MAX) }.reduce(&top, 0);
+    let reduced = RootSchema { top: &top, remaining_parts: Cell::new(PARTS_MAX) }.reduce(&top, 0);
     let any = reduced.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
     any.then_some(reduced)
 }
 
-/// The schema that the references of its parts point into.
-struct Whole<'a> {
+/// The root schema, which references point into.
+struct RootSchema<'a> {
     top: &'a Value,
-    left: Cell<usize>,
+    remaining_parts: Cell<usize>,
 }
 
-impl Whole<'_> {
-    fn goes_on(&self, depth: usize) -> bool {
-        self.left.set(self.left.get().saturating_sub(1));
-        depth < DEPTH_MAX && self.left.get() > 0
+impl RootSchema<'_> {
+    fn may_continue(&self, depth: usize) -> bool {
+        self.remaining_parts.set(self.remaining_parts.get().saturating_sub(1));
+        depth < DEPTH_MAX && self.remaining_parts.get() > 0
     }
 
     fn reduce(&self, schema: &Value, depth: usize) -> Value {
-        let Some(schema) = schema.as_object().filter(|_| self.goes_on(depth)) else {
+        let Some(schema) = schema.as_object().filter(|_| self.may_continue(depth)) else {
             return json!({ "type": "string" });
         };
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
@@ -141,7 +141,7 @@ fn types(schema: &Map<String, Value>, reduced: &mut Map<String, Value>) {
     }
 }
 
-/// Only texts can be chosen from.
+/// Only strings are possible as choices.
 fn choices(schema: &Map<String, Value>, reduced: &mut Map<String, Value>) {
     let listed = schema.get("enum").and_then(Value::as_array).cloned();
     let listed = listed.or_else(|| schema.get("const").map(|only| vec![only.clone()]));

@@ -1,14 +1,14 @@
-//! Bytes of a reply cut into events: server-sent events, or one JSON value per line.
+//! Splits the bytes of a reply into events: server-sent events, or one JSON value per line.
 //!
-//! Bytes come split anywhere, also inside a character, so cutting works on bytes and looks at each
-//! of them once. What a provider sends is not trusted: a line, an event and a reply have a size.
+//! Bytes may be split anywhere, also inside a character, so splitting works on bytes and examines each of
+//! them once. What a provider sends is not trusted: lines, events and replies have a maximum size.
 //!
-//! Some servers answer a request for a stream with one plain JSON value, errors among them. A body
-//! that starts with `{` is therefore one event, whatever its content type says.
+//! Some servers answer a request for a stream with one plain JSON value, errors among them. A body that
+//! starts with `{` is therefore one event, whatever its content type is.
 
 use std::collections::VecDeque;
 
-/// An event may hold a whole image; nothing sensible is longer.
+/// An event may contain a whole image; nothing useful is longer.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const REPLY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
@@ -37,11 +37,11 @@ pub(super) enum FrameError {
 pub(super) struct Frames {
     framing: Framing,
     buffer: Vec<u8>,
-    /// Up to here the buffer holds no line end.
+    /// Up to this position the buffer has no line end.
     searched: usize,
-    begun: bool,
-    whole: bool,
-    taken: u64,
+    started: bool,
+    is_plain_json: bool,
+    total_bytes: u64,
     name: Option<String>,
     data: Option<String>,
     ready: VecDeque<Event>,
@@ -53,9 +53,9 @@ impl Frames {
             framing,
             buffer: Vec::new(),
             searched: 0,
-            begun: false,
-            whole: false,
-            taken: 0,
+            started: false,
+            is_plain_json: false,
+            total_bytes: 0,
             name: None,
             data: None,
             ready: VecDeque::new(),
@@ -63,13 +63,13 @@ impl Frames {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
-        self.taken += bytes.len() as u64;
-        if self.taken > REPLY_BYTES_MAX {
+        self.total_bytes += bytes.len() as u64;
+        if self.total_bytes > REPLY_BYTES_MAX {
             return Err(FrameError::ReplyTooLong);
         }
         self.buffer.extend_from_slice(bytes);
         self.begin();
-        if self.begun && !self.whole {
+        if self.started && !self.is_plain_json {
             self.cut_lines()?;
         }
         let pending = self.buffer.len() + self.data.as_ref().map_or(0, String::len);
@@ -80,12 +80,12 @@ impl Frames {
         self.ready.pop_front()
     }
 
-    /// The bytes are over. An event without the empty line that ends it counts, for some servers
-    /// forget the last one.
+    /// Called at the end of the bytes. An event without the final empty line counts, because some servers
+    /// omit it.
     pub(super) fn finish(&mut self) {
         let rest = std::mem::take(&mut self.buffer);
         self.searched = 0;
-        if self.whole {
+        if self.is_plain_json {
             self.data = Some(String::from_utf8_lossy(&rest).into_owned());
         } else if !rest.is_empty() {
             self.line(rest.strip_suffix(b"\r").unwrap_or(&rest));
@@ -93,9 +93,9 @@ impl Frames {
         self.dispatch();
     }
 
-    /// Looks at the first bytes, once they are there.
+    /// Examines the first bytes, when they have arrived.
     fn begin(&mut self) {
-        if self.begun {
+        if self.started {
             return;
         }
         const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -105,12 +105,12 @@ impl Frames {
         if self.buffer.starts_with(MARK) {
             self.buffer.drain(..MARK.len());
         }
-        // Empty lines keep a connection alive; gathered, they would be looked at again and again.
+        // Empty lines are keep-alives; collecting them would mean examining them again and again.
         let blank = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.buffer.drain(..blank);
         if let Some(first) = self.buffer.first() {
-            self.begun = true;
-            self.whole = self.framing == Framing::Events && *first == b'{';
+            self.started = true;
+            self.is_plain_json = self.framing == Framing::Events && *first == b'{';
         }
     }
 
@@ -121,7 +121,7 @@ impl Frames {
             let end = at;
             match buffer[at] {
                 b'\n' => at += 1,
-                // The line feed that may follow has not come yet.
+                // A following line feed may not have arrived yet.
                 b'\r' if at + 1 == buffer.len() => break,
                 b'\r' if buffer[at + 1] == b'\n' => at += 2,
                 b'\r' => at += 1,

@@ -1,10 +1,10 @@
-//! The ways to speak to a model: what a request looks like and how a reply is read.
+//! The wire formats of models: how a request is encoded and how a reply is decoded.
 //!
-//! Both directions are values: [`Wire::body`] makes a body of a request, a [`Decoder`] makes events of
-//! bytes. Neither knows sockets, time or retries, so recorded replies run through them as they are.
+//! Both directions are pure: [`Wire::body`] makes a body from a request, a [`Decoder`] makes events from
+//! bytes. Neither knows sockets, time or retries, so recorded replies run through them unchanged.
 //!
-//! **Invariant:** what a decoder does not know it ignores; only an error that the provider names,
-//! nonsense instead of JSON, or an end without a reason to end is an error.
+//! **Invariant:** a decoder ignores what it does not know. Only an error that the provider names, invalid
+//! JSON, or an end without a finish reason is an error.
 
 mod reply;
 
@@ -12,12 +12,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(super) use reply::{CallKey, Reply};
+pub(super) use reply::{CallKey, ReplyBuilder};
 
 use super::sse::{Event, Frames, Framing};
-use super::{ModelError, ModelEvent, ModelRequest, anthropic, chat, gemini, ollama, responses, trouble};
+use super::{
+    ModelError, ModelEvent, ModelRequest, anthropic, chat, gemini, ollama, provider_error, responses,
+};
 
-/// The language that a provider speaks.
+/// The API format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// Anthropic Messages.
@@ -27,28 +29,28 @@ pub enum Wire {
     /// OpenAI Chat Completions, which most others speak too.
     Chat,
     Gemini,
-    /// Ollama's own, not its imitation of OpenAI.
+    /// Ollama's native API, not its OpenAI-compatible one.
     Ollama,
 }
 
-/// What a wire is told besides the request.
+/// Options for encoding a request.
 #[derive(Debug, Clone, Default)]
-pub struct Asking {
+pub struct WireOptions {
     pub base_url: String,
-    /// What the model can take and say, where that is known.
+    /// The model's limits, if known.
     pub context_tokens: Option<u64>,
     pub output_tokens_max: Option<u64>,
-    /// It cannot look at images.
-    pub blind: bool,
+    /// The model cannot look at images.
+    pub text_only: bool,
     pub omit: Omit,
 }
 
-/// What a model has refused to be told.
+/// Settings that a model has refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Omit {
     pub temperature: bool,
     pub thinking: bool,
-    /// Thoughts in readable form.
+    /// Reasoning summaries.
     pub summary: bool,
 }
 
@@ -62,13 +64,13 @@ impl Wire {
         }
     }
 
-    pub fn body(self, request: &ModelRequest, asking: &Asking) -> Value {
+    pub fn body(self, request: &ModelRequest, options: &WireOptions) -> Value {
         match self {
-            Self::Anthropic => anthropic::encode(request, asking),
-            Self::Responses => responses::encode(request, asking),
-            Self::Chat => chat::encode(request, asking),
-            Self::Gemini => gemini::encode(request, asking),
-            Self::Ollama => ollama::encode(request, asking),
+            Self::Anthropic => anthropic::encode(request, options),
+            Self::Responses => responses::encode(request, options),
+            Self::Chat => chat::encode(request, options),
+            Self::Gemini => gemini::encode(request, options),
+            Self::Ollama => ollama::encode(request, options),
         }
     }
 
@@ -81,13 +83,13 @@ impl Wire {
             Self::Gemini => (Framing::Events, Box::new(gemini::Reader::default())),
             Self::Ollama => (Framing::Lines, Box::new(ollama::Reader::default())),
         };
-        Decoder { id: id.into(), frames: Frames::new(framing), decode, reply: Reply::default() }
+        Decoder { id: id.into(), frames: Frames::new(framing), decode, reply: ReplyBuilder::default() }
     }
 
     pub(super) fn url(self, base_url: &str, model: &str) -> String {
         let base = base_url.trim_end_matches('/');
         match self {
-            // People set the address of Anthropic without the version, as its own tools want it.
+            // People set Anthropic's address without the version, as its own tools expect it.
             Self::Anthropic if base.ends_with("/v1") => format!("{base}/messages"),
             Self::Anthropic => format!("{base}/v1/messages"),
             Self::Responses => format!("{base}/responses"),
@@ -97,7 +99,7 @@ impl Wire {
         }
     }
 
-    /// The header that carries the key, and what stands before it.
+    /// The header for the key, and the prefix of its value.
     pub(super) fn key_header(self) -> (&'static str, &'static str) {
         match self {
             Self::Anthropic => ("x-api-key", ""),
@@ -114,7 +116,7 @@ impl Wire {
     }
 }
 
-/// A model's name comes from a setting: whatever would change the path is escaped.
+/// A model name comes from a setting, so characters that would change the path are escaped.
 fn in_path(model: &str) -> String {
     let mut path = String::with_capacity(model.len());
     for byte in model.bytes() {
@@ -126,35 +128,35 @@ fn in_path(model: &str) -> String {
     path
 }
 
-/// One wire's way of reading: events in, the reply grows.
+/// Decodes the events of one wire into a reply.
 pub(super) trait Decode: Send {
-    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut Reply) -> Result<(), ModelError>;
+    fn event(&mut self, name: Option<&str>, data: Value, reply: &mut ReplyBuilder) -> Result<(), ModelError>;
 
-    /// An event that is no JSON but has a meaning. True if it is known.
-    fn mark(&mut self, _data: &str, _reply: &mut Reply) -> bool {
+    /// Handles an event that is not JSON, such as `[DONE]`. Returns whether it is known.
+    fn mark(&mut self, _data: &str, _reply: &mut ReplyBuilder) -> bool {
         false
     }
 
-    /// The whole reply as the provider wants it back, where that says more than the plain form.
-    fn native(&mut self, reply: &Reply) -> Option<Value>;
+    /// The native form of the reply, if it contains more than the plain form.
+    fn native(&mut self, reply: &ReplyBuilder) -> Option<Value>;
 }
 
-/// Reads one reply. What came before an error is told before it.
+/// Decodes one reply. Events before an error are reported before it.
 pub struct Decoder {
     id: Arc<str>,
     frames: Frames,
     decode: Box<dyn Decode>,
-    reply: Reply,
+    reply: ReplyBuilder,
 }
 
 impl Decoder {
-    /// Takes in some bytes of the reply, split anywhere, and adds what they say to `events`.
+    /// Processes some bytes of the reply, split anywhere, and adds their events to `events`.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
         let cut = self.frames.push(bytes);
         let read = self.read(false).and_then(|()| self.judge());
-        self.tell(events);
+        self.deliver(events);
         read?;
-        cut.map_err(|error| ModelError::lasting(format!("the provider sent too much: {error}")))
+        cut.map_err(|error| ModelError::permanent(format!("the provider sent too much: {error}")))
     }
 
     /// There are no more bytes.
@@ -166,9 +168,9 @@ impl Decoder {
             self.reply.end();
         }
         let read = read.and_then(|()| self.judge());
-        self.tell(events);
+        self.deliver(events);
         read?;
-        if known { Ok(()) } else { Err(trouble::cut()) }
+        if known { Ok(()) } else { Err(provider_error::cut_off()) }
     }
 
     /// The reply is complete; nothing more is expected.
@@ -176,17 +178,17 @@ impl Decoder {
         self.reply.ended()
     }
 
-    /// How much was said so far: text, thoughts, and arguments of calls also where they are not complete.
+    /// The size so far: text, thoughts, and arguments of calls, even incomplete ones.
     pub fn bytes(&self) -> usize {
         self.reply.bytes()
     }
 
-    /// An end alone is no answer.
+    /// Checks that the reply is complete when it has ended.
     fn judge(&mut self) -> Result<(), ModelError> {
-        match self.reply.flaw().filter(|_| self.reply.is_due()) {
-            Some(flaw) => {
+        match self.reply.incomplete_reason().filter(|_| self.reply.end_is_due()) {
+            Some(incomplete_reason) => {
                 self.reply.withdraw();
-                Err(ModelError::passing(flaw))
+                Err(ModelError::transient(incomplete_reason))
             }
             None => Ok(()),
         }
@@ -202,17 +204,17 @@ impl Decoder {
             }
             match serde_json::from_str(&data) {
                 Ok(value) => self.decode.event(name.as_deref(), value, &mut self.reply)?,
-                // The end of a reply that was cut off in the middle of an event.
+                // The reply was cut off in the middle of an event.
                 Err(_) if last => {}
                 Err(_) if data.trim().is_empty() => {}
-                Err(_) => return Err(trouble::garbage(&data)),
+                Err(_) => return Err(provider_error::not_json(&data)),
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, events: &mut Vec<ModelEvent>) {
-        let native = if self.reply.is_due() { self.decode.native(&self.reply) } else { None };
-        self.reply.tell(&self.id, native, events);
+    fn deliver(&mut self, events: &mut Vec<ModelEvent>) {
+        let native = if self.reply.end_is_due() { self.decode.native(&self.reply) } else { None };
+        self.reply.deliver(&self.id, native, events);
     }
 }

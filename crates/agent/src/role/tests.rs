@@ -23,7 +23,7 @@ fn check(files: &[(&str, &str)], expected: Expect) {
             (role.primary, "mode"),
             (role.sub_agent, "helper"),
             (role.hidden, "hidden"),
-            (role.only_reading, "reads"),
+            (role.read_only, "reads"),
         ];
         let uses: Vec<_> = uses.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
         format!(
@@ -34,7 +34,7 @@ fn check(files: &[(&str, &str)], expected: Expect) {
             role.instructions,
             role.model,
             role.tools,
-            role.without
+            role.excluded_tools
         )
     };
     expected.assert_eq(&knowledge.roles[built_in().len()..].iter().map(line).collect::<String>());

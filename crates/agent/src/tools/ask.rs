@@ -7,13 +7,13 @@ use engine::{BoxFuture, Question, Risk, ToolClass, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments};
 
 const TEXT_BYTES_MAX: usize = 4 << 10;
 const CHOICES_MAX: usize = 10;
 const CHOICE_CHARS_MAX: usize = 200;
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -30,13 +30,13 @@ pub(super) fn tool() -> Tool {
         "required": ["question"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         "ask_user",
         "Asks the user something that you cannot find out and must not guess. Not for permission: that is asked by itself.",
         ToolKind::Other,
         ToolClass::Read,
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -49,7 +49,7 @@ struct Arguments {
     free_text: bool,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let asked: Arguments = arguments(text)?;
     let question = question(asked)?;
     Ok(Intent {
@@ -85,24 +85,24 @@ fn question(asked: Arguments) -> Result<Question, String> {
 
 struct Ask(Question);
 
-impl Work for Ask {
+impl ToolWork for Ask {
     fn question(&self) -> Option<Question> {
         Some(self.0.clone())
     }
 
-    fn run(self: Box<Self>, _job: Arc<Job>) -> BoxFuture<'static, Outcome> {
-        // Nobody allows a question: it is answered or it is not.
+    fn run(self: Box<Self>, _job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
+        // A question is not a permission request: it is answered or not.
         Box::pin(async { unanswered("there was no answer") })
     }
 }
 
-pub(crate) fn answered(reply: &str) -> Outcome {
-    Outcome::text(format!("the user answered: {reply}"))
+pub(crate) fn answered(reply: &str) -> ToolOutcome {
+    ToolOutcome::text(format!("the user answered: {reply}"))
 }
 
-/// Not a failure: whoever asks must be ready for it.
-pub(crate) fn unanswered(reason: &str) -> Outcome {
-    Outcome::text(format!("no answer: {reason}"))
+/// Not a failure: a model that asks must be prepared for it.
+pub(crate) fn unanswered(reason: &str) -> ToolOutcome {
+    ToolOutcome::text(format!("no answer: {reason}"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! `edit`: places of a file, named by the text that stands there.
+//! `edit`: replaces parts of a file, each identified by its current text.
 //!
-//! The text must be found exactly and only once. Failing that, whole lines are compared without the
-//! blanks at their ends and with plain marks (see `lines`). There is nothing more lenient: the model is
-//! told what is wrong and tries again. Several edits in one call are done one after the other, all or
+//! The text must match exactly, and only once. Otherwise whole lines are compared, ignoring blanks at their
+//! ends and typographic variants of characters (see `lines`). Nothing more lenient is tried: the model is
+//! told what is wrong and tries again. Several edits in one call are applied one after the other, all or
 //! none.
 //!
-//! **Invariant:** nothing outside the places that were found changes, not even a line's ending.
+//! **Invariant:** nothing outside of the matched places changes, not even a line ending.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,20 +14,22 @@ use engine::{BoxFuture, FileChange, Risk, ToolContent};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::write::{current, put_in_place, refuse_marks};
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work, lines};
+use super::write::{apply_change, current, refuse_marks};
+use super::{
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, lines,
+};
 use crate::summary::cut;
 
 const EDITS_MAX: usize = 100;
-/// What a refusal shows of the file.
+/// How much of the file an error shows.
 const SHOWN_LINES_MAX: usize = 6;
 const SHOWN_CHARS_MAX: usize = 200;
-/// Places that a refusal names.
+/// Places that an error names.
 const PLACES_NAMED_MAX: usize = 5;
 
 pub(super) const NAME: &str = "edit";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let old =
         json!({"type": "string", "description": "the text to replace, with enough around it to be unique"});
     let new = json!({"type": "string", "description": "what shall stand there instead"});
@@ -53,12 +55,12 @@ pub(super) fn tool() -> Tool {
         "required": ["path"],
         "additionalProperties": false
     });
-    Tool::edits(
+    ToolDefinition::edits(
         NAME,
         "Replaces text in a file: old by new, or several such edits at once. The old text must stand there \
          exactly once, unless replace_all is set. Read the file first and copy the old text from it.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -81,7 +83,7 @@ struct Replacement {
     replace_all: bool,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let edit: Arguments = arguments(text)?;
     let mut edits = edit.edits;
     match (edit.old, edit.new) {
@@ -110,36 +112,36 @@ struct Edit {
     ready: Option<(FileChange, String, u32)>,
 }
 
-impl Work for Edit {
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
+impl ToolWork for Edit {
+    fn prepare(&mut self, job: &ToolJob) -> Result<Vec<ToolContent>, ToolFailure> {
         let path = job.spot()?.real();
         let before = current(job)?.ok_or("the file does not exist; write it instead")?;
         for edit in &self.edits {
             refuse_marks(&edit.new, Some(&before))?;
         }
-        let (after, spans) = edited(&before, &self.edits)?;
-        let shown = job.place.shown(path);
-        let told = match self.edits.len() {
-            1 => told(&shown, &after, &spans),
+        let (after, spans) = apply_edits(&before, &self.edits)?;
+        let shown = job.workspace.shown(path);
+        let model_text = match self.edits.len() {
+            1 => result_text(&shown, &after, &spans),
             count => format!("made {count} edits in {shown}"),
         };
         let same = before.bytes().zip(after.bytes()).take_while(|(before, after)| before == after).count();
         let line = line_at(&after, same);
         let change =
             FileChange { path: path.to_owned(), before: Some(before.into()), after: Some(after.into()) };
-        self.ready = Some((change.clone(), told, line));
+        self.ready = Some((change.clone(), model_text, line));
         Ok(vec![ToolContent::Diff(change)])
     }
 
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
-            let (change, told, line) = self.ready.ok_or("the edit was not prepared")?;
-            put_in_place(&job, change, told, Some(line))
+            let (change, model_text, line) = self.ready.ok_or("the edit was not prepared")?;
+            apply_change(&job, change, model_text, Some(line))
         })
     }
 }
 
-fn told(shown: &str, after: &str, spans: &[Range<usize>]) -> String {
+fn result_text(shown: &str, after: &str, spans: &[Range<usize>]) -> String {
     let lines: Vec<String> =
         spans.iter().take(PLACES_NAMED_MAX).map(|span| line_at(after, span.start).to_string()).collect();
     match (lines.as_slice(), spans.len().saturating_sub(lines.len())) {
@@ -154,12 +156,12 @@ fn line_at(text: &str, at: usize) -> u32 {
     u32::try_from(before.iter().filter(|byte| **byte == b'\n').count() + 1).unwrap_or(u32::MAX)
 }
 
-/// The text after all edits, and where in it the last of them put something.
-fn edited(before: &str, edits: &[Replacement]) -> Result<(String, Vec<Range<usize>>), String> {
+/// The text after all edits, and the spans of the last edit in it.
+fn apply_edits(before: &str, edits: &[Replacement]) -> Result<(String, Vec<Range<usize>>), String> {
     let mut text = before.to_owned();
     let mut spans: Vec<Range<usize>> = Vec::new();
     for (number, edit) in (1..).zip(edits) {
-        let outcome = replaced(&text, edit);
+        let outcome = apply_edit(&text, edit);
         let (after, put) = outcome.map_err(|reason| match edits.len() {
             1 => reason,
             count => format!("edit {number} of {count}: {reason}. Nothing was changed"),
@@ -173,8 +175,8 @@ fn edited(before: &str, edits: &[Replacement]) -> Result<(String, Vec<Range<usiz
     Ok((text, spans))
 }
 
-/// The text with the places of one edit replaced, and where the new text stands.
-fn replaced(text: &str, edit: &Replacement) -> Result<(String, Vec<Range<usize>>), String> {
+/// The text after one edit, and the spans of the new text.
+fn apply_edit(text: &str, edit: &Replacement) -> Result<(String, Vec<Range<usize>>), String> {
     if edit.old.is_empty() {
         return Err("the old text is empty; write the file instead".into());
     }
@@ -188,7 +190,7 @@ fn replaced(text: &str, edit: &Replacement) -> Result<(String, Vec<Range<usize>>
     match places.len() {
         0 => return Err(format!("the old text is not in the file{}", nearest(text, &edit.old))),
         1 => {}
-        _ if edit.replace_all => places = apart(places),
+        _ if edit.replace_all => places = non_overlapping(places),
         count => return Err(ambiguous(text, &places, count)),
     }
     let mut after = String::with_capacity(text.len() + edit.new.len());
@@ -204,12 +206,12 @@ fn replaced(text: &str, edit: &Replacement) -> Result<(String, Vec<Range<usize>>
     Ok((after, spans))
 }
 
-/// Where the old text stands to the letter; its lines may end as the file's do. In order.
+/// Exact matches of the old text, in order. Line endings may be those of the file.
 fn exact_places(text: &str, old: &str) -> Vec<Range<usize>> {
     let mut places = occurrences(text, old);
     let windows = with_crlf(old);
     if windows != old {
-        // The second half of an ending is no place of its own.
+        // A match must not start in the middle of a line ending.
         places.retain(|place| !(old.starts_with('\n') && text[..place.start].ends_with('\r')));
         places.extend(occurrences(text, &windows));
         places.sort_by_key(|place| place.start);
@@ -217,7 +219,7 @@ fn exact_places(text: &str, old: &str) -> Vec<Range<usize>> {
     places
 }
 
-/// Occurrences may overlap, and then none of them is the only one.
+/// All occurrences, including overlapping ones, which count as ambiguous.
 fn occurrences(text: &str, old: &str) -> Vec<Range<usize>> {
     let step = old.chars().next().map_or(1, char::len_utf8);
     let (mut places, mut from) = (Vec::new(), 0);
@@ -228,7 +230,7 @@ fn occurrences(text: &str, old: &str) -> Vec<Range<usize>> {
     places
 }
 
-/// The whole lines that equal the old text's lines but for blanks at their ends and for marks.
+/// Runs of whole lines that equal the old text, ignoring trailing blanks and typographic variants.
 fn line_places(text: &str, old: &str) -> Result<Vec<Range<usize>>, String> {
     let wanted: Vec<_> = old.lines().map(lines::plain).collect();
     if wanted.iter().all(|line| line.is_empty()) {
@@ -245,8 +247,8 @@ fn line_places(text: &str, old: &str) -> Result<Vec<Range<usize>>, String> {
     Ok(runs.into_iter().map(place).collect())
 }
 
-/// Those of the places that do not overlap with one before.
-fn apart(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+/// The places that do not overlap with an earlier one.
+fn non_overlapping(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut end = 0;
     let free = |place: &Range<usize>| {
         let free = place.start >= end;
@@ -256,7 +258,7 @@ fn apart(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
     places.into_iter().filter(free).collect()
 }
 
-/// The new text with line endings as they are at its place.
+/// The new text with the line endings of the replaced place.
 fn with_endings_of(text: &str, place: &Range<usize>, new: &str) -> String {
     let (span, rest) = (&text[place.clone()], &text[place.end..]);
     let first_end = |text: &str| text.find('\n').map(|at| text[..at].ends_with('\r'));
@@ -280,14 +282,14 @@ fn ambiguous(text: &str, places: &[Range<usize>], count: usize) -> String {
     )
 }
 
-/// A hint for the model: where a line of the old text can be found, and what really stands there.
+/// A hint for the model: where a line of the old text is found, and the actual text there.
 fn nearest(text: &str, old: &str) -> String {
     let all = lines::of(text);
     let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text()).trim_start().to_owned()).collect();
     let at = old.lines().take(SHOWN_LINES_MAX * 2).enumerate().find_map(|(number, line)| {
         let wanted = lines::plain(line);
         let wanted = wanted.trim_start();
-        // A bracket stands everywhere.
+        // A line with only a bracket occurs everywhere.
         (wanted.len() > 2).then(|| compared.iter().position(|line| line == wanted))?.map(|at| (number, at))
     });
     let Some((number, at)) = at else {

@@ -1,4 +1,5 @@
-//! `fetch`: a page of the web, as text. What may be read is decided in `web.rs`; a person is asked by host.
+//! `fetch`: a web page, as text. Which addresses may be read is decided in `web.rs`; a person is asked per
+//! host.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,23 +9,23 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::output::Excerpt;
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments};
-use crate::web::{self, WebError, Wish};
+use super::{Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments};
+use crate::web::{self, FetchKind, WebError};
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {"url": {"type": "string", "description": "http:// or https://"}},
         "required": ["url"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         "fetch",
         "Reads a public page of the web: text, HTML as Markdown, JSON, XML; at most 1 MiB.",
         ToolKind::Fetch,
         ToolClass::Network,
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -33,9 +34,9 @@ struct Arguments {
     url: String,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
-    let wish: Arguments = arguments(text)?;
-    let url = web::parse(&wish.url).map_err(|error| error.to_string())?;
+fn parse_call(text: &str) -> Result<Intent, String> {
+    let kind: Arguments = arguments(text)?;
+    let url = web::parse(&kind.url).map_err(|error| error.to_string())?;
     Ok(Intent {
         title: format!("Fetch {url}"),
         path: None,
@@ -43,42 +44,46 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: url.host_str().map(str::to_owned),
         risk: Risk::Medium,
         reason: "reaches another machine",
-        work: Box::new(wish),
+        work: Box::new(kind),
     })
 }
 
-impl Work for Arguments {
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
-        let mode = job.place.mode();
+impl ToolWork for Arguments {
+    fn prepare(&mut self, job: &ToolJob) -> Result<Vec<ToolContent>, ToolFailure> {
+        let mode = job.workspace.mode();
         if mode.network() {
             return Ok(Vec::new());
         }
         let reason = format!(
             "nothing is sent to other machines in the sandbox mode {mode}; to allow it, start with --sandbox workspace-write-network"
         );
-        // It is not about a file.
-        Err(Failure::Blocked { path: PathBuf::new(), reason })
+        // It has no path.
+        Err(ToolFailure::Blocked { path: PathBuf::new(), reason })
     }
 
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
             let read = tokio::select! {
                 biased;
-                () = job.context.cancel.cancelled() => return Outcome::failed("the turn was cancelled".into()),
-                read = job.session.shared.web.read(&self.url, Wish::Page) => read,
+                () = job.context.cancel.cancelled() => return ToolOutcome::failed("the turn was cancelled".into()),
+                read = job.session.shared.web.read(&self.url, FetchKind::Page) => read,
             };
             match read {
                 Ok(page) => {
-                    let mut told = Excerpt::default();
-                    told.push(&page.text);
-                    let told = format!("{}\n\n{}", page.address, told.text());
-                    Outcome { text: Some(page.text), told: Some(told), ..Outcome::default() }
+                    let mut excerpt = Excerpt::default();
+                    excerpt.push(&page.text);
+                    let model_text = format!("{}\n\n{}", page.address, excerpt.text());
+                    ToolOutcome {
+                        text: Some(page.text),
+                        model_text: Some(model_text),
+                        ..ToolOutcome::default()
+                    }
                 }
-                // Another host is another question to the person.
+                // Another host needs another permission.
                 Err(WebError::Elsewhere(place)) => {
-                    Outcome::text(format!("it leads on to another host; fetch {place} if you need it"))
+                    ToolOutcome::text(format!("it leads on to another host; fetch {place} if you need it"))
                 }
-                Err(error) => Outcome::failed(format!("{} was not read: {error}", self.url)),
+                Err(error) => ToolOutcome::failed(format!("{} was not read: {error}", self.url)),
             }
         })
     }

@@ -1,16 +1,16 @@
-//! `glob`: files by their names, newest first, leaving out what git ignores.
+//! `glob`: finds files by name, newest first, without those that git ignores.
 
 use std::sync::Arc;
 
 use engine::{BoxFuture, Risk};
 use globset::{GlobBuilder, GlobMatcher};
-use sandbox::Spot;
+use sandbox::PermittedPath;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work};
-use crate::screen::Screen;
-use crate::walk::Walk;
+use super::{Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work};
+use crate::search_filter::SearchFilter;
+use crate::walk::FileWalk;
 
 const FILES_MAX: usize = 1000;
 /// Longer patterns are not written by hand.
@@ -18,7 +18,7 @@ const PATTERN_BYTES_MAX: usize = 1000;
 
 pub(super) const NAME: &str = "glob";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -28,11 +28,11 @@ pub(super) fn tool() -> Tool {
         "required": ["pattern"],
         "additionalProperties": false
     });
-    Tool::searches(
+    ToolDefinition::searches(
         NAME,
         "Finds files by a pattern for their names, newest first, leaving out what git ignores. At most 1000 files.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -42,7 +42,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let glob: Arguments = arguments(text)?;
     let matcher = matcher(&glob.pattern)?;
     let path = glob.path.unwrap_or_else(|| ".".into());
@@ -57,7 +57,7 @@ fn intend(text: &str) -> Result<Intent, String> {
     })
 }
 
-/// A pattern as people mean it: `*.rs` is a name in any folder, `src/*.rs` a path from the start.
+/// A pattern as people mean it: `*.rs` matches a name in any folder, `src/*.rs` a path from the start folder.
 pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, String> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(format!("the pattern has more than {PATTERN_BYTES_MAX} characters"));
@@ -75,17 +75,19 @@ struct Glob {
     matcher: GlobMatcher,
 }
 
-impl Work for Glob {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Glob {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
             let start = job.spot()?;
-            let mut found = found(&job, start, &self.matcher)?;
+            let mut found = find_files(&job, start, &self.matcher)?;
             found.sort_by(|(a_written, a), (b_written, b)| {
                 b_written.cmp(a_written).then_with(|| a.real().cmp(b.real()))
             });
             let more = found.len().saturating_sub(FILES_MAX);
-            let shown =
-                found.iter().take(FILES_MAX).map(|(_, spot)| format!("{}\n", job.place.shown(spot.real())));
+            let shown = found
+                .iter()
+                .take(FILES_MAX)
+                .map(|(_, spot)| format!("{}\n", job.workspace.shown(spot.real())));
             let mut text: String = shown.collect();
             if more > 0 {
                 text.push_str(&format!("[{more} older ones left out; take a narrower pattern]\n"));
@@ -93,21 +95,25 @@ impl Work for Glob {
             if found.is_empty() {
                 text.push_str("no files\n");
             }
-            Ok(Outcome::plain(text))
+            Ok(ToolOutcome::plain(text))
         })
     }
 }
 
-fn found(job: &Job, start: &Spot, matcher: &GlobMatcher) -> Result<Vec<(Option<i128>, Spot)>, Failure> {
-    let mut screen = Screen::new(NAME, start.real(), job);
+fn find_files(
+    job: &ToolJob,
+    start: &PermittedPath,
+    matcher: &GlobMatcher,
+) -> Result<Vec<(Option<i128>, PermittedPath)>, ToolFailure> {
+    let mut search_filter = SearchFilter::new(NAME, start.real(), job);
     let mut found = Vec::new();
-    for spot in Walk::new(job.files()?, start) {
+    for spot in FileWalk::new(job.files()?, start) {
         if job.context.cancel.is_cancelled() {
             return Err("the turn was cancelled".into());
         }
         let below = spot.real().strip_prefix(start.real()).unwrap_or(spot.real());
-        if matcher.is_match(below) && !screen.forbids(spot.real()) {
-            found.push((spot.written(), spot));
+        if matcher.is_match(below) && !search_filter.forbids(spot.real()) {
+            found.push((spot.modified_ns(), spot));
         }
     }
     Ok(found)

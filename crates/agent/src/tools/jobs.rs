@@ -1,8 +1,8 @@
-//! `jobs`: what runs in the background, looked at and ended; `job_input`: typed to.
+//! `jobs`: lists, reads and ends background commands; `job_input`: types into one.
 //!
-//! Two tools because they are two risks. To look at a command that was allowed, or to end it, needs no
-//! permission. To type to it is to run whatever it runs: the text is judged like a command line, and
-//! somebody is asked.
+//! These are two tools because they have different risks. Reading the output of a command that was allowed,
+//! or ending it, needs no permission. Typing into it can run anything: the text is assessed like a command
+//! line, and permission is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::output::Excerpt;
-use super::{Intent, Job, Outcome, Tool, Work, arguments, shell};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, shell};
 use crate::background::{BackgroundJob, TYPED_BYTES_MAX};
 use crate::summary::{cut, one_line};
 
 const WAIT_SECONDS_USUAL: u64 = 30;
 const WAIT_SECONDS_MAX: u64 = 600;
-/// After it was told to end, a command is killed; this is more than both take.
+/// More than ending and then killing a command takes.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 const LINE_CHARS_MAX: usize = 100;
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -36,15 +36,15 @@ pub(super) fn tool() -> Tool {
         "required": ["action"],
         "additionalProperties": false
     });
-    Tool::reads(
+    ToolDefinition::reads(
         "jobs",
         "Commands that shell started in the background: lists them, shows what they wrote, waits for them, ends them.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
-pub(super) fn input_tool() -> Tool {
+pub(super) fn input_tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -54,13 +54,13 @@ pub(super) fn input_tool() -> Tool {
         "required": ["job", "text"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         "job_input",
         "Types into a background command that was started with tty.",
         ToolKind::Execute,
         ToolClass::Execute,
         schema,
-        intend_input,
+        parse_input_call,
     )
 }
 
@@ -80,7 +80,7 @@ struct Arguments {
     seconds: Option<u64>,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let wish: Arguments = arguments(text)?;
     let title = match (wish.action, &wish.job) {
         (Action::List, _) => "List background jobs".to_owned(),
@@ -97,23 +97,23 @@ fn intent(
     subject: Option<String>,
     risk: Risk,
     reason: &'static str,
-    work: Box<dyn Work>,
+    work: Box<dyn ToolWork>,
 ) -> Intent {
     Intent { title, path: None, line: None, subject, risk, reason, work }
 }
 
-impl Work for Arguments {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Arguments {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
             let background = &job.session.background;
             let Some(name) = self.job.as_deref().filter(|_| self.action != Action::List) else {
-                return Outcome::plain(list(&background.all()));
+                return ToolOutcome::plain(list(&background.all()));
             };
             let wanted = match background.find(name) {
                 Ok(wanted) => wanted,
-                Err(reason) => return Outcome::failed(reason),
+                Err(reason) => return ToolOutcome::failed(reason),
             };
-            let patience = match self.action {
+            let wait_time = match self.action {
                 Action::List | Action::Output => Duration::ZERO,
                 Action::Wait => {
                     let seconds = self.seconds.unwrap_or(WAIT_SECONDS_USUAL);
@@ -126,11 +126,11 @@ impl Work for Arguments {
             };
             tokio::select! {
                 biased;
-                () = job.context.cancel.cancelled() => return Outcome::failed("the turn was cancelled".into()),
+                () = job.context.cancel.cancelled() => return ToolOutcome::failed("the turn was cancelled".into()),
                 () = wanted.until_ended() => {}
-                () = tokio::time::sleep(patience) => {}
+                () = tokio::time::sleep(wait_time) => {}
             }
-            Outcome::plain(told(&wanted, &job).await)
+            ToolOutcome::plain(job_report(&wanted, &job).await)
         })
     }
 }
@@ -147,32 +147,32 @@ fn shown(job: &BackgroundJob) -> String {
     cut(&one_line(&job.line), LINE_CHARS_MAX)
 }
 
-/// How a job stands and what it wrote since the last look. What the fence refused goes into the log.
-pub(super) async fn told(wanted: &Arc<BackgroundJob>, job: &Job) -> String {
+/// The state of a job and its new output. Sandbox refusals are logged.
+pub(super) async fn job_report(wanted: &Arc<BackgroundJob>, job: &ToolJob) -> String {
     if let Some(text) = wanted.new_entries().await {
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
-        // A session that is gone needs to be told nothing.
+        // If the session is gone, there is no log to write to.
         job.context.emit(notice).await.ok();
     }
-    // In this order: what it wrote before it ended is seen by whoever is told that it ended.
+    // In this order, so that a report of the end includes all output before it.
     let state = wanted.state();
-    let look = wanted.look();
+    let output = wanted.take_output();
     let mut text = format!("{}: {state} ({})", wanted.name, shown(wanted));
-    if look.lost_bytes > 0 {
-        text.push_str(&format!("\n[{} earlier bytes not kept]", look.lost_bytes));
+    if output.lost_bytes > 0 {
+        text.push_str(&format!("\n[{} earlier bytes not kept]", output.lost_bytes));
     }
-    if look.text.is_empty() {
+    if output.text.is_empty() {
         text.push_str("\n[no new output]");
     } else {
         let mut excerpt = Excerpt::default();
-        excerpt.push(&look.text);
+        excerpt.push(&output.text);
         text.push_str(&format!("\n{}", excerpt.text()));
     }
-    let words: Vec<String> = look.refused.iter().map(ToString::to_string).collect();
+    let words: Vec<String> = output.refused.iter().map(ToString::to_string).collect();
     text.push_str(&shell::refusals(&words));
-    for violation in look.refused {
+    for violation in output.refused {
         if job.context.emit(shell::blocked(job, violation)).await.is_err() {
-            // The session is gone, and the turn learns of it by itself.
+            // The session is gone; the turn notices that itself.
             break;
         }
     }
@@ -180,13 +180,13 @@ pub(super) async fn told(wanted: &Arc<BackgroundJob>, job: &Job) -> String {
 }
 
 #[derive(Deserialize)]
-struct Typed {
+struct JobInput {
     job: String,
     text: String,
 }
 
-fn intend_input(text: &str) -> Result<Intent, String> {
-    let typed: Typed = arguments(text)?;
+fn parse_input_call(text: &str) -> Result<Intent, String> {
+    let typed: JobInput = arguments(text)?;
     if typed.text.is_empty() || typed.text.len() > TYPED_BYTES_MAX {
         return Err(format!("type between 1 byte and {} KiB at a time", TYPED_BYTES_MAX >> 10));
     }
@@ -195,15 +195,15 @@ fn intend_input(text: &str) -> Result<Intent, String> {
     Ok(intent(title, subject, Risk::Medium, "types into a command that runs", Box::new(typed)))
 }
 
-impl Work for Typed {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for JobInput {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
-            // What comes of it is the background command's, and is looked for when that is looked at or ends.
+            // Its effects belong to the background command, and are reported when that is read or ends.
             job.protected().take();
             let typed = job.session.background.find(&self.job).and_then(|wanted| wanted.type_in(&self.text));
             match typed {
-                Ok(()) => Outcome::text(format!("typed; look at {} for what comes of it", self.job)),
-                Err(reason) => Outcome::failed(reason),
+                Ok(()) => ToolOutcome::text(format!("typed; look at {} for what comes of it", self.job)),
+                Err(reason) => ToolOutcome::failed(reason),
             }
         })
     }

@@ -1,23 +1,23 @@
-//! Lines of a text, compared as people see them: blanks at their ends do not count, and neither does
-//! whether a quote, a dash or a space is the typewriter's or the typesetter's.
+//! Compares the lines of a text as people see them: blanks at their ends are ignored, and so is whether a
+//! quote, a dash or a space is the plain or the typographic one.
 //!
-//! Models copy what they read with plain marks. Nothing more lenient than this is done anywhere:
-//! guessing by similarity has destroyed files for others.
+//! Models copy what they read with plain characters. Nothing more lenient than this is done anywhere:
+//! guessing by similarity has destroyed files in other agents.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Comparisons of lines that one look may take. Only a text made to be hard needs more.
+/// Line comparisons per search. Only a malicious text needs more.
 const COMPARISONS_MAX: usize = 50_000_000;
 
-/// A line with its ending, and where it begins.
+/// A line with its ending and its start position.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct TextLine<'a> {
     pub(super) start: usize,
     pub(super) whole: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TextLine<'a> {
     pub(super) fn text(&self) -> &'a str {
         self.whole.strip_suffix('\n').map_or(self.whole, |line| line.strip_suffix('\r').unwrap_or(line))
     }
@@ -31,16 +31,16 @@ impl<'a> Line<'a> {
     }
 }
 
-pub(super) fn of(text: &str) -> Vec<Line<'_>> {
+pub(super) fn of(text: &str) -> Vec<TextLine<'_>> {
     let step = |start: &mut usize, whole| {
-        let line = Line { start: *start, whole };
+        let line = TextLine { start: *start, whole };
         *start = line.end();
         Some(line)
     };
     text.split_inclusive('\n').scan(0, step).collect()
 }
 
-/// A line as it is compared.
+/// The form of a line that is compared.
 pub(super) fn plain(line: &str) -> Cow<'_, str> {
     let line = line.trim_end();
     if line.is_ascii() {
@@ -50,7 +50,7 @@ pub(super) fn plain(line: &str) -> Cow<'_, str> {
     Cow::Owned(plain.trim_end().to_owned())
 }
 
-/// The mark on a keyboard that stands for this one.
+/// The keyboard character for a typographic one.
 fn typed(mark: char) -> char {
     match mark {
         '\u{2018}'..='\u{201B}' => '\'',
@@ -61,7 +61,7 @@ fn typed(mark: char) -> char {
     }
 }
 
-/// Every run of lines, from one on, that equals what is wanted. They may overlap.
+/// All runs of lines, from a given line on, that equal the wanted ones. They may overlap.
 pub(super) fn runs<T, U>(
     lines: &[T],
     wanted: &[U],

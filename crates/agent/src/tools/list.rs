@@ -1,25 +1,30 @@
-//! `list`: what is in a folder.
+//! `list`: the entries of a folder.
 
 use std::sync::Arc;
 
 use engine::{BoxFuture, Risk};
-use sandbox::{Entry, FileError, Files, Kind, Spot};
+use sandbox::{Entry, EntryKind, FileError, Files, PermittedPath};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, file_work};
 
 const ENTRIES_MAX: usize = 1000;
 
 pub(crate) const NAME: &str = "list";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {"path": {"type": "string", "description": "the folder; the working folder if left out"}},
         "additionalProperties": false
     });
-    Tool::reads(NAME, "Lists a folder, one name per line; folders end with a slash.", schema, intend)
+    ToolDefinition::reads(
+        NAME,
+        "Lists a folder, one name per line; folders end with a slash.",
+        schema,
+        parse_call,
+    )
 }
 
 #[derive(Deserialize)]
@@ -27,7 +32,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let list: Arguments = arguments(text)?;
     let path = list.path.clone().unwrap_or_else(|| ".".into());
     Ok(Intent {
@@ -41,21 +46,21 @@ fn intend(text: &str) -> Result<Intent, String> {
     })
 }
 
-impl Work for Arguments {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Arguments {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || match listing(job.files()?, job.spot()?) {
             Err(FileError::Unusable { reason, .. }) => {
                 Err(format!("the folder cannot be listed: {reason}").into())
             }
-            outcome => Ok(Outcome::plain(outcome?)),
+            outcome => Ok(ToolOutcome::plain(outcome?)),
         })
     }
 }
 
 /// The names in a folder, one per line.
-pub(crate) fn listing(files: &Files, spot: &Spot) -> Result<String, FileError> {
+pub(crate) fn listing(files: &Files, spot: &PermittedPath) -> Result<String, FileError> {
     let shown = |entry: Entry| {
-        let slash = if entry.kind == Kind::Folder { "/" } else { "" };
+        let slash = if entry.kind == EntryKind::Folder { "/" } else { "" };
         format!("{}{slash}\n", entry.name.to_string_lossy())
     };
     let mut names: Vec<_> = files.entries(spot)?.into_iter().map(shown).collect();

@@ -1,45 +1,45 @@
-//! Output of commands as it is told: text out of bytes, lines as a person would have seen them, and of
-//! long output the beginning and the end.
+//! The output of commands as text: bytes are decoded, lines are rendered as a terminal would show them, and
+//! of long output only the beginning and the end are given.
 //!
-//! The log has what was written, colours and all: a client may have a terminal to show it in. What is
-//! told afterwards is what stood there in the end: a bar that was drawn a hundred times is one line.
+//! The log has what was written, including colours, because a client may show it in a terminal. The model
+//! gets what was visible in the end: a progress bar that was drawn a hundred times is one line.
 
-/// What is told of an output: its beginning and its end.
+/// The beginning and the end of an output that are given to the model.
 const HEAD_BYTES_MAX: usize = 12 << 10;
 const TAIL_BYTES_MAX: usize = 20 << 10;
-/// A line that is longer is taken as it is, whatever might be written over it.
+/// A longer line is passed on unrendered.
 const LINE_CHARS_MAX: usize = 16 << 10;
-/// A control sequence that is longer is none.
+/// A longer control sequence is treated as text.
 const SEQUENCE_CHARS_MAX: usize = 4 << 10;
 
-/// Text out of bytes that may end in the middle of a character.
+/// Decodes bytes to text; the bytes may end in the middle of a character.
 #[derive(Default)]
 pub(crate) struct Decoder {
-    held: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Decoder {
-    /// What is left of a character whose end never came.
+    /// The rest of an incomplete character at the end.
     pub(crate) fn rest(&mut self) -> Option<String> {
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.incomplete);
         (!held.is_empty()).then(|| String::from_utf8_lossy(&held).into_owned())
     }
 
     pub(crate) fn decode(&mut self, bytes: Vec<u8>) -> String {
-        self.held.extend(bytes);
-        let unfinished = match std::str::from_utf8(&self.held) {
-            // A character has at most four bytes; what is wrong earlier will not get better.
-            Err(error) if error.error_len().is_none() => self.held.len() - error.valid_up_to(),
-            _ => unfinished_at_end(&self.held),
+        self.incomplete.extend(bytes);
+        let unfinished = match std::str::from_utf8(&self.incomplete) {
+            // A character has at most four bytes; an earlier error is a real one.
+            Err(error) if error.error_len().is_none() => self.incomplete.len() - error.valid_up_to(),
+            _ => unfinished_at_end(&self.incomplete),
         };
-        let rest = self.held.split_off(self.held.len() - unfinished);
-        let text = String::from_utf8_lossy(&self.held).into_owned();
-        self.held = rest;
+        let rest = self.incomplete.split_off(self.incomplete.len() - unfinished);
+        let text = String::from_utf8_lossy(&self.incomplete).into_owned();
+        self.incomplete = rest;
         text
     }
 }
 
-/// How many bytes at the end are the beginning of a character that is still to come.
+/// How many bytes at the end are an incomplete character.
 fn unfinished_at_end(bytes: &[u8]) -> usize {
     let tail = (1..=bytes.len().min(3)).find(|back| bytes[bytes.len() - back] & 0b1100_0000 != 0b1000_0000);
     let Some(back) = tail else { return 0 };
@@ -52,31 +52,31 @@ fn unfinished_at_end(bytes: &[u8]) -> usize {
     if needs > back { back } else { 0 }
 }
 
-/// A line while it is written, and written over.
+/// Renders lines as a terminal does, including overwriting.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct RenderedLines {
     line: Vec<char>,
     at: usize,
     escape: Escape,
 }
 
-/// How far into a control sequence the text has come.
+/// The state inside a control sequence.
 #[derive(Default, Clone, PartialEq, Eq)]
 enum Escape {
     #[default]
     None,
     Begun,
-    /// `ESC [`, with what came after it.
+    /// After `ESC [`, with the parameters so far.
     Control(String),
-    /// A text for the terminal itself, such as a title, and how long it is. It ends with a bell or `ESC \`.
+    /// An operating system command, such as a title, with its length so far. It ends with BEL or `ESC \`.
     Message(usize),
     MessageEnding,
-    /// One more character belongs to it.
+    /// One more character belongs to the sequence.
     One,
 }
 
-impl Lines {
-    /// Takes in what was written, and gives what is finished: whole lines.
+impl RenderedLines {
+    /// Processes output, and returns the finished lines.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut finished = String::new();
         for c in text.chars() {
@@ -85,7 +85,7 @@ impl Lines {
         finished
     }
 
-    /// The line that is not finished, as it stands.
+    /// The current, unfinished line.
     pub(crate) fn rest(&mut self) -> String {
         self.at = 0;
         self.line.drain(..).collect()
@@ -143,7 +143,7 @@ impl Lines {
         }
     }
 
-    /// Of all that a terminal can do only what changes the line: everything else is colour and place.
+    /// Only sequences that change the line are executed; others are colours and cursor positions.
     fn control(&mut self, sequence: &str, last: char) {
         let number = || sequence.parse().unwrap_or(1).clamp(1, LINE_CHARS_MAX);
         match (last, sequence) {
@@ -198,11 +198,11 @@ mod tests {
     use super::*;
 
     fn seen(text: &str) -> String {
-        let mut lines = Lines::default();
+        let mut lines = RenderedLines::default();
         // Wherever it is cut.
         let mut seen: String = text.chars().map(|c| lines.push(&c.to_string())).collect();
         seen.push_str(&lines.rest());
-        let mut whole = Lines::default();
+        let mut whole = RenderedLines::default();
         assert_eq!(seen, whole.push(text) + &whole.rest());
         seen
     }
@@ -244,12 +244,12 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_not_kept() {
-        let mut lines = Lines::default();
+        let mut lines = RenderedLines::default();
         let long = "x".repeat(3 * LINE_CHARS_MAX);
         assert_eq!(lines.push(&long) + &lines.rest(), long);
         assert!(lines.line.len() < LINE_CHARS_MAX);
         for start in ["\u{1b}[", "\u{1b}]"] {
-            let mut lines = Lines::default();
+            let mut lines = RenderedLines::default();
             let text = lines.push(&format!("{start}{}", "0".repeat(2 * SEQUENCE_CHARS_MAX))) + &lines.rest();
             assert!(text.len() <= SEQUENCE_CHARS_MAX, "the text after it is seen again");
         }

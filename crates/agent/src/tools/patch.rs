@@ -1,11 +1,11 @@
-//! `apply_patch`: changes to several files at once, named by the lines around them.
+//! `apply_patch`: changes to several files at once, identified by the lines around them.
 //!
-//! What is to be changed is looked for from where the last change of the file was: exactly, or else
-//! without the blanks at line ends, or else with plain marks too (see `lines`) and then only if there
-//! is one such place. All files are looked at before any is changed; if one cannot be written, those
-//! before it are put back.
+//! The lines to change are searched from the position of the file's last change: exactly, else ignoring
+//! blanks at line ends, else also ignoring typographic variants (see `lines`), but then only if there is
+//! exactly one such place. All files are checked before any is changed. If one cannot be written, those
+//! before it are restored.
 //!
-//! **Invariant:** a line that the patch does not take out stays as it is, to the byte.
+//! **Invariant:** a line that the patch does not remove stays as it is, to the byte.
 
 mod parse;
 
@@ -14,13 +14,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolContent};
-use sandbox::Spot;
+use sandbox::PermittedPath;
 use serde::Deserialize;
 use serde_json::json;
 
-use self::parse::{Chunk, Deed, Line};
-use super::write::{Put, current_at, put_all, refuse_marks};
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work, lines};
+use self::parse::{Chunk, ChunkLine, FilePatch};
+use super::write::{PreparedChange, apply_all, current_at, refuse_marks};
+use super::{
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, lines,
+};
 use crate::summary::cut;
 
 const TITLE_FILES_MAX: usize = 3;
@@ -28,7 +30,7 @@ const SHOWN_CHARS_MAX: usize = 200;
 
 pub(super) const NAME: &str = "apply_patch";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -37,7 +39,7 @@ pub(super) fn tool() -> Tool {
         "required": ["patch"],
         "additionalProperties": false
     });
-    Tool::edits(
+    ToolDefinition::edits(
         NAME,
         "Changes, adds, deletes and moves several files at once, all or none. For one file, edit is simpler. \
          Lines: *** Begin Patch; then per file *** Update File: PATH (optionally *** Move to: PATH), *** Add File: \
@@ -45,7 +47,7 @@ pub(super) fn tool() -> Tool {
          lines that begin with a blank (stays), - (goes) or + (comes), with three lines that stay around a change; \
          last *** End Patch.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -55,10 +57,10 @@ struct Arguments {
     patch: String,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let arguments: Arguments = arguments(text)?;
-    let deeds = parse::parse(&arguments.patch)?;
-    let paths: Vec<String> = deeds.iter().flat_map(Deed::paths).map(str::to_owned).collect();
+    let file_patches = parse::parse(&arguments.patch)?;
+    let paths: Vec<String> = file_patches.iter().flat_map(FilePatch::paths).map(str::to_owned).collect();
     let more = paths.len().saturating_sub(TITLE_FILES_MAX);
     let named = paths[..paths.len().min(TITLE_FILES_MAX)].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -70,87 +72,100 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Medium,
         reason: "changes files",
-        work: Box::new(Patch { deeds, further: further.collect(), ready: Vec::new() }),
+        work: Box::new(Patch { file_patches, further: further.collect(), ready: Vec::new() }),
     })
 }
 
 struct Patch {
-    deeds: Vec<Deed>,
+    file_patches: Vec<FilePatch>,
     further: Vec<String>,
-    ready: Vec<(Put, &'static str)>,
+    ready: Vec<(PreparedChange, &'static str)>,
 }
 
-impl Work for Patch {
+impl ToolWork for Patch {
     fn further_paths(&self) -> Vec<String> {
         self.further.clone()
     }
 
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
+    fn prepare(&mut self, job: &ToolJob) -> Result<Vec<ToolContent>, ToolFailure> {
         let mut spots = std::iter::once(job.spot()?).chain(&job.further);
         let mut known = HashSet::new();
-        for deed in &self.deeds {
-            let at: Vec<&Spot> = spots.by_ref().take(deed.paths().count()).collect();
-            for (spot, path) in at.iter().zip(deed.paths()) {
+        for file_patch in &self.file_patches {
+            let at: Vec<&PermittedPath> = spots.by_ref().take(file_patch.paths().count()).collect();
+            for (spot, path) in at.iter().zip(file_patch.paths()) {
                 if !known.insert(spot.real().to_owned()) {
                     return Err(format!("{path}: the patch names this file twice").into());
                 }
             }
-            let made = made(job, deed, &at).map_err(|failure| named(failure, deed))?;
+            let made =
+                prepared_changes(job, file_patch, &at).map_err(|failure| named(failure, file_patch))?;
             self.ready.extend(made);
         }
         Ok(self.ready.iter().map(|(put, _)| ToolContent::Diff(put.change.clone())).collect())
     }
 
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
-            let told: Vec<String> = self
+            let model_text: Vec<String> = self
                 .ready
                 .iter()
-                .map(|(put, verb)| format!("{verb} {}", job.place.shown(&put.change.path)))
+                .map(|(put, verb)| format!("{verb} {}", job.workspace.shown(&put.change.path)))
                 .collect();
-            let puts: Vec<Put> = self.ready.into_iter().map(|(put, _)| put).collect();
-            put_all(&job, &puts)?;
+            let puts: Vec<PreparedChange> = self.ready.into_iter().map(|(put, _)| put).collect();
+            apply_all(&job, &puts)?;
             let locations = puts.iter().filter(|put| put.change.after.is_some());
             let locations =
                 locations.map(|put| Location { path: put.change.path.clone(), line: None }).collect();
             let changes = puts.into_iter().map(|put| put.change).collect();
-            Ok(Outcome { told: Some(told.join("\n")), changes, locations, ..Outcome::default() })
+            Ok(ToolOutcome {
+                model_text: Some(model_text.join("\n")),
+                changes,
+                locations,
+                ..ToolOutcome::default()
+            })
         })
     }
 }
 
-fn named(failure: Failure, deed: &Deed) -> Failure {
-    let path = deed.paths().next().unwrap_or_default();
+fn named(failure: ToolFailure, file_patch: &FilePatch) -> ToolFailure {
+    let path = file_patch.paths().next().unwrap_or_default();
     match failure {
-        Failure::Failed(reason) => format!("{path}: {reason}. Nothing was changed").into(),
-        blocked @ Failure::Blocked { .. } => blocked,
+        ToolFailure::Failed(reason) => format!("{path}: {reason}. Nothing was changed").into(),
+        blocked @ ToolFailure::Blocked { .. } => blocked,
     }
 }
 
-/// What one deed puts where, with a word for it.
-fn made(job: &Job, deed: &Deed, at: &[&Spot]) -> Result<Vec<(Put, &'static str)>, Failure> {
+/// The changes of one file patch, each with a verb for the report.
+fn prepared_changes(
+    job: &ToolJob,
+    file_patch: &FilePatch,
+    at: &[&PermittedPath],
+) -> Result<Vec<(PreparedChange, &'static str)>, ToolFailure> {
     let [spot, to @ ..] = at else { return Err("a path is missing".into()) };
     let before = current_at(job, spot)?;
-    let put = |spot: &Spot, before: Option<&str>, after: Option<String>, permissions| Put {
-        change: FileChange {
-            path: spot.real().to_owned(),
-            before: before.map(Into::into),
-            after: after.map(Into::into),
-        },
-        permissions,
-    };
-    match (deed, before) {
-        (Deed::Add { .. }, Some(_)) => Err("the file is already there; update it instead".into()),
-        (Deed::Add { text, .. }, None) => {
+    let put =
+        |spot: &PermittedPath, before: Option<&str>, after: Option<String>, permissions| PreparedChange {
+            change: FileChange {
+                path: spot.real().to_owned(),
+                before: before.map(Into::into),
+                after: after.map(Into::into),
+            },
+            permissions,
+        };
+    match (file_patch, before) {
+        (FilePatch::Add { .. }, Some(_)) => Err("the file is already there; update it instead".into()),
+        (FilePatch::Add { text, .. }, None) => {
             refuse_marks(text, None)?;
             Ok(vec![(put(spot, None, Some(text.clone()), None), "added")])
         }
-        (Deed::Delete { .. } | Deed::Update { .. }, None) => Err("the file does not exist".into()),
-        (Deed::Delete { .. }, Some(before)) => Ok(vec![(put(spot, Some(&before), None, None), "deleted")]),
-        (Deed::Update { chunks, .. }, Some(before)) => {
-            let after = updated(&before, chunks)?;
+        (FilePatch::Delete { .. } | FilePatch::Update { .. }, None) => Err("the file does not exist".into()),
+        (FilePatch::Delete { .. }, Some(before)) => {
+            Ok(vec![(put(spot, Some(&before), None, None), "deleted")])
+        }
+        (FilePatch::Update { chunks, .. }, Some(before)) => {
+            let after = apply_chunks(&before, chunks)?;
             for line in chunks.iter().flat_map(|chunk| &chunk.lines) {
-                if let Line::Put(line) = line {
+                if let ChunkLine::Add(line) = line {
                     refuse_marks(line, Some(&before))?;
                 }
             }
@@ -163,7 +178,7 @@ fn made(job: &Job, deed: &Deed, at: &[&Spot]) -> Result<Vec<(Put, &'static str)>
             if to.kind().is_some() {
                 return Err(format!(
                     "{} is already there; nothing can be moved to it",
-                    job.place.shown(to.real())
+                    job.workspace.shown(to.real())
                 )
                 .into());
             }
@@ -177,7 +192,7 @@ fn made(job: &Job, deed: &Deed, at: &[&Spot]) -> Result<Vec<(Put, &'static str)>
 }
 
 /// The text after all chunks.
-fn updated(before: &str, chunks: &[Chunk]) -> Result<String, String> {
+fn apply_chunks(before: &str, chunks: &[Chunk]) -> Result<String, String> {
     let all = lines::of(before);
     let mut after: Vec<(&str, &str)> = Vec::new();
     let (mut copied, mut from) = (0, 0);
@@ -188,19 +203,19 @@ fn updated(before: &str, chunks: &[Chunk]) -> Result<String, String> {
         let mut old = all[run.clone()].iter();
         for line in &chunk.lines {
             match (line, line.old().and_then(|_| old.next())) {
-                (Line::Keep(_), Some(kept)) => after.push((kept.text(), kept.ending())),
-                (Line::Put(text), _) => after.push((text, ending)),
-                (Line::Take(_) | Line::Keep(_), _) => {}
+                (ChunkLine::Keep(_), Some(kept)) => after.push((kept.text(), kept.ending())),
+                (ChunkLine::Add(text), _) => after.push((text, ending)),
+                (ChunkLine::Remove(_) | ChunkLine::Keep(_), _) => {}
             }
         }
         (copied, from) = (run.end, run.end);
     }
     after.extend(all[copied..].iter().map(|line| (line.text(), line.ending())));
-    Ok(joined(&after, before))
+    Ok(join_lines(&after, before))
 }
 
-/// The file goes on ending as it did: with a line's end, or without one.
-fn joined(lines: &[(&str, &str)], before: &str) -> String {
+/// Joins the lines; a final line ending is kept or missing as before.
+fn join_lines(lines: &[(&str, &str)], before: &str) -> String {
     let ends = before.is_empty() || before.ends_with('\n');
     let usual = lines.iter().map(|(_, ending)| *ending).find(|ending| !ending.is_empty()).unwrap_or("\n");
     let mut text = String::new();
@@ -214,21 +229,21 @@ fn joined(lines: &[(&str, &str)], before: &str) -> String {
     text
 }
 
-fn ending_at<'a>(all: &[lines::Line<'a>], at: usize) -> &'a str {
+fn ending_at<'a>(all: &[lines::TextLine<'a>], at: usize) -> &'a str {
     let around = all.get(at).into_iter().chain(all[..at.min(all.len())].last());
-    around.map(lines::Line::ending).find(|ending| !ending.is_empty()).unwrap_or("\n")
+    around.map(lines::TextLine::ending).find(|ending| !ending.is_empty()).unwrap_or("\n")
 }
 
-/// The lines of the file that a chunk is about, at or after a line.
-fn find(all: &[lines::Line<'_>], chunk: &Chunk, mut from: usize) -> Result<Range<usize>, String> {
+/// Finds the lines that a chunk refers to, at or after a line.
+fn find(all: &[lines::TextLine<'_>], chunk: &Chunk, mut from: usize) -> Result<Range<usize>, String> {
     for context in &chunk.after {
         let run = seek(all, &[context.as_str()], from, false)?
             .ok_or_else(|| missing("the line after @@ is not in the file", from, context))?;
         from = run.end;
     }
-    let wanted: Vec<&str> = chunk.lines.iter().filter_map(Line::old).collect();
+    let wanted: Vec<&str> = chunk.lines.iter().filter_map(ChunkLine::old).collect();
     if wanted.is_empty() {
-        // Nothing but new lines: after the line that was named, or at the end.
+        // Only new lines: after the named line, or at the end.
         let at = if chunk.after.is_empty() || chunk.at_end { all.len() } else { from };
         return Ok(at..at);
     }
@@ -242,10 +257,10 @@ fn missing(what: &str, from: usize, wanted: &str) -> String {
     format!("{what}{behind}; read it again:\n{}", cut(wanted, SHOWN_CHARS_MAX))
 }
 
-/// The first run that is exactly so, or else but for blanks at line ends, or else the only one that is
-/// so with plain marks.
+/// The first exact match, else the first one ignoring trailing blanks, else the only one ignoring typographic
+/// variants.
 fn seek(
-    all: &[lines::Line<'_>],
+    all: &[lines::TextLine<'_>],
     wanted: &[&str],
     from: usize,
     at_end: bool,

@@ -6,13 +6,13 @@ use engine::{Body, BoxFuture, PlanEntry, Priority, Risk, StepStatus, ToolClass, 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments};
 
 const ENTRIES_MAX: usize = 100;
 
 pub(super) const NAME: &str = "update_plan";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {"entries": {"type": "array", "maxItems": ENTRIES_MAX, "items": {
@@ -27,13 +27,13 @@ pub(super) fn tool() -> Tool {
         "required": ["entries"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         NAME,
         "Shows the plan to the user. Send all entries each time; at most one is in_progress.",
         ToolKind::Think,
         ToolClass::Read,
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -45,14 +45,14 @@ struct Arguments {
 #[derive(Deserialize)]
 struct Entry {
     content: String,
-    status: Status,
+    status: EntryStatus,
     #[serde(default)]
     priority: Weight,
 }
 
 #[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-enum Status {
+enum EntryStatus {
     Pending,
     InProgress,
     Completed,
@@ -67,12 +67,12 @@ enum Weight {
     Low,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let plan: Arguments = arguments(text)?;
     if plan.entries.len() > ENTRIES_MAX {
         return Err(format!("a plan has at most {ENTRIES_MAX} entries"));
     }
-    let done = plan.entries.iter().filter(|entry| matches!(entry.status, Status::Completed)).count();
+    let done = plan.entries.iter().filter(|entry| matches!(entry.status, EntryStatus::Completed)).count();
     Ok(Intent {
         title: format!("Plan: {done} of {} done", plan.entries.len()),
         path: None,
@@ -84,13 +84,13 @@ fn intend(text: &str) -> Result<Intent, String> {
     })
 }
 
-impl Work for Arguments {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Arguments {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         let entries = self.entries.into_iter().map(Entry::into_plan).collect();
         Box::pin(async move {
             match job.context.emit(Body::Plan { entries }).await {
-                Ok(()) => Outcome::text("The plan is shown.".into()),
-                Err(gone) => Outcome::failed(gone.to_string()),
+                Ok(()) => ToolOutcome::text("The plan is shown.".into()),
+                Err(gone) => ToolOutcome::failed(gone.to_string()),
             }
         })
     }
@@ -106,9 +106,9 @@ impl Entry {
                 Weight::Low => Priority::Low,
             },
             status: match self.status {
-                Status::Pending => StepStatus::Pending,
-                Status::InProgress => StepStatus::InProgress,
-                Status::Completed => StepStatus::Completed,
+                EntryStatus::Pending => StepStatus::Pending,
+                EntryStatus::InProgress => StepStatus::InProgress,
+                EntryStatus::Completed => StepStatus::Completed,
             },
         }
     }

@@ -5,22 +5,24 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::{BoxFuture, Location, Risk};
-use sandbox::Unfit;
+use sandbox::UnusableReason;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use super::{
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, as_text, file_work,
+};
 use crate::host;
 use crate::model::Image;
 
-/// What one call gives the model at most.
+/// The maximum text that one call returns.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// 5 MB in base64 are what the strictest provider takes.
+/// The strictest provider accepts 5 MB of base64.
 const IMAGE_BYTES_MAX: usize = 3 << 20;
 
 pub(super) const NAME: &str = "read";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -31,11 +33,11 @@ pub(super) fn tool() -> Tool {
         "required": ["path"],
         "additionalProperties": false
     });
-    Tool::reads(
+    ToolDefinition::reads(
         NAME,
         "Reads a text file, whole or from a line on, at most 256 KiB at once; or an image (png, jpeg, gif, webp).",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -46,7 +48,7 @@ struct Arguments {
     line_count: Option<u32>,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let read: Arguments = arguments(text)?;
     Ok(Intent {
         title: format!("Read {}", read.path),
@@ -59,39 +61,39 @@ fn intend(text: &str) -> Result<Intent, String> {
     })
 }
 
-impl Work for Arguments {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Arguments {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
             let (spot, path) = (job.spot()?, job.spot()?.real());
-            let missing = || format!("it cannot be read: {}", Unfit::Missing);
-            let found = host::look(&job, spot)?;
+            let missing = || format!("it cannot be read: {}", UnusableReason::Missing);
+            let found = host::read(&job, spot)?;
             let bytes = found.bytes.ok_or_else(missing)?;
-            job.session.seen.remember(path, &bytes);
+            job.session.read_versions.remember(path, &bytes);
             let location = Location { path: path.to_owned(), line: self.start_line };
             let outcome = match image_type(&bytes) {
-                Some(mime) => image(mime, &bytes, &job.place.shown(path))?,
+                Some(mime) => image(mime, &bytes, &job.workspace.shown(path))?,
                 None => {
                     let text = excerpt(&text(bytes)?, self.start_line, self.line_count);
-                    Outcome::text(found.note.map_or(text.clone(), |note| format!("{note}\n{text}")))
+                    ToolOutcome::text(found.note.map_or(text.clone(), |note| format!("{note}\n{text}")))
                 }
             };
-            Ok(Outcome { locations: vec![location], ..outcome })
+            Ok(ToolOutcome { locations: vec![location], ..outcome })
         })
     }
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, Failure> {
+fn text(bytes: Vec<u8>) -> Result<String, ToolFailure> {
     let size = bytes.len();
     as_text(bytes).map_err(|failure| match failure {
-        Failure::Failed(reason) => format!(
+        ToolFailure::Failed(reason) => format!(
             "{reason}, but {size} bytes of something else; a command may know how to read it, such as file or xxd"
         )
         .into(),
-        blocked @ Failure::Blocked { .. } => blocked,
+        blocked @ ToolFailure::Blocked { .. } => blocked,
     })
 }
 
-/// What kind of image the bytes are, by how they begin.
+/// The image type of the bytes, from their first bytes.
 fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -102,7 +104,7 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn image(mime: &'static str, bytes: &[u8], shown: &str) -> Result<Outcome, Failure> {
+fn image(mime: &'static str, bytes: &[u8], shown: &str) -> Result<ToolOutcome, ToolFailure> {
     if bytes.len() > IMAGE_BYTES_MAX {
         let (size, most) = (bytes.len() >> 10, IMAGE_BYTES_MAX >> 10);
         return Err(format!(
@@ -111,10 +113,13 @@ fn image(mime: &'static str, bytes: &[u8], shown: &str) -> Result<Outcome, Failu
         .into());
     }
     let image = Image { mime: mime.into(), data: STANDARD.encode(bytes).into() };
-    Ok(Outcome { images: vec![image], ..Outcome::text(format!("{shown}: {mime}, {} bytes", bytes.len())) })
+    Ok(ToolOutcome {
+        images: vec![image],
+        ..ToolOutcome::text(format!("{shown}: {mime}, {} bytes", bytes.len()))
+    })
 }
 
-/// The lines that were asked for, and wherever the file goes on a marker that says how to.
+/// The requested lines, with a marker that says how to read on where the file continues.
 fn excerpt(text: &str, start_line: Option<u32>, line_count: Option<u32>) -> String {
     let first = start_line.map_or(0, |line| line.saturating_sub(1) as usize);
     let count = line_count.map_or(usize::MAX, |count| count as usize);
@@ -190,7 +195,7 @@ mod tests {
         assert!(image("image/png", &vec![0; IMAGE_BYTES_MAX + 1], "x").is_err());
         let refused = text(b"\x7fELF\0".to_vec()).unwrap_err();
         assert!(
-            matches!(refused, Failure::Failed(reason) if reason.starts_with("it is not a text file, but 5 bytes"))
+            matches!(refused, ToolFailure::Failed(reason) if reason.starts_with("it is not a text file, but 5 bytes"))
         );
     }
 }

@@ -1,5 +1,5 @@
-//! `search`: text or a regular expression in the files of a folder, with ripgrep's own parts, leaving
-//! out what git ignores and what would be asked for if it were read by name.
+//! `search`: searches the files of a folder for text or a regular expression, with ripgrep's libraries. Skips
+//! what git ignores, and what would be asked about if it were read by name.
 
 mod hits;
 
@@ -10,19 +10,21 @@ use engine::{BoxFuture, Risk};
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
-use sandbox::{Files, Spot};
+use sandbox::{Files, PermittedPath};
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use self::hits::{Hits, Look, Shown};
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work, glob};
-use crate::screen::Screen;
-use crate::walk::Walk;
+use self::hits::{FileHits, Hits, SearchOutput};
+use super::{
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, glob,
+};
+use crate::search_filter::SearchFilter;
+use crate::walk::FileWalk;
 
 const HITS_MAX: usize = 1000;
 const CONTEXT_LINES_MAX: usize = 20;
-/// A longer line is data.
+/// A longer line is not text.
 const LINE_BYTES_MAX: usize = 4 << 20;
 /// With `multiline` a file is read as a whole.
 const WHOLE_BYTES_MAX: usize = 32 << 20;
@@ -31,7 +33,7 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 pub(super) const NAME: &str = "search";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -48,11 +50,11 @@ pub(super) fn tool() -> Tool {
         "required": ["text"],
         "additionalProperties": false
     });
-    Tool::searches(
+    ToolDefinition::searches(
         NAME,
         "Finds text in the files of a folder, leaving out what git ignores. At most 1000 hits.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -68,13 +70,13 @@ struct Arguments {
     #[serde(default)]
     context: usize,
     #[serde(default)]
-    output: Shown,
+    output: SearchOutput,
     limit: Option<usize>,
     #[serde(default)]
     multiline: bool,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let search: Arguments = arguments(text)?;
     if search.text.is_empty() {
         return Err("there is nothing to look for".into());
@@ -84,7 +86,7 @@ fn intend(text: &str) -> Result<Intent, String> {
         files: search.files.as_deref().map(glob::matcher).transpose()?,
         context: search.context.min(CONTEXT_LINES_MAX),
         multiline: search.multiline,
-        shown: search.output,
+        output: search.output,
         limit: search.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX),
     };
     let path = search.path.unwrap_or_else(|| ".".into());
@@ -103,7 +105,7 @@ fn matcher(search: &Arguments) -> Result<RegexMatcher, String> {
     let mut builder = RegexMatcherBuilder::new();
     builder.multi_line(true).crlf(true).size_limit(PATTERN_BYTES_MAX).case_insensitive(search.ignore_case);
     builder.fixed_strings(!search.regex);
-    // Without multiline no hit can go over the end of a line, which makes the search faster.
+    // Without multiline no hit can span lines, which makes the search faster.
     builder.line_terminator(if search.multiline { None } else { Some(b'\n') });
     builder.build(&search.text).map_err(|error| {
         let over_lines = search.text.contains('\n') || search.text.contains("\\n");
@@ -118,18 +120,18 @@ struct Search {
     files: Option<GlobMatcher>,
     context: usize,
     multiline: bool,
-    shown: Shown,
+    output: SearchOutput,
     limit: usize,
 }
 
-impl Work for Search {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Search {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
             let (files, start) = (job.files()?, job.spot()?);
-            let mut screen = Screen::new(NAME, start.real(), &job);
-            let mut hits = Hits::new(self.shown, self.limit);
+            let mut search_filter = SearchFilter::new(NAME, start.real(), &job);
+            let mut hits = Hits::new(self.output, self.limit);
             let mut searcher = self.searcher();
-            for spot in Walk::new(files, start) {
+            for spot in FileWalk::new(files, start) {
                 if job.context.cancel.is_cancelled() {
                     return Err("the turn was cancelled".into());
                 }
@@ -139,10 +141,10 @@ impl Work for Search {
                 if !named && self.files.as_ref().is_some_and(|files| !files.is_match(below)) {
                     continue;
                 }
-                if !named && screen.hides(path) {
+                if !named && search_filter.hides(path) {
                     hits.left_out += 1;
                 } else {
-                    self.look_into(files, &spot, &mut searcher, &job, &mut hits)?;
+                    self.search_file(files, &spot, &mut searcher, &job, &mut hits)?;
                 }
                 if hits.is_full() {
                     break;
@@ -165,22 +167,22 @@ impl Search {
             .build()
     }
 
-    /// A file that cannot be read, or is no text, holds nothing that can be found.
-    fn look_into(
+    /// A file that cannot be read, or is not text, has no hits.
+    fn search_file(
         &self,
         files: &Files,
-        spot: &Spot,
+        spot: &PermittedPath,
         searcher: &mut Searcher,
-        job: &Job,
+        job: &ToolJob,
         hits: &mut Hits,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ToolFailure> {
         let Ok(file) = files.open_file(spot) else { return Ok(()) };
         let cancel = &job.context.cancel;
-        let shown = job.place.shown(spot.real());
-        let mut look = Look::new(hits, spot.real(), &shown);
-        // What was found before a line that is too long, or an error of the disk, is found all the same.
-        searcher.search_reader(&self.matcher, Cancellable { file, cancel }, &mut look).ok();
-        look.end();
+        let name = job.workspace.shown(spot.real());
+        let mut file_hits = FileHits::new(hits, spot.real(), &name);
+        // Hits before an overlong line or a read error count all the same.
+        searcher.search_reader(&self.matcher, Cancellable { file, cancel }, &mut file_hits).ok();
+        file_hits.end();
         if cancel.is_cancelled() {
             return Err("the turn was cancelled".into());
         }
@@ -188,7 +190,7 @@ impl Search {
     }
 }
 
-/// A file that ends when the turn does.
+/// A reader that stops when the turn is cancelled.
 struct Cancellable<'a> {
     file: std::fs::File,
     cancel: &'a CancellationToken,

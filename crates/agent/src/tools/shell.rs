@@ -1,40 +1,43 @@
-//! `shell`: a command, its output shown while it runs, or a command in the background.
+//! `shell`: runs a command, with its output shown live, or in the background.
 //!
-//! Without `tty` a command has pipes and no input, as in a script: programs then do not ask, page, draw
-//! or colour, and one that reads ends at once instead of waiting for somebody who is not there. That is
-//! what a model wants of nearly every command, so a terminal is there for the asking only.
+//! Without `tty` a command has pipes and no input, as in a script. Programs then do not ask, page, draw or
+//! colour, and one that reads input ends at once instead of waiting. That is what a model wants for nearly
+//! every command, so a terminal is used only on request.
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Body, BoxFuture, OutputStream, Risk, ToolClass, ToolKind};
-use sandbox::{Cause, Command, Ended, Fence, Limits, Program, StartError, Stream, Terminal, Violation};
+use sandbox::{
+    ChildCommand, CommandExit, CommandLimits, EndCause, Fence, Program, PseudoTerminal, StartError,
+    StdStream, Violation,
+};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::output::{Decoder, Excerpt, Lines};
-use super::{Intent, Job, Outcome, Tool, Work, arguments, jobs};
+use super::output::{Decoder, Excerpt, RenderedLines};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, jobs};
 use crate::background::WINDOW;
 use crate::host;
 
-/// Output on its way to the log; a full queue slows the command down.
+/// Chunks of output in the queue; a full queue slows the command down.
 const CHUNKS_MAX: usize = 16;
 const TIMEOUT_SECONDS_MAX: u64 = 600;
-/// As `timeout` has it.
+/// The exit code that `timeout` uses.
 const TIMED_OUT_CODE: i32 = 124;
-/// Refusals of the fence that are told one by one; the log has all of them.
+/// Sandbox refusals that are listed for the model; the log has all of them.
 const REFUSALS_SHOWN_MAX: usize = 5;
-/// A background command that fails this soon is told to have failed, not to have started.
+/// A background command that fails this soon is reported as failed, not as started.
 const AT_ONCE: Duration = Duration::from_millis(250);
-/// In a terminal nobody turns pages.
+/// Turns pagers off in a terminal.
 const TERMINAL_VARIABLES: [(&str, &str); 3] =
     [("TERM", "xterm-256color"), ("PAGER", "cat"), ("GIT_PAGER", "cat")];
 
 pub(super) const NAME: &str = "shell";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -46,13 +49,13 @@ pub(super) fn tool() -> Tool {
         "required": ["command"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         NAME,
         "Runs a command with sh in the working folder. It gets no input, and what it leaves running is ended.",
         ToolKind::Execute,
         ToolClass::Execute,
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -66,7 +69,7 @@ struct Arguments {
     background: bool,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let shell: Arguments = arguments(text)?;
     if shell.command.trim().is_empty() || shell.command.contains('\0') {
         return Err("the command is empty or malformed".into());
@@ -76,24 +79,24 @@ fn intend(text: &str) -> Result<Intent, String> {
         path: None,
         line: None,
         subject: Some(shell.command.clone()),
-        // The guard looks into the command.
+        // The guard assesses the command.
         risk: Risk::Low,
         reason: "runs a command",
         work: Box::new(shell),
     })
 }
 
-impl Work for Arguments {
+impl ToolWork for Arguments {
     fn editor_line(&self) -> Option<(&str, bool)> {
-        // One that goes on without a terminal of its own has nothing to show there.
+        // A background command without `tty` needs no terminal.
         (!self.background || self.tty).then_some((&self.command, self.background))
     }
 
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
             let command = match self.command(&job) {
                 Ok(command) => command,
-                Err(reason) => return Outcome::failed(reason),
+                Err(reason) => return ToolOutcome::failed(reason),
             };
             if self.background {
                 return self.start(command, &job).await;
@@ -107,9 +110,9 @@ impl Work for Arguments {
 }
 
 impl Arguments {
-    fn command(&self, job: &Job) -> Result<Command, String> {
+    fn command(&self, job: &ToolJob) -> Result<ChildCommand, String> {
         let config = &job.session.shared.config;
-        let fence = match (job.place.policy(), &config.reach.helper) {
+        let fence = match (job.workspace.policy(), &config.reach.helper) {
             (Err(error), _) => return Err(error.to_string()),
             (Ok(policy), Some(helper)) => Some(Fence { policy: policy.clone(), helper: helper.clone() }),
             (Ok(_), None) => None,
@@ -121,37 +124,37 @@ impl Arguments {
             environment.extend(TERMINAL_VARIABLES.map(|(name, value)| (name.into(), value.into())));
         }
         if job.only_looks {
-            let switched_off = sandbox::git_looks_only();
+            let switched_off = sandbox::git_read_only_environment();
             environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known.as_str()));
             environment.extend(switched_off.into_iter().map(|(name, value)| (name.into(), value.into())));
         }
-        Ok(Command {
+        Ok(ChildCommand {
             program: Program::Shell(self.command.clone()),
-            cwd: job.place.folder().to_owned(),
+            cwd: job.workspace.folder().to_owned(),
             environment,
             limits: self.limits(config.shell),
             fence,
         })
     }
 
-    fn limits(&self, usual: Limits) -> Limits {
+    fn limits(&self, usual: CommandLimits) -> CommandLimits {
         let wanted =
             self.timeout_seconds.map(|seconds| Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX)));
         if self.background {
-            // It is there to go on, and what it writes is bounded where it is kept.
+            // It may run as long as it likes, and its output is bounded by the buffer.
             let wall = wanted.unwrap_or(Duration::ZERO);
-            return Limits { wall, forward_bytes_max: u64::MAX, ..usual };
+            return CommandLimits { wall, forward_bytes_max: u64::MAX, ..usual };
         }
-        Limits { wall: wanted.unwrap_or(usual.wall), ..usual }
+        CommandLimits { wall: wanted.unwrap_or(usual.wall), ..usual }
     }
 
-    async fn finish(&self, command: Command, job: &Job) -> Outcome {
+    async fn finish(&self, command: ChildCommand, job: &ToolJob) -> ToolOutcome {
         let wall = command.limits.wall;
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
         let cancel = job.context.cancel.clone();
         let running = async {
             if self.tty {
-                let terminal = Terminal { window: WINDOW, typed: None };
+                let terminal = PseudoTerminal { window: WINDOW, typed: None };
                 sandbox::run_in_terminal(command, terminal, cancel, sender).await
             } else {
                 sandbox::run(command, cancel, sender).await
@@ -161,12 +164,12 @@ impl Arguments {
         outcome(ended, output, wall)
     }
 
-    /// The turn may be cancelled and end: the command belongs to the session.
-    async fn start(&self, command: Command, job: &Arc<Job>) -> Outcome {
+    /// Starts a background command. It belongs to the session, so the end of the turn does not affect it.
+    async fn start(&self, command: ChildCommand, job: &Arc<ToolJob>) -> ToolOutcome {
         let before = job.protected().take();
         let (background, wall) = (&job.session.background, command.limits.wall);
         if let Err(reason) = background.has_room() {
-            return Outcome::failed(reason);
+            return ToolOutcome::failed(reason);
         }
         let (started, terminal) = match host::open_terminal(job).await {
             Some(Err(outcome)) => return outcome,
@@ -179,9 +182,9 @@ impl Arguments {
         };
         let started = match started {
             Ok(started) => started,
-            Err(reason) => return Outcome::failed(reason),
+            Err(reason) => return ToolOutcome::failed(reason),
         };
-        job.session.follow(&started);
+        job.session.report_new_entries(&started);
         drop(tokio::time::timeout(AT_ONCE, started.until_ended()).await);
         match started.ended() {
             None => {
@@ -189,34 +192,34 @@ impl Arguments {
                     "started in the background as {}; what it writes is seen with the tool jobs",
                     started.name
                 );
-                Outcome { terminal, ..Outcome::text(text) }
+                ToolOutcome { terminal, ..ToolOutcome::text(text) }
             }
             Some(end) => {
-                let text = jobs::told(&started, job).await;
+                let text = jobs::job_report(&started, job).await;
                 let exit = end.how.as_ref().ok().map(|ended| (ended.code, ended.signal.clone()));
                 let failed = !matches!(exit, Some((Some(0), _)));
-                Outcome { failed, text: Some(text), exit, terminal, ..Outcome::default() }
+                ToolOutcome { failed, text: Some(text), exit, terminal, ..ToolOutcome::default() }
             }
         }
     }
 }
 
-fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> Outcome {
+fn outcome(ended: Result<CommandExit, StartError>, output: Output, wall: Duration) -> ToolOutcome {
     let ended = match ended {
         Ok(ended) => ended,
         Err(StartError::Spawn(error)) => {
-            return Outcome::failed(format!("the command could not be started: {error}"));
+            return ToolOutcome::failed(format!("the command could not be started: {error}"));
         }
-        Err(error) => return Outcome::failed(error.to_string()),
+        Err(error) => return ToolOutcome::failed(error.to_string()),
     };
     let mut text = output.text.text();
     let mark = match ended.cause {
-        Cause::Itself => None,
-        Cause::TimedOut => Some(format!("[ended after {} s: it took too long]", wall.as_secs())),
-        Cause::Cancelled => Some("[cancelled]".to_owned()),
-        Cause::TooMuchOutput => Some(format!("[ended after {} bytes of output]", ended.output_bytes)),
-        Cause::TooMuchMemory => Some("[ended: it held too much memory]".to_owned()),
-        Cause::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
+        EndCause::Itself => None,
+        EndCause::TimedOut => Some(format!("[ended after {} s: it took too long]", wall.as_secs())),
+        EndCause::Cancelled => Some("[cancelled]".to_owned()),
+        EndCause::TooMuchOutput => Some(format!("[ended after {} bytes of output]", ended.output_bytes)),
+        EndCause::TooMuchMemory => Some("[ended: it held too much memory]".to_owned()),
+        EndCause::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
     };
     if ended.dropped_bytes > 0 {
         text.push_str(&format!("\n[{} more bytes of output not kept]", ended.dropped_bytes));
@@ -226,18 +229,18 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
     }
     text.push_str(&refusals(&output.refused));
     let exit = match ended.cause {
-        Cause::TimedOut => (Some(TIMED_OUT_CODE), None),
+        EndCause::TimedOut => (Some(TIMED_OUT_CODE), None),
         _ => (ended.code, ended.signal),
     };
-    Outcome {
-        failed: ended.cause != Cause::Itself || exit.0 != Some(0),
+    ToolOutcome {
+        failed: ended.cause != EndCause::Itself || exit.0 != Some(0),
         text: Some(text),
         exit: Some(exit),
-        ..Outcome::default()
+        ..ToolOutcome::default()
     }
 }
 
-/// Told at the end, where the person and the model look when a command has failed.
+/// The refusals, for the end of the output, where people and the model look when a command has failed.
 pub(super) fn refusals(refused: &[String]) -> String {
     let mut text = String::new();
     for refusal in refused.iter().take(REFUSALS_SHOWN_MAX) {
@@ -249,36 +252,36 @@ pub(super) fn refusals(refused: &[String]) -> String {
     text
 }
 
-/// A refusal of the fence as the log has it.
-pub(super) fn blocked(job: &Job, violation: Violation) -> Body {
+/// The event for a sandbox refusal.
+pub(super) fn blocked(job: &ToolJob, violation: Violation) -> Body {
     Body::PolicyBlocked {
         call: Some(job.call.clone()),
         tool: NAME.into(),
         reason: violation.to_string().into(),
         path: violation.path,
-        mode: job.place.mode().name().into(),
+        mode: job.workspace.mode().name().into(),
     }
 }
 
-/// What is told of a command's output.
+/// The part of a command's output that the model gets.
 #[derive(Default)]
 struct Output {
     text: Excerpt,
-    /// What the fence refused, in words.
+    /// The sandbox refusals, as text.
     refused: Vec<String>,
 }
 
-/// Puts the output into the log as it comes, and keeps what the model is told of it.
-async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Output {
+/// Logs the output as it comes, and keeps the part that the model gets.
+async fn watch(job: &ToolJob, mut outputs: mpsc::Receiver<sandbox::Output>) -> Output {
     let mut output = Output::default();
-    let mut lines = Lines::default();
+    let mut lines = RenderedLines::default();
     let (mut stdout, mut stderr) = (Decoder::default(), Decoder::default());
     while let Some(next) = outputs.recv().await {
         let body = match next {
             sandbox::Output::Chunk(chunk) => {
                 let (stream, text) = match chunk.stream {
-                    Stream::Stdout => (OutputStream::Stdout, stdout.decode(chunk.bytes)),
-                    Stream::Stderr => (OutputStream::Stderr, stderr.decode(chunk.bytes)),
+                    StdStream::Stdout => (OutputStream::Stdout, stdout.decode(chunk.bytes)),
+                    StdStream::Stderr => (OutputStream::Stderr, stderr.decode(chunk.bytes)),
                 };
                 if text.is_empty() {
                     continue;
@@ -292,7 +295,7 @@ async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Outpu
             }
         };
         if job.context.emit(body).await.is_err() {
-            // The session is gone: the receiver is dropped, and the turn ends the command.
+            // The session is gone: dropping the receiver makes the turn end the command.
             break;
         }
     }

@@ -6,20 +6,20 @@ use engine::{BoxFuture, Risk};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, file_work};
 
-pub(crate) fn tool() -> Tool {
+pub(crate) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string", "description": "the skill, as it is listed"}},
         "required": ["name"],
         "additionalProperties": false
     });
-    Tool::reads(
+    ToolDefinition::reads(
         "skill",
         "Reads the instructions of a skill. Use it before you do the kind of work that the skill is for.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -28,7 +28,7 @@ struct Arguments {
     name: String,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let wanted: Arguments = arguments(text)?;
     Ok(Intent {
         title: format!("Skill {}", wanted.name),
@@ -41,8 +41,8 @@ fn intend(text: &str) -> Result<Intent, String> {
     })
 }
 
-impl Work for Arguments {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for Arguments {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
             let knowledge = job.session.knowledge();
             let Some(skill) = knowledge.skill(&self.name) else {
@@ -56,7 +56,10 @@ impl Work for Arguments {
             };
             let body = skill.body(&job.session.shared.config.reach.hidden);
             let body = body.ok_or("the skill is not there any more")?;
-            Ok(Outcome::text(format!("The folder of this skill is {}.\n\n{body}", skill.folder.display())))
+            Ok(ToolOutcome::text(format!(
+                "The folder of this skill is {}.\n\n{body}",
+                skill.folder.display()
+            )))
         })
     }
 }

@@ -1,10 +1,10 @@
-//! `task`: a sub-agent works on a part of the work, with a conversation of its own.
+//! `task`: a sub-agent does a part of the work, with a conversation of its own.
 //!
-//! Everything it does stands in the log under the call that started it; the model that called is told
-//! only what the sub-agent said last. Several work side by side, which is what they are for. Their edits
-//! and commands pass the same guard as everybody's, one by one.
+//! Everything it does is logged under the call that started it; the calling model gets only the sub-agent's
+//! last message. Several run concurrently, which is their purpose. Their edits and commands pass the same
+//! guard as all others, one by one.
 //!
-//! **Invariant:** a sub-agent may do nothing that its caller may not, and it starts no others.
+//! **Invariant:** a sub-agent may do nothing that its caller may not, and it starts no other sub-agents.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use engine::{BoxFuture, Risk, Stop, ToolClass, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments};
-use crate::context::{Conversation, Opening};
+use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments};
+use crate::context::{Conversation, TurnOpening};
 use crate::prompt::Prompt;
 use crate::role::Role;
 use crate::summary::cut;
-use crate::thinker::{Broken, Thinker, unless_cancelled};
+use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled};
 
-/// Sub-agents of a session that work at the same time; further ones wait.
+/// Sub-agents of a session that run at the same time; further ones wait.
 pub(crate) const AT_ONCE_MAX: usize = 8;
 const PROMPT_BYTES_MAX: usize = 256 << 10;
-/// What the model is told of a sub-agent's report. The log has all of it.
-const TOLD_CHARS_MAX: usize = 32_000;
+/// How much of a sub-agent's report the model gets. The log has all of it.
+const REPORT_CHARS_MAX: usize = 32_000;
 
 pub(super) const NAME: &str = "task";
 
-pub(super) fn tool(roles: &Arc<[Role]>) -> Tool {
+pub(super) fn tool(roles: &Arc<[Role]>) -> ToolDefinition {
     let known = Arc::clone(roles);
     let names: Vec<&str> = roles.iter().map(|role| role.name.as_ref()).collect();
     let agents: String = roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
@@ -41,7 +41,7 @@ pub(super) fn tool(roles: &Arc<[Role]>) -> Tool {
         "required": ["description", "prompt"],
         "additionalProperties": false
     });
-    Tool::new(
+    ToolDefinition::new(
         NAME,
         &format!(
             "Has a sub-agent work on a task and returns its report. Calls in the same message run side by side. The sub-agents:{agents}"
@@ -49,7 +49,7 @@ pub(super) fn tool(roles: &Arc<[Role]>) -> Tool {
         ToolKind::Think,
         ToolClass::Read,
         schema,
-        move |text| intend(text, &known),
+        move |text| parse_call(text, &known),
     )
 }
 
@@ -60,12 +60,12 @@ struct Arguments {
     agent: Option<String>,
 }
 
-struct Task {
+struct SubAgentTask {
     prompt: String,
     role: Role,
 }
 
-fn intend(text: &str, roles: &[Role]) -> Result<Intent, String> {
+fn parse_call(text: &str, roles: &[Role]) -> Result<Intent, String> {
     let Arguments { description, prompt, agent } = arguments(text)?;
     if prompt.trim().is_empty() {
         return Err("the prompt is empty".into());
@@ -89,51 +89,51 @@ fn intend(text: &str, roles: &[Role]) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Low,
         reason: "starts a sub-agent, which asks for what it needs",
-        work: Box::new(Task { prompt, role }),
+        work: Box::new(SubAgentTask { prompt, role }),
     })
 }
 
-impl Work for Task {
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+impl ToolWork for SubAgentTask {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async move {
             let room = unless_cancelled(&job.context, job.session.sub_agents.acquire()).await;
-            // The room is never closed; whoever has none anyhow was cancelled.
-            let Ok(Ok(_room)) = room else { return Outcome::failed("the turn was cancelled".into()) };
+            // The semaphore is never closed, so without a permit the call was cancelled.
+            let Ok(Ok(_room)) = room else { return ToolOutcome::failed("the turn was cancelled".into()) };
             let context = job.context.within(job.call.clone());
-            let mut live = Conversation::default();
-            live.open(context.turn(), Opening::Prompt(Prompt::text(self.prompt)));
-            let mut thinker = Thinker {
+            let mut conversation = Conversation::default();
+            conversation.open(context.turn(), TurnOpening::Prompt(Prompt::text(self.prompt)));
+            let mut turn_loop = TurnLoop {
                 session: Arc::clone(&job.session),
                 context,
-                place: job.place.clone(),
-                live,
+                workspace: job.workspace.clone(),
+                conversation,
                 role: Some(Arc::new(self.role.within(&job.role))),
             };
-            let ended = thinker.think().await;
-            outcome(ended, thinker.live.last_said())
+            let ended = turn_loop.run().await;
+            outcome(ended, turn_loop.conversation.last_said())
         })
     }
 }
 
-fn outcome(ended: Result<Stop, Broken>, said: Option<Arc<str>>) -> Outcome {
-    let trouble = match ended {
+fn outcome(ended: Result<Stop, LoopError>, said: Option<Arc<str>>) -> ToolOutcome {
+    let failure = match ended {
         Ok(Stop::EndTurn) => None,
         Ok(Stop::MaxTurnRequests) => Some("it took too many steps".to_owned()),
         Ok(Stop::MaxTokens) => Some("its answer was longer than the model can make it".to_owned()),
         Ok(Stop::Refusal) => Some("the model refused to go on".to_owned()),
-        Ok(Stop::Cancelled) | Err(Broken::Cancelled) => Some("the turn was cancelled".to_owned()),
+        Ok(Stop::Cancelled) | Err(LoopError::Cancelled) => Some("the turn was cancelled".to_owned()),
         Ok(Stop::Failed | Stop::Interrupted) => Some("it failed".to_owned()),
-        Err(Broken::Failed(reason) | Broken::TooLong(reason)) => Some(reason),
+        Err(LoopError::Failed(reason) | LoopError::TooLong(reason)) => Some(reason),
     };
-    let text = match (&trouble, said) {
+    let text = match (&failure, said) {
         (None, Some(said)) => said.to_string(),
         (None, None) => "The sub-agent ended without a report.".to_owned(),
-        (Some(trouble), Some(said)) => format!("[the sub-agent stopped early: {trouble}]\n{said}"),
-        (Some(trouble), None) => format!("the sub-agent stopped early: {trouble}"),
+        (Some(failure), Some(said)) => format!("[the sub-agent stopped early: {failure}]\n{said}"),
+        (Some(failure), None) => format!("the sub-agent stopped early: {failure}"),
     };
-    let told = (text.chars().count() > TOLD_CHARS_MAX)
-        .then(|| format!("{}\n[the rest of the report is left out]", cut(&text, TOLD_CHARS_MAX)));
-    Outcome { failed: trouble.is_some(), text: Some(text), told, ..Outcome::default() }
+    let model_text = (text.chars().count() > REPORT_CHARS_MAX)
+        .then(|| format!("{}\n[the rest of the report is left out]", cut(&text, REPORT_CHARS_MAX)));
+    ToolOutcome { failed: failure.is_some(), text: Some(text), model_text, ..ToolOutcome::default() }
 }
 
 #[cfg(test)]
@@ -142,16 +142,20 @@ mod tests {
 
     #[test]
     fn a_report_is_whole_for_people_and_cut_for_the_model() {
-        let long = "ü".repeat(TOLD_CHARS_MAX + 1);
+        let long = "ü".repeat(REPORT_CHARS_MAX + 1);
         let outcome = outcome(Ok(Stop::EndTurn), Some(long.as_str().into()));
         assert_eq!(outcome.text.as_deref(), Some(long.as_str()));
-        let told = outcome.told.unwrap();
-        assert!(told.chars().count() < TOLD_CHARS_MAX + 50 && told.ends_with("left out]"), "{}", told.len());
+        let told = outcome.model_text.unwrap();
+        assert!(
+            told.chars().count() < REPORT_CHARS_MAX + 50 && told.ends_with("left out]"),
+            "{}",
+            told.len()
+        );
     }
 
     #[test]
     fn what_a_sub_agent_said_before_it_failed_is_not_lost() {
-        let failed = outcome(Err(Broken::Failed("no credit".into())), Some("half".into()));
+        let failed = outcome(Err(LoopError::Failed("no credit".into())), Some("half".into()));
         assert!(failed.failed);
         assert_eq!(failed.text.as_deref(), Some("[the sub-agent stopped early: no credit]\nhalf"));
     }
@@ -160,14 +164,14 @@ mod tests {
     fn a_task_needs_a_prompt_and_a_sub_agent_that_exists() {
         let mut roles = crate::role::built_in();
         roles.retain(|role| role.sub_agent);
-        let refusal = |text: &str| intend(text, &roles).err().unwrap_or_default();
+        let refusal = |text: &str| parse_call(text, &roles).err().unwrap_or_default();
         assert_eq!(refusal(r#"{"description":"d","prompt":" "}"#), "the prompt is empty");
         assert_eq!(
             refusal(r#"{"description":"d","prompt":"p","agent":"boss"}"#),
             "there is no sub-agent \"boss\"; the sub-agents are general, explore"
         );
         assert_eq!(
-            intend(r#"{"description":"","prompt":"p","agent":"explore"}"#, &roles).ok().unwrap().title,
+            parse_call(r#"{"description":"","prompt":"p","agent":"explore"}"#, &roles).ok().unwrap().title,
             "p"
         );
     }

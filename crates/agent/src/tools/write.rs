@@ -1,25 +1,27 @@
-//! `write`: a whole file, new or replaced. Also how any tool puts a changed file in place.
+//! `write`: writes a whole file, new or replaced. Also how every tool applies a change to a file.
 //!
-//! A file is replaced by renaming a finished one over it, so nobody ever reads half of it.
+//! A file is replaced by renaming a complete one over it, so nobody ever reads a partial file.
 
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolContent};
-use sandbox::{FileError, Spot, Want};
+use sandbox::{Access, FileError, PermittedPath};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use super::{
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, as_text, file_work,
+};
 use crate::host;
 
-/// What a tool writes at most.
+/// The maximum size of a written file.
 const WRITTEN_BYTES_MAX: usize = 10 << 20;
-/// What stands in the log where a secret was.
+/// The mark that replaces a secret in the log.
 const MARK: &str = "[REDACTED]";
 
 pub(super) const NAME: &str = "write";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -29,11 +31,11 @@ pub(super) fn tool() -> Tool {
         "required": ["path", "text"],
         "additionalProperties": false
     });
-    Tool::edits(
+    ToolDefinition::edits(
         NAME,
         "Writes a whole file; makes it and its folders if they are not there. Prefer edit for changes.",
         schema,
-        intend,
+        parse_call,
     )
 }
 
@@ -43,7 +45,7 @@ struct Arguments {
     text: String,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn parse_call(text: &str) -> Result<Intent, String> {
     let write: Arguments = arguments(text)?;
     refuse_unfit(&write.text)?;
     Ok(Intent {
@@ -62,8 +64,8 @@ struct Write {
     change: Option<FileChange>,
 }
 
-impl Work for Write {
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
+impl ToolWork for Write {
+    fn prepare(&mut self, job: &ToolJob) -> Result<Vec<ToolContent>, ToolFailure> {
         let path = job.spot()?.real();
         let before = current(job)?;
         refuse_marks(&self.text, before.as_deref())?;
@@ -76,33 +78,33 @@ impl Work for Write {
         Ok(vec![ToolContent::Diff(change)])
     }
 
-    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+    fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
             let change = self.change.ok_or("the write was not prepared")?;
             let lines = change.after.as_ref().map_or(0, |text| text.lines().count());
             let verb = if change.before.is_some() { "replaced" } else { "created" };
             let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-            let told = format!("{verb} {} ({lines})", job.place.shown(&change.path));
-            put_in_place(&job, change, told, None)
+            let model_text = format!("{verb} {} ({lines})", job.workspace.shown(&change.path));
+            apply_change(&job, change, model_text, None)
         })
     }
 }
 
-/// What the file holds, if it is there. Refuses one that changed since the agent last saw it.
-pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
+/// The current text of the file, if it exists. Fails if it has changed since the agent last read it.
+pub(super) fn current(job: &ToolJob) -> Result<Option<String>, ToolFailure> {
     current_at(job, job.spot()?)
 }
 
-pub(super) fn current_at(job: &Job, spot: &Spot) -> Result<Option<String>, Failure> {
-    let Some(bytes) = host::current(job, spot)? else { return Ok(None) };
-    if job.session.seen.differs(spot.real(), &bytes) {
+pub(super) fn current_at(job: &ToolJob, spot: &PermittedPath) -> Result<Option<String>, ToolFailure> {
+    let Some(bytes) = host::read_for_change(job, spot)? else { return Ok(None) };
+    if job.session.read_versions.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
     as_text(bytes).map(Some)
 }
 
-/// A model that remembers only the mark of a secret would put the mark in the secret's place.
-pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failure> {
+/// A model that remembers only the mark would overwrite the secret with it.
+pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), ToolFailure> {
     if new.contains(MARK) && !before.is_some_and(|before| before.contains(MARK)) {
         return Err(format!(
             "the new text contains {MARK}, which stands for a secret that was taken out of the log; writing \
@@ -113,7 +115,7 @@ pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failur
     Ok(())
 }
 
-/// What no text file of a project is.
+/// Refuses texts that cannot be a text file.
 fn refuse_unfit(text: &str) -> Result<(), String> {
     if text.len() > WRITTEN_BYTES_MAX {
         return Err(format!(
@@ -127,45 +129,53 @@ fn refuse_unfit(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A name that nobody uses and nobody can guess.
+/// A unique, unpredictable name for a temporary file.
 pub(crate) fn draft_name() -> String {
     format!(".ropewalk-{}.tmp", uuid::Uuid::new_v4().simple())
 }
 
-/// A change that is ready to be put in place.
-pub(super) struct Put {
+/// A change that is ready to be applied.
+pub(super) struct PreparedChange {
     pub(super) change: FileChange,
-    /// Other permissions than those of what it replaces.
+    /// Permissions, if they differ from those of the replaced file.
     pub(super) permissions: Option<u32>,
 }
 
-/// Puts a prepared change in place, unless the file became another one in the meantime.
-pub(super) fn put_in_place(
-    job: &Job,
+/// Applies a prepared change, unless the file has changed in the meantime.
+pub(super) fn apply_change(
+    job: &ToolJob,
     change: FileChange,
-    told: String,
+    model_text: String,
     line: Option<u32>,
-) -> Result<Outcome, Failure> {
-    let put = Put { change, permissions: None };
-    put_all(job, std::slice::from_ref(&put))?;
-    let Put { change, .. } = put;
+) -> Result<ToolOutcome, ToolFailure> {
+    let put = PreparedChange { change, permissions: None };
+    apply_all(job, std::slice::from_ref(&put))?;
+    let PreparedChange { change, .. } = put;
     let location = Location { path: change.path.clone(), line };
-    Ok(Outcome { told: Some(told), changes: vec![change], locations: vec![location], ..Outcome::default() })
+    Ok(ToolOutcome {
+        model_text: Some(model_text),
+        changes: vec![change],
+        locations: vec![location],
+        ..ToolOutcome::default()
+    })
 }
 
-/// Puts all of the changes in place or none of them.
-pub(super) fn put_all(job: &Job, puts: &[Put]) -> Result<(), Failure> {
+/// Applies all changes or none of them.
+pub(super) fn apply_all(job: &ToolJob, puts: &[PreparedChange]) -> Result<(), ToolFailure> {
     puts.iter().filter_map(|put| put.change.after.as_deref()).try_for_each(refuse_unfit)?;
-    let spots = puts.iter().map(|put| still_there(job, &put.change)).collect::<Result<Vec<Spot>, _>>()?;
-    let permissions: Vec<Option<u32>> = spots.iter().map(Spot::permissions).collect();
+    let spots =
+        puts.iter().map(|put| still_there(job, &put.change)).collect::<Result<Vec<PermittedPath>, _>>()?;
+    let permissions: Vec<Option<u32>> = spots.iter().map(PermittedPath::permissions).collect();
     for (done, (put, spot)) in puts.iter().zip(&spots).enumerate() {
         let FileChange { before, after, .. } = &put.change;
-        let Err(failure) = put_bytes(job, spot, before.as_deref(), after.as_deref(), put.permissions) else {
+        let Err(failure) = write_bytes(job, spot, before.as_deref(), after.as_deref(), put.permissions)
+        else {
             continue;
         };
         for at in (0..done).rev() {
             let (FileChange { before, after, .. }, spot) = (&puts[at].change, &spots[at]);
-            if let Err(failure) = put_bytes(job, spot, after.as_deref(), before.as_deref(), permissions[at]) {
+            if let Err(failure) = write_bytes(job, spot, after.as_deref(), before.as_deref(), permissions[at])
+            {
                 tracing::warn!(path = %spot.real().display(), ?failure, "a change could not be taken back");
             }
         }
@@ -174,14 +184,14 @@ pub(super) fn put_all(job: &Job, puts: &[Put]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the change goes, if what is there is what was there when it was made.
-fn still_there(job: &Job, change: &FileChange) -> Result<Spot, Failure> {
+/// Resolves the file of a change, if it is still as it was when the change was prepared.
+fn still_there(job: &ToolJob, change: &FileChange) -> Result<PermittedPath, ToolFailure> {
     let files = job.files()?;
     // Folders and links may have changed while permission was asked.
-    let spot = files.find(&change.path, Want::Write)?;
-    // An editor was asked for a file that is not there before; each time it would show its person an error.
+    let spot = files.find(&change.path, Access::Write)?;
+    // A missing file is not requested from the editor again, because it would show an error each time.
     let still_new = change.before.is_none() && host::is_missing(job, &spot)?;
-    let now = if still_new { None } else { host::current(job, &spot)?.map(as_text).transpose()? };
+    let now = if still_new { None } else { host::read_for_change(job, &spot)?.map(as_text).transpose()? };
     if spot.real() != change.path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
@@ -189,30 +199,30 @@ fn still_there(job: &Job, change: &FileChange) -> Result<Spot, Failure> {
 }
 
 /// The one place where a tool writes a file, or removes it.
-fn put_bytes(
-    job: &Job,
-    spot: &Spot,
+fn write_bytes(
+    job: &ToolJob,
+    spot: &PermittedPath,
     before: Option<&str>,
     after: Option<&str>,
     permissions: Option<u32>,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let (files, turn) = (job.files()?, job.context.turn());
     let before = before.map(str::as_bytes);
     let former = job.session.undo.will_change(turn, spot, before, after.map(str::as_bytes), permissions);
     let outcome = match after {
         Some(after) => {
             let to_disk = || files.replace_with(spot, after.as_bytes(), &draft_name(), permissions);
-            host::put(job, spot, after, to_disk)
+            host::write(job, spot, after, to_disk)
         }
         None => files.remove(spot).map_err(|error| match error {
             FileError::Unusable { reason, .. } => format!("the file cannot be removed: {reason}").into(),
-            refused @ FileError::Refused { .. } => Failure::from(refused),
+            refused @ FileError::Refused { .. } => ToolFailure::from(refused),
         }),
     };
     if let Err(failure) = outcome {
         job.session.undo.did_not_change(former);
         return Err(failure);
     }
-    job.session.seen.remember(spot.real(), after.unwrap_or_default().as_bytes());
+    job.session.read_versions.remember(spot.real(), after.unwrap_or_default().as_bytes());
     Ok(())
 }

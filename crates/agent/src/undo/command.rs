@@ -1,38 +1,37 @@
-//! What a command changes: files that it names, and those that the session has read or changed, are
-//! looked at before it runs and once more when it has ended.
+//! Records which files a command changes: files that it names, and files that the session has read or
+//! changed, are examined before it runs and again when it has ended.
 //!
-//! That is a guess at what matters, not a copy of the tree: whatever a command changes besides stays
-//! changed. What is looked at is bounded by number and size, so that a command costs a few milliseconds
-//! more at most.
+//! That is a guess at what matters, not a copy of the tree: other changes of a command cannot be undone. The
+//! examined files are bounded by number and size, so that a command takes a few milliseconds longer at most.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandbox::{Files, Kind, Spot, Want};
+use sandbox::{Access, EntryKind, Files, PermittedPath};
 
 use super::journal::State;
-use super::{Inner, Undo, look};
-use crate::place::Place;
-use crate::tools::{Job, Outcome, blocking};
-use crate::walk::Walk;
+use super::{Inner, Undo, read_state};
+use crate::tools::{ToolJob, ToolOutcome, blocking};
+use crate::walk::FileWalk;
+use crate::workspace::Workspace;
 
-/// What is looked at for one command.
+/// Files that are examined for one command.
 const FILES_MAX: usize = 500;
 const BYTES_MAX: u64 = 64 << 20;
-/// Folders of a line that `cd` leads to.
+/// Folders that `cd` in the line leads to.
 const FOLDERS_MAX: usize = 8;
 
-/// Runs a command, given by its line, and notes which of the files that it may concern it has changed.
-/// Without a line, just runs.
-pub(crate) async fn around(
+/// Runs a command, given by its line, and records which of the files that it may concern it has changed.
+/// Without a line, it is just run.
+pub(crate) async fn record_command(
     line: Option<String>,
-    job: &Arc<Job>,
-    run: impl Future<Output = Outcome>,
-) -> Outcome {
+    job: &Arc<ToolJob>,
+    run: impl Future<Output = ToolOutcome>,
+) -> ToolOutcome {
     let Some(line) = line.filter(|_| job.session.undo.all.is_some()) else { return run.await };
     let looking = Arc::clone(job);
-    let before = blocking(move || Before::of(&line, &looking)).await.ok().flatten();
+    let before = blocking(move || FilesBefore::of(&line, &looking)).await.ok().flatten();
     let outcome = run.await;
     if let Some(before) = before {
         let job = Arc::clone(job);
@@ -42,17 +41,17 @@ pub(crate) async fn around(
 }
 
 /// Files as they are before a command runs.
-struct Before {
+struct FilesBefore {
     undo: Arc<Undo>,
-    files: Vec<(Spot, State)>,
+    files: Vec<(PermittedPath, State)>,
 }
 
-impl Before {
-    fn of(line: &str, job: &Job) -> Option<Self> {
-        let files = job.place.files().ok()?;
-        let mut spots = concerned(line, &job.place, files);
-        let known = job.session.seen.latest(FILES_MAX).into_iter();
-        let still = |path: PathBuf| files.find(&path, Want::Write).ok().filter(|spot| spot.real() == path);
+impl FilesBefore {
+    fn of(line: &str, job: &ToolJob) -> Option<Self> {
+        let files = job.workspace.files().ok()?;
+        let mut spots = files_in_line(line, &job.workspace, files);
+        let known = job.session.read_versions.latest(FILES_MAX).into_iter();
+        let still = |path: PathBuf| files.find(&path, Access::Write).ok().filter(|spot| spot.real() == path);
         spots.extend(known.filter_map(still));
         let mut seen = HashSet::new();
         spots.retain(|spot| seen.insert(spot.real().to_owned()));
@@ -61,12 +60,12 @@ impl Before {
         let Inner { store, journal, commands } = inner.as_mut()?;
         let (mut looked, mut left) = (Vec::new(), BYTES_MAX);
         for spot in spots {
-            let Ok((state, bytes)) = look(files, &spot) else { continue };
+            let Ok((state, bytes)) = read_state(files, &spot) else { continue };
             if let (State::File { hash, .. }, Some(bytes)) = (&state, &bytes) {
                 let Some(rest) = left.checked_sub(bytes.len() as u64) else { continue };
                 left = rest;
-                // What this command needs already must not make room for the rest of it. What cannot be kept is
-                // named when somebody wants it back.
+                // Contents stored for this command must not be dropped to store the rest. What cannot be
+                // stored is reported when somebody wants to undo it.
                 store.keep(hash, bytes, journal, *commands == 0 && looked.is_empty()).ok();
             }
             looked.push((spot, state));
@@ -75,11 +74,11 @@ impl Before {
         Some(Self { undo: Arc::clone(&job.session.undo), files: looked })
     }
 
-    fn compare(mut self, job: &Job) {
-        let Ok(files) = job.place.files() else { return };
+    fn compare(mut self, job: &ToolJob) {
+        let Ok(files) = job.workspace.files() else { return };
         let mut changed = Vec::new();
         for (spot, before) in std::mem::take(&mut self.files) {
-            match look(files, &spot) {
+            match read_state(files, &spot) {
                 Ok((after, _)) if after != before => changed.push((spot, before, after)),
                 Ok(_) | Err(_) => {}
             }
@@ -97,7 +96,7 @@ impl Before {
     }
 }
 
-impl Drop for Before {
+impl Drop for FilesBefore {
     fn drop(&mut self) {
         if let Some(Some(inner)) = self.undo.open().as_deref_mut() {
             inner.commands = inner.commands.saturating_sub(1);
@@ -106,8 +105,8 @@ impl Drop for Before {
 }
 
 /// The files that a line names, there or not, and those in folders that it names.
-fn concerned(line: &str, place: &Place, files: &Files) -> Vec<Spot> {
-    let mut folders = vec![place.folder().to_owned()];
+fn files_in_line(line: &str, workspace: &Workspace, files: &Files) -> Vec<PermittedPath> {
+    let mut folders = vec![workspace.folder().to_owned()];
     let mut spots = Vec::new();
     for command in guard::shell::read(line).commands {
         let mut words = command.argv.iter().map(guard::shell::Word::text);
@@ -127,7 +126,7 @@ fn concerned(line: &str, place: &Place, files: &Files) -> Vec<Spot> {
             let value = word.split_once('=').map(|(_, value)| value);
             for word in [Some(word), value].into_iter().flatten().filter(|word| !word.is_empty()) {
                 for folder in &folders {
-                    add(&mut spots, &folder.join(word), place, files);
+                    add(&mut spots, &folder.join(word), workspace, files);
                 }
             }
         }
@@ -138,17 +137,17 @@ fn concerned(line: &str, place: &Place, files: &Files) -> Vec<Spot> {
     spots
 }
 
-fn add(spots: &mut Vec<Spot>, path: &Path, place: &Place, files: &Files) {
-    let Ok(spot) = files.find(path, Want::Write) else { return };
+fn add(spots: &mut Vec<PermittedPath>, path: &Path, workspace: &Workspace, files: &Files) {
+    let Ok(spot) = files.find(path, Access::Write) else { return };
     match spot.kind() {
-        Some(Kind::Folder) => {
+        Some(EntryKind::Folder) => {
             // The whole workspace is more than a command is likely to mean.
-            if !place.folder().starts_with(spot.real()) {
-                let inside = Walk::new(files, &spot).take(FILES_MAX.saturating_sub(spots.len()));
-                spots.extend(inside.filter_map(|spot| files.find(spot.real(), Want::Write).ok()));
+            if !workspace.folder().starts_with(spot.real()) {
+                let inside = FileWalk::new(files, &spot).take(FILES_MAX.saturating_sub(spots.len()));
+                spots.extend(inside.filter_map(|spot| files.find(spot.real(), Access::Write).ok()));
             }
         }
-        Some(Kind::Link | Kind::Other) => {}
-        Some(Kind::File) | None => spots.push(spot),
+        Some(EntryKind::Link | EntryKind::Other) => {}
+        Some(EntryKind::File) | None => spots.push(spot),
     }
 }

@@ -1,9 +1,10 @@
-//! What each turn of a session did to files: a list that is moved along by undo and redo. Beside it stands
-//! what each file is compared with in a review: what it was before the session first changed it, or what a
-//! person has kept since.
+//! The undo journal: the list of what each turn of a session did to files, with the position of undo and redo
+//! in it. It also has what each file is compared with in a review: its content before the session first
+//! changed it, or what a person has kept since.
 //!
-//! **Invariant:** the first `done` turns are done, those behind are taken back. A change drops the latter.
-//! **Invariant:** no turn is without files, and no file of a turn is as it was before.
+//! **Invariant:** the first `done` turns are applied, those after them are undone. A new change drops the
+//! latter.
+//! **Invariant:** no turn is without files, and no file of a turn is unchanged.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,24 +12,24 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
-/// Turns that can be taken back.
+/// Turns that can be undone.
 const TURNS_MAX: usize = 100;
 /// Files of one turn, and of a review; a command may change very many.
 const FILES_MAX: usize = 5000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Journal {
+pub(super) struct UndoJournal {
     version: u32,
     pub(super) done: usize,
-    pub(super) turns: Vec<Turn>,
-    /// Left out by versions that knew no review; then the turns say it.
+    pub(super) turns: Vec<TurnChanges>,
+    /// Missing in files of versions without the review; then it is computed from the turns.
     #[serde(default)]
-    bases: Option<Vec<Base>>,
+    bases: Option<Vec<ReviewBase>>,
 }
 
-/// What a file is compared with.
+/// What a file is compared with in a review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Base {
+pub(super) struct ReviewBase {
     /// Absolute and without links.
     pub(super) path: String,
     pub(super) state: State,
@@ -37,7 +38,7 @@ pub(super) struct Base {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Turn {
+pub(super) struct TurnChanges {
     pub(super) turn: u64,
     pub(super) files: Vec<Entry>,
 }
@@ -50,7 +51,7 @@ pub(super) struct Entry {
     pub(super) after: State,
 }
 
-/// What is at a path.
+/// The state of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
@@ -61,7 +62,7 @@ pub(super) enum State {
         bytes: u64,
         permissions: Option<u32>,
     },
-    /// Too large to be kept; only good to be compared.
+    /// Too large to be stored; it can only be compared.
     Large {
         bytes: u64,
         written: String,
@@ -92,14 +93,14 @@ impl State {
     }
 }
 
-impl Default for Journal {
+impl Default for UndoJournal {
     fn default() -> Self {
         Self { version: VERSION, done: 0, turns: Vec::new(), bases: None }
     }
 }
 
-impl Journal {
-    /// Nothing if it was written by a later version, or is broken: then nothing can be taken back.
+impl UndoJournal {
+    /// `None` if it was written by a later version, or is damaged: then nothing can be undone.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut journal: Self = serde_json::from_slice(bytes).ok()?;
         let sound = journal.version == VERSION && journal.done <= journal.turns.len();
@@ -113,17 +114,17 @@ impl Journal {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// A file of a turn was, or is about to be, changed.
+    /// Records that a turn has changed a file, or is about to.
     pub(super) fn note(&mut self, turn: u64, path: &Path, before: State, after: State) {
         let Some(path) = path.to_str() else { return };
         self.compare_with(turn, path, &before);
-        // What a turn undoes itself is nothing to review, and was nobody's to begin with.
+        // A change that the turn itself reverts is not reviewed.
         self.bases
             .get_or_insert_default()
             .retain(|base| base.path != path || base.turn != turn || !base.state.same_bytes(&after));
         self.turns.truncate(self.done);
         if self.turns.last().is_none_or(|last| last.turn != turn) {
-            self.turns.push(Turn { turn, files: Vec::new() });
+            self.turns.push(TurnChanges { turn, files: Vec::new() });
         }
         if let Some(last) = self.turns.last_mut() {
             let room = last.files.len() < FILES_MAX;
@@ -143,8 +144,9 @@ impl Journal {
         self.done = self.turns.len();
     }
 
-    /// Forgets the oldest turn that is done, unless it is the last one. What only it knew of a file is no
-    /// longer reviewed: the file is compared with what it was before the next turn that changed it.
+    /// Drops the oldest applied turn, unless it is the last one. Changes of files that only this turn
+    /// recorded are no longer reviewed: the file is compared with its state before the next turn that changed
+    /// it.
     pub(super) fn forget_oldest(&mut self) -> bool {
         if self.turns.len() < 2 {
             return false;
@@ -164,15 +166,15 @@ impl Journal {
     }
 
     /// What files are compared with in a review.
-    pub(super) fn bases(&self) -> &[Base] {
+    pub(super) fn bases(&self) -> &[ReviewBase] {
         self.bases.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn base_of(&self, path: &Path) -> Option<&Base> {
+    pub(super) fn base_of(&self, path: &Path) -> Option<&ReviewBase> {
         self.bases().iter().find(|base| Path::new(&base.path) == path)
     }
 
-    /// A person has kept what a file is now, or a part of it.
+    /// Records that a person has kept a file's current content, or a part of it.
     pub(super) fn keep(&mut self, path: &Path, part: Option<State>) {
         let bases = self.bases.get_or_insert_default();
         match part {
@@ -185,25 +187,25 @@ impl Journal {
         }
     }
 
-    /// The first change of a file since it was last reviewed says what it is compared with.
+    /// The first change of a file since its last review determines what it is compared with.
     fn compare_with(&mut self, turn: u64, path: &str, before: &State) {
         let bases = self.bases.get_or_insert_default();
         if bases.len() < FILES_MAX && !bases.iter().any(|base| base.path == path) {
-            bases.push(Base { path: path.to_owned(), state: before.clone(), turn });
+            bases.push(ReviewBase { path: path.to_owned(), state: before.clone(), turn });
         }
     }
 
-    /// Goes by what the turns say of these files.
+    /// Computes the bases of these files from the turns.
     fn find_bases(&mut self, of: impl Fn(&str) -> bool) {
         let turns = self.turns.get(..self.done).unwrap_or_default().to_vec();
-        for Turn { turn, files } in turns {
+        for TurnChanges { turn, files } in turns {
             for Entry { path, before, .. } in files.iter().filter(|entry| of(&entry.path)) {
                 self.compare_with(turn, path, before);
             }
         }
     }
 
-    /// Every content that is needed to go back or forth, or to compare with.
+    /// All contents that are needed to undo, redo or compare.
     pub(super) fn hashes(&self) -> HashSet<(&str, u64)> {
         let states =
             self.turns.iter().flat_map(|turn| &turn.files).flat_map(|entry| [&entry.before, &entry.after]);
@@ -219,10 +221,10 @@ mod tests {
         State::File { hash: hash.into(), bytes: 1, permissions: Some(0o644) }
     }
 
-    fn shown(journal: &Journal) -> String {
+    fn shown(journal: &UndoJournal) -> String {
         let hash = |state: &State| state.hash().map_or("-", |(hash, _)| hash).to_owned();
         let entry = |entry: &Entry| format!("{}:{}>{}", entry.path, hash(&entry.before), hash(&entry.after));
-        let turn = |turn: &Turn| {
+        let turn = |turn: &TurnChanges| {
             format!("{}[{}]", turn.turn, turn.files.iter().map(entry).collect::<Vec<_>>().join(" "))
         };
         format!("{}/{}", journal.done, journal.turns.iter().map(turn).collect::<Vec<_>>().join(" "))
@@ -230,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_turn_has_each_file_once_with_its_first_and_its_last_state() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         journal.note(1, Path::new("/a"), State::Absent, file("1"));
         journal.note(1, Path::new("/a"), file("1"), file("2"));
         journal.note(1, Path::new("/b"), file("x"), State::Absent);
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_new_change_drops_what_was_taken_back() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         journal.note(1, Path::new("/a"), file("1"), file("2"));
         journal.note(2, Path::new("/a"), file("2"), file("3"));
         journal.done = 1;
@@ -252,14 +254,15 @@ mod tests {
         assert_eq!(shown(&journal), "2/1[/a:1>2] 4[/a:2>4]");
     }
 
-    fn compared(journal: &Journal) -> String {
-        let base = |base: &Base| format!("{}:{}", base.path, base.state.hash().map_or("-", |(hash, _)| hash));
+    fn compared(journal: &UndoJournal) -> String {
+        let base =
+            |base: &ReviewBase| format!("{}:{}", base.path, base.state.hash().map_or("-", |(hash, _)| hash));
         journal.bases().iter().map(base).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn a_file_is_compared_with_what_it_was_first_or_with_what_was_kept() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         journal.note(1, Path::new("/a"), file("1"), file("2"));
         journal.note(1, Path::new("/b"), State::Absent, file("b"));
         journal.note(2, Path::new("/a"), file("2"), file("3"));
@@ -279,29 +282,29 @@ mod tests {
         journal.keep(Path::new("/c"), None);
         journal.note(4, Path::new("/c"), file("x"), State::Absent);
         assert_eq!(compared(&journal), "/a:k /b:b /c:x");
-        assert_eq!(Journal::read(&journal.bytes()), Some(journal));
+        assert_eq!(UndoJournal::read(&journal.bytes()), Some(journal));
     }
 
     #[test]
     fn a_journal_from_before_there_were_reviews_says_what_was_changed() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         journal.note(1, Path::new("/a"), file("1"), file("2"));
         journal.note(2, Path::new("/a"), file("2"), file("3"));
         journal.note(3, Path::new("/b"), file("b"), file("c"));
         journal.done = 2;
         let mut old: serde_json::Value = serde_json::from_slice(&journal.bytes()).unwrap();
         old.as_object_mut().unwrap().remove("bases");
-        let read = Journal::read(old.to_string().as_bytes()).unwrap();
+        let read = UndoJournal::read(old.to_string().as_bytes()).unwrap();
         assert_eq!(compared(&read), "/a:1");
         // That everything was kept is not the same.
         journal.keep(Path::new("/a"), None);
         journal.keep(Path::new("/b"), None);
-        assert_eq!(compared(&Journal::read(&journal.bytes()).unwrap()), "");
+        assert_eq!(compared(&UndoJournal::read(&journal.bytes()).unwrap()), "");
     }
 
     #[test]
     fn contents_to_compare_with_are_kept_as_long_as_their_turns_are() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         journal.note(1, Path::new("/a"), file("1"), file("2"));
         journal.note(1, Path::new("/b"), file("b"), file("c"));
         journal.note(2, Path::new("/a"), file("2"), file("3"));
@@ -313,21 +316,21 @@ mod tests {
 
     #[test]
     fn the_oldest_turns_are_forgotten() {
-        let mut journal = Journal::default();
+        let mut journal = UndoJournal::default();
         for turn in 0..TURNS_MAX as u64 + 5 {
             journal.note(turn, Path::new("/a"), file("1"), file(&turn.to_string()));
         }
         assert_eq!((journal.turns.len(), journal.turns[0].turn, journal.done), (TURNS_MAX, 5, TURNS_MAX));
         assert!(journal.forget_oldest());
         assert_eq!((journal.turns[0].turn, journal.done), (6, TURNS_MAX - 1));
-        assert_eq!(Journal::read(&journal.bytes()), Some(journal));
+        assert_eq!(UndoJournal::read(&journal.bytes()), Some(journal));
         for bad in [
             &b"{}"[..],
             b"",
             br#"{"version":2,"done":0,"turns":[]}"#,
             br#"{"version":1,"done":1,"turns":[]}"#,
         ] {
-            assert_eq!(Journal::read(bad), None);
+            assert_eq!(UndoJournal::read(bad), None);
         }
     }
 }

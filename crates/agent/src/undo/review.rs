@@ -1,22 +1,22 @@
-//! What a person reviews: the files of a session against what they were before it changed them.
+//! The review of a session: its files compared with their content before the session changed them.
 //!
-//! Bytes are compared with bytes, now. So the list is right whoever changed a file and however: a tool, a
-//! step back or forth, an editor. A change that is kept becomes a part of what its file is compared with;
-//! one that is taken back is a change by the turn that does it, and can be undone like every other.
+//! Current bytes are compared with stored bytes. So the list is right whoever changed a file and however: a
+//! tool, an undo or redo, an editor. A change that is kept becomes part of what its file is compared with. A
+//! change that is reverted is a change of the turn that does it, and can be undone like every other.
 
 use std::path::{Path, PathBuf};
 
-use engine::{Changed, FileChange, TurnId};
-use sandbox::{FileError, Files, Want};
+use engine::{ChangedFile, FileChange, TurnId};
+use sandbox::{Access, FileError, Files};
 
-use super::hunks::Compared;
-use super::journal::{Base, Journal, State};
-use super::store::{self, Store};
-use super::{Deed, Inner, Undo, cannot_keep, found, look, put_back};
+use super::hunks::FileComparison;
+use super::journal::{ReviewBase, State, UndoJournal};
+use super::store::{self, UndoStore};
+use super::{FileRestore, Inner, Undo, cannot_keep, find_unchanged, read_state, restore_file};
 
 /// A larger text is reviewed as a whole.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Of all the texts of a review; what is beyond is reviewed as a whole.
+/// Of all texts of a review; beyond that, files are reviewed as a whole.
 const TEXTS_BYTES_MAX: usize = 16 << 20;
 
 const NO_FOLDER: &str = "nothing is kept here: the server has no folder for it";
@@ -24,22 +24,22 @@ const STALE: &str = "this change is not there any more, or not alone; look at th
 const NOT_TEXT: &str =
     "it is not text, or too large to be compared: only all of it can be kept or taken back";
 
-/// What was taken back of a file.
-pub(crate) struct TakenBack {
-    /// What that changed, if it is text.
+/// A reverted change of a file.
+pub(crate) struct RevertedChange {
+    /// The change, if it is text.
     pub(crate) change: Option<FileChange>,
     /// The line of the hunk, if it was one.
     pub(crate) line: Option<usize>,
 }
 
 /// One side of a comparison.
-enum Side {
+enum ReviewSide {
     Absent,
     Text(String),
     Opaque,
 }
 
-impl Side {
+impl ReviewSide {
     fn of(state: &State, bytes: Option<Vec<u8>>) -> Self {
         let text = |bytes: Vec<u8>| {
             let fits = bytes.len() <= TEXT_BYTES_MAX && !bytes.contains(&0);
@@ -53,7 +53,7 @@ impl Side {
         }
     }
 
-    fn of_base(state: &State, store: &Store) -> Self {
+    fn of_base(state: &State, store: &UndoStore) -> Self {
         let bytes = match state {
             State::File { hash, bytes, .. } if *bytes <= TEXT_BYTES_MAX as u64 => store.content(hash).ok(),
             State::File { .. } | State::Absent | State::Large { .. } => None,
@@ -61,7 +61,7 @@ impl Side {
         Self::of(state, bytes)
     }
 
-    /// What is compared: of a file that is not there, nothing.
+    /// The text to compare; a missing file is empty.
     fn text(&self) -> Option<&str> {
         match self {
             Self::Absent => Some(""),
@@ -84,28 +84,28 @@ impl Side {
 }
 
 impl Undo {
-    /// The files that differ from what they were when they were last reviewed. Touches the disk.
-    pub(crate) fn changes(&self, files: &Files) -> Result<Vec<Changed>, String> {
+    /// The files that differ from their last reviewed state. Accesses the disk.
+    pub(crate) fn changes(&self, files: &Files) -> Result<Vec<ChangedFile>, String> {
         let bases = {
             let inner = self.open().ok_or(NO_FOLDER)?;
             inner.as_ref().map(|inner| inner.journal.bases().to_vec()).unwrap_or_default()
         };
-        // Read beside the lock: a turn that is about to change a file does not wait for whoever looks.
-        let Some(store) = self.all.as_ref().map(|all| Store::open(all, self.session.as_str())) else {
+        // Read without the lock, so that a turn that changes a file does not wait for a reader.
+        let Some(store) = self.all.as_ref().map(|all| UndoStore::open(all, self.session.as_str())) else {
             return Err(NO_FOLDER.into());
         };
         let mut room = TEXTS_BYTES_MAX;
         Ok(bases.iter().filter_map(|base| changed(base, &store, files, &mut room)).collect())
     }
 
-    /// A hunk of a file, or all of it, is as it should be.
+    /// Accepts a hunk of a file, or all of its changes.
     pub(crate) fn keep(&self, files: &Files, path: &Path, hunk: Option<&str>) -> Result<(), String> {
         let mut inner = self.open().ok_or(NO_FOLDER)?;
         let Some(Inner { store, journal, .. }) = inner.as_mut() else { return Err(NO_FOLDER.into()) };
         let base = base_of(journal, path)?;
         let part = match hunk {
             None => None,
-            Some(hunk) => part_kept(&base, store, journal, files, hunk)?,
+            Some(hunk) => base_with_hunk(&base, store, journal, files, hunk)?,
         };
         let former = journal.clone();
         journal.keep(path, part);
@@ -115,25 +115,26 @@ impl Undo {
         })
     }
 
-    /// Puts a hunk of a file, or all of it, back to what it was, as a change of this turn.
+    /// Reverts a hunk of a file, or all of its changes, as a change of this turn.
     pub(crate) fn take_back(
         &self,
         files: &Files,
         turn: TurnId,
         path: &Path,
         hunk: Option<&str>,
-    ) -> Result<TakenBack, String> {
+    ) -> Result<RevertedChange, String> {
         let mut inner = self.open().ok_or(NO_FOLDER)?;
         let Some(Inner { store, journal, .. }) = inner.as_mut() else { return Err(NO_FOLDER.into()) };
         let base = base_of(journal, path)?;
-        let spot = found(files, path, Want::Write)?;
-        let (now, bytes) = look(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        let spot = find_unchanged(files, path, Access::Write)?;
+        let (now, bytes) =
+            read_state(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
         if now.same_bytes(&base.state) {
             return Err(format!("{} is as it was already", path.display()));
         }
         let (wanted, line) = match hunk {
             None => (base.state.clone(), None),
-            Some(hunk) => part_wanted(&base, store, journal, (&now, bytes.as_deref()), hunk)?,
+            Some(hunk) => file_without_hunk(&base, store, journal, (&now, bytes.as_deref()), hunk)?,
         };
         let wanted = restorable(wanted, &now, store).map_err(|why| format!("{}: {why}", path.display()))?;
         let kept = match (&now, &bytes) {
@@ -147,9 +148,9 @@ impl Undo {
         let written = store
             .write_journal(journal)
             .map_err(|error| format!("the list of changes cannot be written: {error}"));
-        let deed = Deed { path: path.to_owned(), spot, now, bytes, wanted };
-        match written.and_then(|()| put_back(files, store, &deed)) {
-            Ok(change) => Ok(TakenBack { change, line }),
+        let restore = FileRestore { path: path.to_owned(), spot, now, bytes, wanted };
+        match written.and_then(|()| restore_file(files, store, &restore)) {
+            Ok(change) => Ok(RevertedChange { change, line }),
             Err(reason) => {
                 *journal = former;
                 if let Err(error) = store.write_journal(journal) {
@@ -160,7 +161,7 @@ impl Undo {
         }
     }
 
-    /// The file of the review that a path leads to.
+    /// The reviewed file that a path refers to.
     pub(crate) fn reviewed(&self, files: &Files, path: &Path) -> Result<PathBuf, String> {
         let known = |path: &Path| {
             let inner = self.open()?;
@@ -169,12 +170,12 @@ impl Undo {
         if let Some(known) = known(path) {
             return Ok(known);
         }
-        let spot = files.find(path, Want::Read).map_err(|error| error.to_string())?;
+        let spot = files.find(path, Access::Read).map_err(|error| error.to_string())?;
         known(spot.real()).ok_or_else(|| not_changed(path))
     }
 }
 
-fn base_of(journal: &Journal, path: &Path) -> Result<Base, String> {
+fn base_of(journal: &UndoJournal, path: &Path) -> Result<ReviewBase, String> {
     journal.base_of(path).cloned().ok_or_else(|| not_changed(path))
 }
 
@@ -182,25 +183,27 @@ fn not_changed(path: &Path) -> String {
     format!("{} has no changes of this session that wait for a review", path.display())
 }
 
-/// A file of the review, if it differs and may be seen.
-fn changed(base: &Base, store: &Store, files: &Files, room: &mut usize) -> Option<Changed> {
+/// The change of a reviewed file, if it differs and may be shown.
+fn changed(base: &ReviewBase, store: &UndoStore, files: &Files, room: &mut usize) -> Option<ChangedFile> {
     let path = Path::new(&base.path);
-    let (now, disk) = match found(files, path, Want::Read).and_then(|spot| look(files, &spot)) {
-        Ok((now, bytes)) => (Some(now.clone()), Side::of(&now, bytes)),
-        // What tools may not see is not shown either; where a folder or a link is now, there is something.
-        Err(_) if matches!(files.find(path, Want::Read), Err(FileError::Refused { .. })) => return None,
-        Err(_) => (None, Side::Opaque),
+    let (now, disk) = match find_unchanged(files, path, Access::Read)
+        .and_then(|spot| read_state(files, &spot))
+    {
+        Ok((now, bytes)) => (Some(now.clone()), ReviewSide::of(&now, bytes)),
+        // What tools may not see is not shown either. A folder or link in place of the file counts as existing.
+        Err(_) if matches!(files.find(path, Access::Read), Err(FileError::Refused { .. })) => return None,
+        Err(_) => (None, ReviewSide::Opaque),
     };
     if now.is_some_and(|now| now.same_bytes(&base.state)) {
         return None;
     }
-    let was = Side::of_base(&base.state, store);
+    let was = ReviewSide::of_base(&base.state, store);
     let left = room.checked_sub(was.len() + disk.len());
     let texts = was.text().zip(disk.text()).filter(|_| left.is_some());
     *room = left.unwrap_or(*room);
-    let hunks = texts.map(|(was, disk)| Compared::new(&base.path, was, disk).shown());
+    let hunks = texts.map(|(was, disk)| FileComparison::new(&base.path, was, disk).shown());
     let opaque = hunks.is_none();
-    Some(Changed {
+    Some(ChangedFile {
         path: path.to_owned(),
         before: was.shown(opaque),
         after: disk.shown(opaque),
@@ -209,38 +212,39 @@ fn changed(base: &Base, store: &Store, files: &Files, room: &mut usize) -> Optio
     })
 }
 
-/// What a file is compared with once a hunk is kept. Nothing, if that is all that there was.
-fn part_kept(
-    base: &Base,
-    store: &mut Store,
-    journal: &mut Journal,
+/// The new base of a file once a hunk is kept. `None` if that was its only change.
+fn base_with_hunk(
+    base: &ReviewBase,
+    store: &mut UndoStore,
+    journal: &mut UndoJournal,
     files: &Files,
     hunk: &str,
 ) -> Result<Option<State>, String> {
     let path = Path::new(&base.path);
-    let spot = found(files, path, Want::Read)?;
-    let (now, bytes) = look(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
+    let spot = find_unchanged(files, path, Access::Read)?;
+    let (now, bytes) = read_state(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
     let permissions = now.permissions().or(base.state.permissions());
-    let (was, disk) = (Side::of_base(&base.state, store), Side::of(&now, bytes));
+    let (was, disk) = (ReviewSide::of_base(&base.state, store), ReviewSide::of(&now, bytes));
     let (was, disk) = was.text().zip(disk.text()).ok_or(NOT_TEXT)?;
-    let text = Compared::new(&base.path, was, disk).kept(hunk).ok_or(STALE)?;
+    let text = FileComparison::new(&base.path, was, disk).with_only_hunk(hunk).ok_or(STALE)?;
     if text == disk {
         return Ok(None);
     }
     Ok(Some(kept_text(&text, permissions, path, store, journal)?))
 }
 
-/// What a file shall be once a hunk is taken back, and the line where that is.
-fn part_wanted(
-    base: &Base,
-    store: &mut Store,
-    journal: &mut Journal,
+/// The wanted state of a file once a hunk is reverted, and the line of the hunk.
+fn file_without_hunk(
+    base: &ReviewBase,
+    store: &mut UndoStore,
+    journal: &mut UndoJournal,
     (now, bytes): (&State, Option<&[u8]>),
     hunk: &str,
 ) -> Result<(State, Option<usize>), String> {
-    let (was, disk) = (Side::of_base(&base.state, store), Side::of(now, bytes.map(<[u8]>::to_vec)));
+    let (was, disk) =
+        (ReviewSide::of_base(&base.state, store), ReviewSide::of(now, bytes.map(<[u8]>::to_vec)));
     let (was, disk) = was.text().zip(disk.text()).ok_or(NOT_TEXT)?;
-    let (text, line) = Compared::new(&base.path, was, disk).taken_back(hunk).ok_or(STALE)?;
+    let (text, line) = FileComparison::new(&base.path, was, disk).without_hunk(hunk).ok_or(STALE)?;
     let state = if text == was {
         base.state.clone()
     } else {
@@ -253,16 +257,16 @@ fn kept_text(
     text: &str,
     permissions: Option<u32>,
     path: &Path,
-    store: &mut Store,
-    journal: &mut Journal,
+    store: &mut UndoStore,
+    journal: &mut UndoJournal,
 ) -> Result<State, String> {
     let hash = store::hash(text.as_bytes());
     store.keep(&hash, text.as_bytes(), journal, false).map_err(|error| cannot_keep(path, &error))?;
     Ok(State::File { hash, bytes: text.len() as u64, permissions })
 }
 
-/// A state that a file can be brought to. Its permissions are its own only where there is no file now.
-fn restorable(wanted: State, now: &State, store: &Store) -> Result<State, &'static str> {
+/// A state that a file can be restored to. Permissions are restored only if there is no file now.
+fn restorable(wanted: State, now: &State, store: &UndoStore) -> Result<State, &'static str> {
     match wanted {
         State::Absent => Ok(State::Absent),
         State::Large { .. } => Err("what it held is too large to be kept (25 MiB at most)"),

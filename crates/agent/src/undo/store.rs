@@ -1,8 +1,8 @@
-//! The folder where a session's earlier contents are kept: one file per content, named by its hash, and
-//! the journal. Nobody but the person can read it: contents are kept as they are, secrets included.
+//! The folder with a session's earlier file contents, one file per content, named by its hash, and with the
+//! undo journal. Only the person can read it: contents are stored as they are, secrets included.
 //!
-//! It is bounded: contents that no turn needs go first, then the oldest turns; over all sessions, those
-//! that were used longest ago.
+//! It is bounded: contents that no turn needs are removed first, then the oldest turns; over all sessions,
+//! those that were used longest ago.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::journal::Journal;
+use super::journal::UndoJournal;
 
-/// A larger file is not kept.
+/// A larger file is not stored.
 pub(super) const FILE_BYTES_MAX: u64 = 25 << 20;
 const SESSION_BYTES_MAX: u64 = 256 << 20;
 const ALL_BYTES_MAX: u64 = 2 << 30;
@@ -22,15 +22,16 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 const JOURNAL: &str = "journal.json";
 const CONTENTS: &str = "contents";
 
-pub(super) struct Store {
+pub(super) struct UndoStore {
     folder: PathBuf,
-    /// What all contents take, needed or not.
+    /// The size of all contents, needed or not.
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Store {
-    /// Opens the folder of a session below the folder of all; makes both only when something is kept.
+impl UndoStore {
+    /// Opens the folder of a session below the folder of all sessions. Both are created when something is
+    /// stored.
     pub(super) fn open(all: &Path, session: &str) -> Self {
         let folder = all.join(session);
         let bytes = size(&folder.join(CONTENTS));
@@ -43,26 +44,26 @@ impl Store {
         self
     }
 
-    pub(super) fn journal(&self) -> Journal {
+    pub(super) fn journal(&self) -> UndoJournal {
         let path = self.folder.join(JOURNAL);
-        let Ok(bytes) = read(&path, JOURNAL_BYTES_MAX) else { return Journal::default() };
-        Journal::read(&bytes).unwrap_or_else(|| {
+        let Ok(bytes) = read(&path, JOURNAL_BYTES_MAX) else { return UndoJournal::default() };
+        UndoJournal::read(&bytes).unwrap_or_else(|| {
             tracing::warn!(path = %path.display(), "what earlier turns changed cannot be read, and so not be undone");
-            Journal::default()
+            UndoJournal::default()
         })
     }
 
-    pub(super) fn write_journal(&self, journal: &Journal) -> io::Result<()> {
+    pub(super) fn write_journal(&self, journal: &UndoJournal) -> io::Result<()> {
         self.make()?;
         put(&self.folder, JOURNAL, &journal.bytes())
     }
 
-    /// Keeps a content. With `sweep` makes room for it if need be, at the cost of the oldest turns.
+    /// Stores a content. With `sweep`, makes room for it if necessary by dropping the oldest turns.
     pub(super) fn keep(
         &mut self,
         hash: &str,
         bytes: &[u8],
-        journal: &mut Journal,
+        journal: &mut UndoJournal,
         sweep: bool,
     ) -> io::Result<()> {
         let folder = self.folder.join(CONTENTS);
@@ -96,7 +97,7 @@ impl Store {
         Ok(bytes)
     }
 
-    fn make_room(&mut self, wanted: u64, journal: &mut Journal) -> io::Result<()> {
+    fn make_room(&mut self, wanted: u64, journal: &mut UndoJournal) -> io::Result<()> {
         loop {
             self.drop_unneeded(journal);
             if self.bytes + wanted <= self.bytes_max {
@@ -108,7 +109,7 @@ impl Store {
         }
     }
 
-    fn drop_unneeded(&mut self, journal: &Journal) {
+    fn drop_unneeded(&mut self, journal: &UndoJournal) {
         let folder = self.folder.join(CONTENTS);
         let needed = journal.hashes();
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -133,7 +134,7 @@ impl Store {
     }
 }
 
-/// Removes everything that is kept of a session.
+/// Removes everything that is stored for a session.
 pub(super) fn remove(all: &Path, session: &str) -> io::Result<()> {
     match fs::remove_dir_all(all.join(session)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -141,7 +142,7 @@ pub(super) fn remove(all: &Path, session: &str) -> io::Result<()> {
     }
 }
 
-/// Sessions that changed files longest ago go first.
+/// Removes sessions, those that changed files longest ago first.
 fn forget_old_sessions(all: &Path, own: &Path, bytes_max: u64) {
     let entries = fs::read_dir(all).into_iter().flatten().flatten();
     let mut others: Vec<_> = entries
@@ -181,7 +182,7 @@ fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > bytes_max { Err(io::Error::other("it is too large")) } else { Ok(bytes) }
 }
 
-/// A whole file or none.
+/// Writes a whole file or none.
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let draft = folder.join(format!("{name}.{}.tmp", uuid::Uuid::new_v4().simple()));
     let write = || {
@@ -199,7 +200,12 @@ mod tests {
     use super::super::journal::State;
     use super::*;
 
-    fn kept(store: &mut Store, journal: &mut Journal, turn: u64, text: &[u8]) -> io::Result<String> {
+    fn store_content(
+        store: &mut UndoStore,
+        journal: &mut UndoJournal,
+        turn: u64,
+        text: &[u8],
+    ) -> io::Result<String> {
         let hash = hash(text);
         store.keep(&hash, text, journal, true)?;
         let before = State::File { hash: hash.clone(), bytes: text.len() as u64, permissions: None };
@@ -211,15 +217,15 @@ mod tests {
     fn contents_are_kept_for_nobody_else_and_come_back_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let all = dir.path().join("undo");
-        let mut journal = Journal::default();
-        let mut store = Store::open(&all, "s");
-        let hash = kept(&mut store, &mut journal, 1, b"\0secret\xff").unwrap();
+        let mut journal = UndoJournal::default();
+        let mut store = UndoStore::open(&all, "s");
+        let hash = store_content(&mut store, &mut journal, 1, b"\0secret\xff").unwrap();
         store.write_journal(&journal).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&all), 0o700);
         assert_eq!(mode(&all.join("s/contents").join(&hash)), 0o600);
         assert_eq!(mode(&all.join("s/journal.json")), 0o600);
-        let again = Store::open(&all, "s");
+        let again = UndoStore::open(&all, "s");
         assert_eq!((again.content(&hash).unwrap(), again.journal()), (b"\0secret\xff".to_vec(), journal));
         fs::write(all.join("s/contents").join(&hash), "other").unwrap();
         assert!(again.content(&hash).is_err());
@@ -231,18 +237,18 @@ mod tests {
     #[test]
     fn room_is_made_at_the_cost_of_the_oldest_turns() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::default();
-        let mut store = Store::open(dir.path(), "s").limited(100);
-        let first = kept(&mut store, &mut journal, 1, &[1; 40]).unwrap();
-        let second = kept(&mut store, &mut journal, 2, &[2; 40]).unwrap();
+        let mut journal = UndoJournal::default();
+        let mut store = UndoStore::open(dir.path(), "s").limited(100);
+        let first = store_content(&mut store, &mut journal, 1, &[1; 40]).unwrap();
+        let second = store_content(&mut store, &mut journal, 2, &[2; 40]).unwrap();
         // Nobody needs this one, so it goes before anything else does.
         store.keep(&hash(&[9; 20]), &[9; 20], &mut journal, true).unwrap();
-        let third = kept(&mut store, &mut journal, 3, &[3; 20]).unwrap();
+        let third = store_content(&mut store, &mut journal, 3, &[3; 20]).unwrap();
         assert_eq!([&first, &second, &third].map(|hash| store.has(hash)), [true; 3]);
-        kept(&mut store, &mut journal, 4, &[4; 40]).unwrap();
+        store_content(&mut store, &mut journal, 4, &[4; 40]).unwrap();
         assert_eq!([&first, &second, &third].map(|hash| store.has(hash)), [false, true, true]);
         assert_eq!(journal.turns.iter().map(|turn| turn.turn).collect::<Vec<_>>(), [2, 3, 4]);
-        let error = kept(&mut store, &mut journal, 5, &[5; 101]).unwrap_err();
+        let error = store_content(&mut store, &mut journal, 5, &[5; 101]).unwrap_err();
         assert_eq!(error.to_string(), "this turn changes more than can be kept");
         assert!(store.keep("x", &vec![0; FILE_BYTES_MAX as usize + 1], &mut journal, true).is_err());
     }

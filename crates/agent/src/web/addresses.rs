@@ -1,20 +1,20 @@
-//! Which addresses belong to the public internet.
+//! Which IP addresses belong to the public internet.
 //!
-//! From the special-purpose registries of the internet's numbers: what is not plainly public is not
-//! public. An address of the new kind that stands for one of the old kind is judged by that one.
+//! Based on IANA's registries of special-purpose addresses: what is not clearly public is not public. An IPv6
+//! address that stands for an IPv4 address is judged by the latter.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks of the old kind that are not public, each with the length of its prefix.
+/// IPv4 networks that are not public, each with its prefix length.
 const SPECIAL: [(Ipv4Addr, u32); 16] = [
     // This host, private networks, carriers' own networks.
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // Neighbours on the same cable, where clouds keep their instances' keys.
+    // Link-local, where clouds have their metadata services.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
-    // Azure's service for its own machines, which is among public addresses.
+    // Azure's service for its own machines, which is in a public range.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
@@ -24,12 +24,12 @@ const SPECIAL: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(198, 18, 0, 0), 15),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
-    // To many at once, and reserved, up to "to all".
+    // Multicast, reserved, and broadcast.
     (Ipv4Addr::new(224, 0, 0, 0), 4),
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Whether this is an address that anybody on the internet could reach.
+/// Whether this is a public internet address.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -48,11 +48,11 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let old = || Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
     match address.segments() {
-        // The old kind, mapped, and translated by the network.
+        // IPv4-mapped and NAT64 addresses.
         [0, 0, 0, 0, 0, 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => is_public_v4(old()),
-        // Tunnels, documentation, and what the registries keep for themselves.
+        // Tunnels, documentation, and ranges reserved by the registries.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // Only this eighth of all addresses is given out.
+        // Only this eighth of the address space is allocated.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

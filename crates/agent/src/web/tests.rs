@@ -12,14 +12,14 @@ const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 /// Names that lead where the test wants them to.
 struct Book(HashMap<&'static str, Vec<IpAddr>>);
 
-impl Names for Book {
+impl HostResolver for Book {
     fn find(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let found = self.0.get(host).cloned().unwrap_or_default();
         Box::pin(std::future::ready(Ok(found)))
     }
 }
 
-fn web(allows: fn(IpAddr) -> bool) -> Web {
+fn web(allows: fn(IpAddr) -> bool) -> WebClient {
     let book = [
         ("site.example", vec![LOOPBACK]),
         ("other.example", vec![LOOPBACK]),
@@ -28,7 +28,7 @@ fn web(allows: fn(IpAddr) -> bool) -> Web {
         ("mapped.example", vec!["::ffff:127.0.0.1".parse().unwrap()]),
     ];
     let names = Arc::new(Book(book.into()));
-    Web { patience: Duration::from_secs(30), ..Web::new(WebReach { names, allows }) }
+    WebClient { timeout: Duration::from_secs(30), ..WebClient::new(WebAccess { names, allows }) }
 }
 
 #[tokio::test]
@@ -65,8 +65,8 @@ async fn nothing_is_sent_to_an_address_that_is_not_public_however_it_is_written(
         "metadata.example",
         "mapped.example",
     ] {
-        for wish in [Wish::Link, Wish::Page] {
-            let refused = web.read(&format!("http://{host}:{port}/x"), wish).await;
+        for kind in [FetchKind::Link, FetchKind::Page] {
+            let refused = web.read(&format!("http://{host}:{port}/x"), kind).await;
             assert!(matches!(refused, Err(WebError::Private(_))), "{host} {refused:?}");
         }
     }
@@ -84,7 +84,7 @@ async fn malformed_and_unknown_addresses_are_refused() {
         ("http://me:secret@site.example/", WebError::Credentials),
         ("http://nobody.example/", WebError::Unknown("nobody.example".into())),
     ] {
-        assert_eq!(web.read(address, Wish::Page).await, Err(expected), "{address}");
+        assert_eq!(web.read(address, FetchKind::Page).await, Err(expected), "{address}");
     }
 }
 
@@ -154,8 +154,8 @@ impl Server {
         Self { port, seen, _tasks: tasks }
     }
 
-    async fn read(&self, web: &Web, path: &str, wish: Wish) -> Result<String, WebError> {
-        let page = web.read(&format!("http://site.example:{}{path}", self.port), wish).await?;
+    async fn read(&self, web: &WebClient, path: &str, kind: FetchKind) -> Result<String, WebError> {
+        let page = web.read(&format!("http://site.example:{}{path}", self.port), kind).await?;
         Ok(page.text)
     }
 }
@@ -173,8 +173,8 @@ async fn text_is_read_and_everything_else_is_named() {
             Ok("hello ü\n"),
         ),
     ] {
-        assert_eq!(server.read(&web, path, Wish::Link).await, link.map(str::to_owned), "{path}");
-        assert_eq!(server.read(&web, path, Wish::Page).await, page.map(str::to_owned), "{path}");
+        assert_eq!(server.read(&web, path, FetchKind::Link).await, link.map(str::to_owned), "{path}");
+        assert_eq!(server.read(&web, path, FetchKind::Page).await, page.map(str::to_owned), "{path}");
     }
     let elsewhere = |place: &str| WebError::Elsewhere(place.into());
     for (path, expected) in [
@@ -187,15 +187,15 @@ async fn text_is_read_and_everything_else_is_named() {
         ("/inside", elsewhere("http://169.254.169.254/keys")),
         ("/scheme", WebError::Scheme),
     ] {
-        for wish in [Wish::Link, Wish::Page] {
-            let failed = server.read(&web, path, wish).await;
-            assert_eq!(failed.as_ref().err(), Some(&expected), "{path} {wish:?}");
+        for kind in [FetchKind::Link, FetchKind::Page] {
+            let failed = server.read(&web, path, kind).await;
+            assert_eq!(failed.as_ref().err(), Some(&expected), "{path} {kind:?}");
         }
     }
-    assert_eq!(server.read(&web, "/round", Wish::Page).await, Err(WebError::TooManyRedirects));
-    assert_eq!(server.read(&web, "/full", Wish::Page).await.unwrap().len(), PAGE_BYTES_MAX);
+    assert_eq!(server.read(&web, "/round", FetchKind::Page).await, Err(WebError::TooManyRedirects));
+    assert_eq!(server.read(&web, "/full", FetchKind::Page).await.unwrap().len(), PAGE_BYTES_MAX);
     for path in ["/cut", "/nonsense"] {
-        let broken = server.read(&web, path, Wish::Page).await;
+        let broken = server.read(&web, path, FetchKind::Page).await;
         assert!(matches!(broken, Err(WebError::Unreachable(_))), "{path} {broken:?}");
     }
     let seen = server.seen.lock().unwrap();
@@ -206,15 +206,15 @@ async fn text_is_read_and_everything_else_is_named() {
 #[tokio::test]
 async fn a_page_that_never_ends_is_given_up() {
     let server = Server::start().await;
-    let web = Web { patience: Duration::from_millis(300), ..web(|_| true) };
-    assert_eq!(server.read(&web, "/slow", Wish::Link).await, Err(WebError::TooSlow));
+    let web = WebClient { timeout: Duration::from_millis(300), ..web(|_| true) };
+    assert_eq!(server.read(&web, "/slow", FetchKind::Link).await, Err(WebError::TooSlow));
 }
 
 #[tokio::test]
 async fn a_redirect_on_the_same_host_is_checked_again() {
     // The name was public at first and is not any more: every step looks it up and checks it.
     struct Turns(std::sync::atomic::AtomicUsize);
-    impl Names for Turns {
+    impl HostResolver for Turns {
         fn find(&self, _: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
             let turn = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let address = if turn == 0 { LOOPBACK } else { "10.0.0.1".parse().unwrap() };
@@ -223,7 +223,7 @@ async fn a_redirect_on_the_same_host_is_checked_again() {
     }
     let server = Server::start().await;
     let reach =
-        WebReach { names: Arc::new(Turns(Default::default())), allows: |address| address.is_loopback() };
-    let refused = server.read(&Web::new(reach), "/near", Wish::Page).await;
+        WebAccess { names: Arc::new(Turns(Default::default())), allows: |address| address.is_loopback() };
+    let refused = server.read(&WebClient::new(reach), "/near", FetchKind::Page).await;
     assert_eq!(refused, Err(WebError::Private("10.0.0.1".parse().unwrap())));
 }

@@ -6,7 +6,7 @@ use engine::{Body, Content, ToolContent};
 use expect_test::{Expect, expect};
 use testkit::{Line, Script, call};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 const SEARCHED: [(&str, &str); 5] = [
     ("a.rs", "fn one() {\n    two();\n}\n\nfn Two() {}\n"),
@@ -16,16 +16,16 @@ const SEARCHED: [(&str, &str); 5] = [
     (".env", "two\n"),
 ];
 
-async fn check(files: &[(&str, &str)], calls: Vec<Line>, expected: Expect) -> House {
+async fn check(files: &[(&str, &str)], calls: Vec<Line>, expected: Expect) -> Harness {
     // One after the other: calls that only read would run side by side and end in any order.
     let replies = calls.into_iter().map(|call| vec![call]).chain([vec![]]);
-    let mut house = House::with(Script::new(replies)).await;
+    let mut harness = Harness::with(Script::new(replies)).await;
     for (path, text) in files {
-        house.write(path, text);
+        harness.write(path, text);
     }
-    let events = house.prompt("go").await;
-    expected.assert_eq(&house.lines(&events));
-    house
+    let events = harness.prompt("go").await;
+    expected.assert_eq(&harness.lines(&events));
+    harness
 }
 
 fn patch(text: &str) -> Line {
@@ -37,14 +37,14 @@ fn patch(text: &str) -> Line {
 
 #[tokio::test]
 async fn an_image_is_given_to_the_model_and_other_bytes_are_refused() {
-    let mut house = House::with(Script::new([
+    let mut harness = Harness::with(Script::new([
         vec![call("read", r#"{"path":"a.png"}"#), call("read", r#"{"path":"a.bin"}"#)],
         vec![],
     ]))
     .await;
-    fs::write(house.dir.join("a.png"), b"\x89PNG\r\n\x1a\n").unwrap();
-    fs::write(house.dir.join("a.bin"), b"\x7fELF\0\0").unwrap();
-    let events = house.prompt("go").await;
+    fs::write(harness.dir.join("a.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    fs::write(harness.dir.join("a.bin"), b"\x7fELF\0\0").unwrap();
+    let events = harness.prompt("go").await;
     let ends: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.body {
@@ -62,7 +62,7 @@ async fn an_image_is_given_to_the_model_and_other_bytes_are_refused() {
 
 #[tokio::test]
 async fn several_edits_are_all_made_or_none() {
-    let house = check(
+    let harness = check(
         &[("a", "one\ntwo\nthree\n")],
         vec![
             call("edit", r#"{"path":"a","edits":[{"old":"one","new":"1"},{"old":"nope","new":"2"}]}"#),
@@ -82,12 +82,12 @@ async fn several_edits_are_all_made_or_none() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("a"), "1\ntwo\n3\n");
+    assert_eq!(harness.read("a"), "1\ntwo\n3\n");
 }
 
 #[tokio::test]
 async fn a_patch_changes_all_of_its_files_or_none() {
-    let house = check(
+    let harness = check(
         &[("a", "one\n"), ("b", "two\n")],
         vec![
             patch("*** Update File: a\n-one\n+1\n*** Update File: b\n-nope\n+2\n"),
@@ -117,13 +117,13 @@ async fn a_patch_changes_all_of_its_files_or_none() {
         "#]],
     )
     .await;
-    assert_eq!((house.read("a"), house.read("c/d")), ("1\n".into(), "2\n".into()));
-    assert!(!house.dir.join("b").exists());
+    assert_eq!((harness.read("a"), harness.read("c/d")), ("1\n".into(), "2\n".into()));
+    assert!(!harness.dir.join("b").exists());
 }
 
 #[tokio::test]
 async fn files_are_found_by_name_newest_first() {
-    let mut house = House::with(Script::new([
+    let mut harness = Harness::with(Script::new([
         vec![call("glob", r#"{"pattern":"*.rs"}"#)],
         vec![call("glob", r#"{"pattern":"src/*.rs"}"#)],
         vec![call("glob", r#"{"pattern":"*.rs","path":"src/deep"}"#)],
@@ -135,12 +135,12 @@ async fn files_are_found_by_name_newest_first() {
     for (age, path) in
         ["old.rs", "src/deep/b.rs", "src/new.rs", "target/x.rs", ".env.rs", "id_rsa.rs"].iter().enumerate()
     {
-        house.write(path, "");
+        harness.write(path, "");
         let when = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 + age as u64);
-        fs::File::options().write(true).open(house.dir.join(path)).unwrap().set_modified(when).unwrap();
+        fs::File::options().write(true).open(harness.dir.join(path)).unwrap().set_modified(when).unwrap();
     }
-    house.write(".gitignore", "target\n");
-    let events = house.prompt("go").await;
+    harness.write(".gitignore", "target\n");
+    let events = harness.prompt("go").await;
     expect![[r#"
         1 starts: Find *.rs in . (Search)
         1 ends: id_rsa.rs|.env.rs|src/new.rs|src/deep/b.rs|old.rs|
@@ -155,7 +155,7 @@ async fn files_are_found_by_name_newest_first() {
         title go
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
+    .assert_eq(&harness.lines(&events));
 }
 
 #[tokio::test]
@@ -232,12 +232,12 @@ async fn every_file_tool_says_where_it_works() {
         patch("*** Update File: a\n-one\n+1\n*** Delete File: b\n"),
         call("search", r#"{"text":"1"}"#),
     ];
-    let mut house = House::with(Script::new([calls, vec![]])).await;
-    house.write("a", "one\ntwo\n");
-    let events = house.prompt("go").await;
+    let mut harness = Harness::with(Script::new([calls, vec![]])).await;
+    harness.write("a", "one\ntwo\n");
+    let events = harness.prompt("go").await;
     let shown = |location: &engine::Location| {
         let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
-        format!("{}{line}", location.path.strip_prefix(&house.dir).unwrap().display())
+        format!("{}{line}", location.path.strip_prefix(&harness.dir).unwrap().display())
     };
     let all = |locations: &[engine::Location]| locations.iter().map(shown).collect::<Vec<_>>().join(" ");
     let lines = events.iter().filter_map(|event| match &event.body {
@@ -264,7 +264,7 @@ async fn every_file_tool_says_where_it_works() {
 async fn what_is_too_large_or_no_text_is_not_written() {
     let write = |text: &str| call("write", serde_json::json!({ "path": "new", "text": text }).to_string());
     let large = "x".repeat((10 << 20) + 1);
-    let house = check(
+    let harness = check(
         &[("a", "a")],
         vec![write("a\0b"), call("edit", r#"{"path":"a","old":"a","new":"\u0000"}"#), write(&large)],
         expect![[r#"
@@ -279,6 +279,6 @@ async fn what_is_too_large_or_no_text_is_not_written() {
         "#]],
     )
     .await;
-    assert!(!house.dir.join("new").exists());
-    assert_eq!(house.read("a"), "a");
+    assert!(!harness.dir.join("new").exists());
+    assert_eq!(harness.read("a"), "a");
 }

@@ -5,7 +5,7 @@ use engine::{Body, Content};
 use expect_test::expect;
 use testkit::{Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 const DOCS: (&str, &str) =
     (".ropewalk/agents/docs.md", "---\ndescription: Writes docs\ntools: [read, edit]\n---\nYou write docs.");
@@ -26,13 +26,13 @@ async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
         vec![say("ok")],
     ]);
     let checker = (".claude/agents/checker.md", "---\nname: checker\n---\nYou check.");
-    let mut house = House::project(script.clone(), &[DOCS, checker, ("a.txt", "one\n")], |_| {}).await;
-    let specs = house.session.specs();
+    let mut harness = Harness::project(script.clone(), &[DOCS, checker, ("a.txt", "one\n")], |_| {}).await;
+    let specs = harness.session.specs();
     let modes = specs.iter().find(|spec| *spec.id == *"mode").unwrap();
     let modes: Vec<_> = modes.choices.iter().map(|choice| choice.value.as_ref()).collect();
     assert_eq!(modes, ["code", "ask", "architect", "docs"]);
-    let mut events = house.prompt("/mode doc").await;
-    events.extend(house.prompt("go").await);
+    let mut events = harness.prompt("/mode doc").await;
+    events.extend(harness.prompt("go").await);
     expect![[r#"
         mode = docs
         say The mode is now docs.
@@ -49,7 +49,7 @@ async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
         title go
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events).replace("file DIR/b.txt None -> Some(\"b\")\n", ""));
+    .assert_eq(&harness.lines(&events).replace("file DIR/b.txt None -> Some(\"b\")\n", ""));
     let request = &script.requests()[0];
     assert!(request.system.contains("You write docs."));
     assert!(
@@ -63,15 +63,15 @@ async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
 /// A mode that was chosen and whose file is gone.
 #[tokio::test]
 async fn a_mode_that_is_gone_is_left_and_that_is_said() {
-    let mut house = House::project(Script::new([]), &[DOCS], |_| {}).await;
-    house.prompt("/mode docs").await;
-    std::fs::remove_file(house.dir.join(DOCS.0)).unwrap();
+    let mut harness = Harness::project(Script::new([]), &[DOCS], |_| {}).await;
+    harness.prompt("/mode docs").await;
+    std::fs::remove_file(harness.dir.join(DOCS.0)).unwrap();
     // While the session is open nothing is changed any more.
-    let events = house.prompt("go").await;
-    assert!(house.lines(&events).contains("the script is over"));
-    house.restart().await;
-    let events = house.prompt("/status").await;
-    let said = house.lines(&events);
+    let events = harness.prompt("go").await;
+    assert!(harness.lines(&events).contains("the script is over"));
+    harness.restart().await;
+    let events = harness.prompt("/status").await;
+    let said = harness.lines(&events);
     assert!(
         said.starts_with(
             "mode = ask\nWarning: there is no mode \"docs\" here any more; the session goes on in ask mode\n"
@@ -84,7 +84,7 @@ async fn a_mode_that_is_gone_is_left_and_that_is_said() {
 /// H2, H5, H8.
 #[tokio::test]
 async fn other_programs_names_for_settings_are_understood() {
-    let house = House::project(Script::new([]), &[], |_| {}).await;
+    let harness = Harness::project(Script::new([]), &[], |_| {}).await;
     for (id, value, is) in [
         ("mode", "plan", ("mode", "architect")),
         ("mode", "explore", ("mode", "ask")),
@@ -93,12 +93,12 @@ async fn other_programs_names_for_settings_are_understood() {
         ("auto_approve", "suggest", ("approval", "suggest")),
         ("thinking", "on", ("thinking", "medium")),
     ] {
-        house.try_change(id, value).await.unwrap();
-        let settings = house.settled().await;
+        harness.try_change(id, value).await.unwrap();
+        let settings = harness.settled().await;
         assert_eq!(settings.get(is.0), is.1, "{id} {value}");
     }
-    assert!(house.try_change("mode", "nope").await.unwrap_err().contains("code, ask, architect"));
-    assert!(house.try_change("nope", "x").await.is_err());
+    assert!(harness.try_change("mode", "nope").await.unwrap_err().contains("code, ask, architect"));
+    assert!(harness.try_change("nope", "x").await.is_err());
 }
 
 /// FF8, H7, H9.
@@ -106,17 +106,17 @@ async fn other_programs_names_for_settings_are_understood() {
 async fn a_setting_holds_for_the_very_next_call_of_a_running_turn() {
     let wait = r#"{"command":"while [ ! -e go ]; do sleep 0.02; done"}"#;
     let script = Script::new([vec![call("shell", wait)], vec![say("ok")]]);
-    let mut house = House::with(script.clone()).await;
-    house.send(vec![Content::text("go")]).await;
-    house.until(|body| matches!(body, Body::Resolved { .. })).await;
+    let mut harness = Harness::with(script.clone()).await;
+    harness.send(vec![Content::text("go")]).await;
+    harness.until(|body| matches!(body, Body::Resolved { .. })).await;
     for (id, value) in
         [("thinking", "high"), ("temperature", "precise"), ("mode", "ask"), ("model", "script:two")]
     {
-        house.change(id, value).await;
+        harness.change(id, value).await;
     }
-    house.until(|body| matches!(body, Body::SettingChanged { id, .. } if **id == *"model")).await;
-    house.write("go", "");
-    house.turn().await;
+    harness.until(|body| matches!(body, Body::SettingChanged { id, .. } if **id == *"model")).await;
+    harness.write("go", "");
+    harness.turn().await;
     let requests = script.requests();
     let told = |at: usize| {
         let request = &requests[at];
@@ -132,10 +132,10 @@ async fn a_setting_holds_for_the_very_next_call_of_a_running_turn() {
 async fn each_temperature_is_its_number_in_the_request() {
     let choices = ["precise", "balanced", "creative", "default"];
     let script = Script::new(choices.map(|_| vec![say("ok")]));
-    let mut house = House::with(script.clone()).await;
+    let mut harness = Harness::with(script.clone()).await;
     for choice in choices {
-        house.try_change("temperature", choice).await.unwrap();
-        house.prompt("go").await;
+        harness.try_change("temperature", choice).await.unwrap();
+        harness.prompt("go").await;
     }
     let asked: Vec<Option<f32>> = script.requests().iter().map(|request| request.temperature).collect();
     assert_eq!(asked, [Some(0.2), Some(0.7), Some(1.0), None]);
@@ -147,22 +147,22 @@ async fn a_command_from_a_file_is_a_prompt_and_an_unknown_one_is_plain_text() {
     let script = Script::new([]);
     let fix =
         (".ropewalk/commands/fix.md", "---\ndescription: Fixes\nargs: [file]\n---\nFix ${file}; !`id`.");
-    let mut house = House::project(script.clone(), &[fix], |_| {}).await;
-    let commands = house.session.commands().clone();
+    let mut harness = Harness::project(script.clone(), &[fix], |_| {}).await;
+    let commands = harness.session.commands().clone();
     let found = commands.iter().find(|command| *command.name == *"fix").unwrap();
     assert_eq!((found.description.as_ref(), found.hint.as_deref()), ("Fixes", Some("<file>")));
-    let events = house.prompt("/fix a.rs").await;
-    assert!(house.lines(&events).contains("title /fix a.rs"), "{}", house.lines(&events));
-    house.prompt("/nope what is this").await;
-    house.prompt("/init").await;
+    let events = harness.prompt("/fix a.rs").await;
+    assert!(harness.lines(&events).contains("title /fix a.rs"), "{}", harness.lines(&events));
+    harness.prompt("/nope what is this").await;
+    harness.prompt("/init").await;
     let requests = script.requests();
     assert_eq!(requests[0].messages, [user("Fix a.rs; !`id`.")]);
     assert_eq!(requests[1].messages.last(), Some(&user("/nope what is this")));
     assert!(
         matches!(requests[2].messages.last(), Some(Message::User { text, .. }) if text.starts_with("Write AGENTS.md"))
     );
-    house.restart().await;
-    house.prompt("again").await;
+    harness.restart().await;
+    harness.prompt("again").await;
     let (before, after) = (&requests[2].messages, &script.requests()[3].messages);
     assert_eq!(before[..], after[..before.len()], "a restart changes nothing");
 }
@@ -172,8 +172,8 @@ async fn a_skill_is_listed_and_its_body_is_read_when_it_is_wanted() {
     let script = Script::new([vec![call("skill", r#"{"name":"pdf"}"#), call("skill", r#"{"name":"x"}"#)]]);
     let skill =
         (".agents/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDF files\n---\nUse pdftotext.");
-    let mut house = House::project(script.clone(), &[skill], |_| {}).await;
-    let events = house.prompt("go").await;
+    let mut harness = Harness::project(script.clone(), &[skill], |_| {}).await;
+    let events = harness.prompt("go").await;
     expect![[r#"
         1 starts: Skill pdf (Read)
         2 starts: Skill x (Read)
@@ -183,10 +183,10 @@ async fn a_skill_is_listed_and_its_body_is_read_when_it_is_wanted() {
         title go
         EndTurn
     "#]]
-    .assert_eq(&sorted_ends(&house.lines(&events)));
+    .assert_eq(&sorted_ends(&harness.lines(&events)));
     let system = &script.requests()[0].system;
     assert!(system.contains("- pdf: Reads PDF files") && !system.contains("pdftotext"), "{system}");
-    let mut without = House::with(Script::new([])).await;
+    let mut without = Harness::with(Script::new([])).await;
     without.prompt("go").await;
 }
 
@@ -220,15 +220,15 @@ async fn status_and_cost_are_told_from_the_log() {
         })
     };
     let script = Script::new([vec![say("a"), usage(0.25, false)], vec![say("b"), usage(0.0, true)]]);
-    let mut house = House::project(script, &[("AGENTS.md", "x")], |_| {}).await;
-    let events = house.prompt("/cost").await;
-    assert!(house.lines(&events).contains("Nothing was spent yet."));
-    house.prompt("one").await;
-    house.prompt("two").await;
-    house.restart().await;
-    let mut events = house.prompt("/cost").await;
-    events.extend(house.prompt("/status").await);
-    let lines = house.lines(&events);
+    let mut harness = Harness::project(script, &[("AGENTS.md", "x")], |_| {}).await;
+    let events = harness.prompt("/cost").await;
+    assert!(harness.lines(&events).contains("Nothing was spent yet."));
+    harness.prompt("one").await;
+    harness.prompt("two").await;
+    harness.restart().await;
+    let mut events = harness.prompt("/cost").await;
+    events.extend(harness.prompt("/status").await);
+    let lines = harness.lines(&events);
     for told in [
         "10 in, 5 out",
         "20 in, 10 out",
@@ -247,19 +247,19 @@ async fn status_and_cost_are_told_from_the_log() {
 async fn the_model_names_the_session_and_its_call_is_counted() {
     // The title is asked for side by side with the answer: both get the same words here.
     let script = Script::new([vec![say("Fix the parser")], vec![say("Fix the parser")], vec![say("more")]]);
-    let mut house = House::project(script.clone(), &[], |config| config.titles_by_model = true).await;
-    let events = house.prompt("it does not parse").await;
+    let mut harness = Harness::project(script.clone(), &[], |config| config.titles_by_model = true).await;
+    let events = harness.prompt("it does not parse").await;
     expect![[r#"
         say Fix the parser
         title Fix the parser
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
+    .assert_eq(&harness.lines(&events));
     assert_eq!(events.iter().filter(|event| matches!(event.body, Body::Usage(_))).count(), 2);
     let asked = script.requests().into_iter().find(|request| request.tools.is_empty()).unwrap();
     assert_eq!(asked.messages, [user("it does not parse\n")]);
-    let events = house.prompt("go on").await;
-    assert_eq!(house.lines(&events), "say more\nEndTurn\n");
+    let events = harness.prompt("go on").await;
+    assert_eq!(harness.lines(&events), "say more\nEndTurn\n");
     let last = &script.requests()[2].messages;
     assert_eq!(last.len(), 3, "what was said beside the conversation is not part of it: {last:?}");
 }
@@ -279,7 +279,7 @@ async fn a_title_that_does_not_come_is_the_first_words() {
         }
     }
     let script = Script::new([vec![say("done")]]);
-    let mut house = House::project(Nameless(script), &[], |config| config.titles_by_model = true).await;
-    let events = house.prompt("fix it").await;
-    assert_eq!(house.lines(&events), "say done\ntitle fix it\nEndTurn\n");
+    let mut harness = Harness::project(Nameless(script), &[], |config| config.titles_by_model = true).await;
+    let events = harness.prompt("fix it").await;
+    assert_eq!(harness.lines(&events), "say done\ntitle fix it\nEndTurn\n");
 }

@@ -4,7 +4,7 @@ use agent::{Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, M
 use engine::{Body, BoxFuture, Usage};
 use testkit::{Line, Script, call, fail, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// A scripted model that takes so many tokens and not more.
 struct Narrow {
@@ -79,11 +79,11 @@ async fn a_conversation_is_summed_up_in_mid_task_and_a_restart_changes_nothing()
         vec![say("next")],
         vec![say("restarted")],
     ]);
-    let mut house = House::with(Narrow::new(&script, 40_000)).await;
-    house.write("big.txt", &"a".repeat(100_000));
-    house.write("small.txt", &"b".repeat(32_000));
-    let events = house.prompt("do it").await;
-    let lines = house.lines(&events);
+    let mut harness = Harness::with(Narrow::new(&script, 40_000)).await;
+    harness.write("big.txt", &"a".repeat(100_000));
+    harness.write("small.txt", &"b".repeat(32_000));
+    let events = harness.prompt("do it").await;
+    let lines = harness.lines(&events);
     let tail = "compacting\ncompacted\nsay done\ntitle do it\nEndTurn\n";
     assert!(lines.ends_with(tail), "{}", &lines[lines.len() - 200..]);
     let requests = script.requests();
@@ -105,10 +105,10 @@ async fn a_conversation_is_summed_up_in_mid_task_and_a_restart_changes_nothing()
     });
     let usages: Vec<_> = usages.collect();
     assert!(usages.iter().any(|usage| usage.input == 7 && usage.output == 3), "it is counted: {usages:?}");
-    assert_eq!(house.session.snapshot().totals.input, 7);
-    house.prompt("and now?").await;
-    house.restart().await;
-    house.prompt("and now?").await;
+    assert_eq!(harness.session.snapshot().totals.input, 7);
+    harness.prompt("and now?").await;
+    harness.restart().await;
+    harness.prompt("and now?").await;
     let requests = script.requests();
     let (live, restarted) = (&requests[4].messages, &requests[5].messages);
     assert_eq!(live[..4], requests[3].messages[..]);
@@ -121,11 +121,11 @@ async fn the_window_is_full_when_the_provider_says_so() {
     let nearly = Usage { context_used: 7_000, context_size: 8_000, ..Usage::default() };
     let script =
         Script::new([vec![read("a.txt"), Line::Usage(nearly)], vec![say("SUMMARY")], vec![say("done")]]);
-    let mut house = House::with(Narrow::new(&script, 8_000)).await;
-    house.write("a.txt", &"x".repeat(400));
-    let events = house.prompt(&"please ".repeat(1_700)).await;
+    let mut harness = Harness::with(Narrow::new(&script, 8_000)).await;
+    harness.write("a.txt", &"x".repeat(400));
+    let events = harness.prompt(&"please ".repeat(1_700)).await;
     let requests = script.requests();
-    assert_eq!(requests.len(), 3, "{}", house.lines(&events));
+    assert_eq!(requests.len(), 3, "{}", harness.lines(&events));
     assert!(shown(&requests[2].messages)[1].starts_with("summary SUMMARY"));
 }
 
@@ -133,13 +133,13 @@ async fn the_window_is_full_when_the_provider_says_so() {
 #[tokio::test]
 async fn a_model_that_says_too_long_is_asked_again_with_a_summary() {
     let script = Script::new([vec![read("big.txt")], vec![say("SUMMARY")], vec![say("done")]]);
-    let mut house = House::with(Narrow { takes: 4_000, ..Narrow::new(&script, 12_000) }).await;
-    house.write("big.txt", &"x".repeat(20_000));
-    let events = house.prompt("do it").await;
+    let mut harness = Harness::with(Narrow { takes: 4_000, ..Narrow::new(&script, 12_000) }).await;
+    harness.write("big.txt", &"x".repeat(20_000));
+    let events = harness.prompt("do it").await;
     assert!(
-        house.lines(&events).ends_with("compacted\nsay done\ntitle do it\nEndTurn\n"),
+        harness.lines(&events).ends_with("compacted\nsay done\ntitle do it\nEndTurn\n"),
         "{}",
-        house.lines(&events)
+        harness.lines(&events)
     );
     let last = &script.requests()[2].messages;
     assert_eq!(shown(last)[..2], ["user do it", "summary SUMMARY"]);
@@ -149,16 +149,16 @@ async fn a_model_that_says_too_long_is_asked_again_with_a_summary() {
 #[tokio::test]
 async fn what_a_summary_does_not_make_smaller_ends_the_turn_and_not_the_session() {
     let script = Script::new([vec![say("hello")]]);
-    let mut house = House::with(Narrow { takes: 50, ..Narrow::new(&script, 12_000) }).await;
-    let events = house.prompt(&"x".repeat(1_000)).await;
+    let mut harness = Harness::with(Narrow { takes: 50, ..Narrow::new(&script, 12_000) }).await;
+    let events = harness.prompt(&"x".repeat(1_000)).await;
     assert!(
-        house.lines(&events).ends_with("Error: the conversation is too long\nFailed\n"),
+        harness.lines(&events).ends_with("Error: the conversation is too long\nFailed\n"),
         "{}",
-        house.lines(&events)
+        harness.lines(&events)
     );
-    house.prompt("/clear").await;
-    let events = house.prompt("hi").await;
-    assert!(house.lines(&events).starts_with("say hello\n"));
+    harness.prompt("/clear").await;
+    let events = harness.prompt("hi").await;
+    assert!(harness.lines(&events).starts_with("say hello\n"));
 }
 
 /// H11.
@@ -171,33 +171,33 @@ async fn compact_asks_the_model_and_does_without_it_if_need_be() {
         vec![fail("no credit")],
         vec![say("still here")],
     ]);
-    let mut house = House::with(script.clone()).await;
-    let events = house.prompt("/compact").await;
-    assert_eq!(house.lines(&events), "say There is nothing to compact yet.\nEndTurn\n");
-    house.prompt("first").await;
-    let events = house.prompt("/compact").await;
+    let mut harness = Harness::with(script.clone()).await;
+    let events = harness.prompt("/compact").await;
+    assert_eq!(harness.lines(&events), "say There is nothing to compact yet.\nEndTurn\n");
+    harness.prompt("first").await;
+    let events = harness.prompt("/compact").await;
     assert_eq!(
-        house.lines(&events),
+        harness.lines(&events),
         "compacting\ncompacted\n\
          say The conversation so far is now this summary, for the model:||SUMMARY of it\nEndTurn\n"
     );
-    house.prompt("second").await;
+    harness.prompt("second").await;
     assert_eq!(shown(&script.requests()[2].messages), ["user first", "summary SUMMARY of it", "user second"]);
-    let events = house.prompt("/compact").await;
-    let lines = house.lines(&events);
+    let events = harness.prompt("/compact").await;
+    let lines = harness.lines(&events);
     assert!(
         lines.contains("Warning: the model did not sum up (no credit)") && lines.contains("compacted"),
         "{lines}"
     );
-    house.prompt("third").await;
+    harness.prompt("third").await;
     let last = shown(&script.requests()[4].messages);
     assert_eq!(last.len(), 4, "{last:?}");
     assert!(last[2].starts_with("summary Earlier:\nSUMMARY of it"), "an earlier summary is kept: {last:?}");
     // The log has it all.
     let mut all = Vec::new();
-    let mut reader = house.session.read(engine::Seq::START);
-    while let engine::Taken::Events(events) = reader.take(engine::Page::USUAL).await.unwrap() {
+    let mut reader = harness.session.read(engine::Seq::START);
+    while let engine::LogRead::Events(events) = reader.take(engine::PageRequest::USUAL).await.unwrap() {
         all.extend(events);
     }
-    assert!(house.lines(&all).contains("say I did one thing."));
+    assert!(harness.lines(&all).contains("say I did one thing."));
 }

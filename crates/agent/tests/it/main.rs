@@ -3,7 +3,7 @@
 
 mod commands;
 mod files;
-mod house;
+mod harness;
 mod knowledge;
 mod long;
 mod mcp;

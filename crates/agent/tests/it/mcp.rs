@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent::{McpConfig, Message, ProjectServer};
-use engine::{Answer, Body, Event, ServerState, ServerWay, Stop, ToolServer};
+use engine::{Body, Event, PermissionAnswer, ServerState, ServerTransport, Stop, ToolServer};
 use expect_test::{Expect, expect};
 use testkit::{Line, Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn script_of(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/servers").join(name).display().to_string()
@@ -24,17 +24,17 @@ fn server(name: &str, how: &str, notes: &Path) -> ToolServer {
     let environment = vec![("GIVEN".to_owned(), "yes".to_owned())];
     ToolServer {
         name: name.into(),
-        way: ServerWay::Child { command: "python3".into(), arguments, environment },
+        transport: ServerTransport::Child { command: "python3".into(), arguments, environment },
     }
 }
 
 /// Patient enough for a busy machine; each test makes short what it waits for.
 fn patient() -> McpConfig {
-    McpConfig { grace: PATIENCE, start_timeout: PATIENCE, ..McpConfig::default() }
+    McpConfig { grace: TEST_TIMEOUT, start_timeout: TEST_TIMEOUT, ..McpConfig::default() }
 }
 
 struct Scene {
-    house: House,
+    harness: Harness,
     script: Script,
     notes: PathBuf,
     _folder: tempfile::TempDir,
@@ -45,13 +45,13 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let notes = folder.path().join("notes");
         let script = Script::new(replies);
-        let house = House::serving(script.clone(), config, vec![server("srv", how, &notes)]).await;
-        Self { house, script, notes, _folder: folder }
+        let harness = Harness::serving(script.clone(), config, vec![server("srv", how, &notes)]).await;
+        Self { harness, script, notes, _folder: folder }
     }
 
     async fn prompt(&mut self) -> String {
-        let events = self.house.prompt("go").await;
-        self.house.lines(&events)
+        let events = self.harness.prompt("go").await;
+        self.harness.lines(&events)
     }
 
     fn notes(&self) -> String {
@@ -62,7 +62,7 @@ impl Scene {
     async fn noted(&self, what: &str) {
         let began = Instant::now();
         while !self.notes().contains(what) {
-            assert!(began.elapsed() < PATIENCE, "no {what:?} in {:?}", self.notes());
+            assert!(began.elapsed() < TEST_TIMEOUT, "no {what:?} in {:?}", self.notes());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -75,7 +75,7 @@ impl Scene {
     }
 
     fn state(&self) -> ServerState {
-        self.house.session.servers().unwrap().list()[0].state.clone()
+        self.harness.session.servers().unwrap().list()[0].state.clone()
     }
 
     /// Waits until no process that the server noted is left.
@@ -88,7 +88,7 @@ impl Scene {
         for (_, pid) in pids {
             let began = Instant::now();
             while alive(pid) {
-                assert!(began.elapsed() < PATIENCE, "{pid} lives on");
+                assert!(began.elapsed() < TEST_TIMEOUT, "{pid} lives on");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -135,9 +135,9 @@ async fn a_servers_tools_are_used_like_ours_and_asked_for() {
     .await;
     assert_eq!(scene.state(), ServerState::Ready);
     assert_eq!(scene.notes().matches("started").count(), 1);
-    let view = &scene.house.session.servers().unwrap().list()[0];
+    let view = &scene.harness.session.servers().unwrap().list()[0];
     assert_eq!((view.transport, view.tools.len()), ("stdio", 11));
-    scene.house.shutdown().await;
+    scene.harness.shutdown().await;
     scene.noted("end of input").await;
     scene.nobody_left().await;
 }
@@ -146,7 +146,7 @@ async fn a_servers_tools_are_used_like_ours_and_asked_for() {
 async fn nothing_is_started_before_a_turn_needs_it_and_a_refusal_holds() {
     let mut scene = Scene::new("all", patient(), vec![vec![call("mcp__srv__echo", "{}")]]).await;
     assert_eq!((scene.notes().as_str(), scene.state()), ("", ServerState::Idle));
-    scene.house.answer = Answer::DenyOnce;
+    scene.harness.answer = PermissionAnswer::DenyOnce;
     let lines = scene.prompt().await;
     assert!(lines.contains("1 fails: not allowed: the user refused it"), "{lines}");
     assert!(!scene.notes().contains("call"), "{}", scene.notes());
@@ -184,14 +184,14 @@ async fn progress_is_shown_under_the_call_and_images_reach_the_model() {
 async fn a_server_gets_a_clean_environment_and_dangerous_names_are_dropped_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let mut named = server("srv", "all", &folder.path().join("notes"));
-    if let ServerWay::Child { environment, .. } = &mut named.way {
+    if let ServerTransport::Child { environment, .. } = &mut named.transport {
         let more = [("LD_PRELOAD", "x"), ("PATH", "/evil"), ("https_proxy", "x"), ("KEY", "k")];
         environment.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     let script = Script::new([vec![call("mcp__srv__env", "{}")], vec![call("mcp__srv__where", "{}")]]);
-    let mut house = House::serving(script, patient(), vec![named]).await;
-    let events = house.prompt("go").await;
-    let lines = house.lines(&events);
+    let mut harness = Harness::serving(script, patient(), vec![named]).await;
+    let events = harness.prompt("go").await;
+    let lines = harness.lines(&events);
     assert!(lines.starts_with("Warning: MCP server srv: these variables are not passed on, since they change which code runs: LD_PRELOAD, PATH, https_proxy\n"), "{lines}");
     let environment = r#"1 ends: {"GIVEN": "yes", "KEY": "k", "PATH": "/usr/local/bin:/usr/bin:/bin"}"#;
     // Python adds one of its own where the locale is plain.
@@ -216,11 +216,12 @@ async fn a_server_that_dies_at_its_start_is_told_of_and_the_turn_goes_on() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
-    let way = ServerWay::Child { command: "no-such-program".into(), arguments: vec![], environment: vec![] };
-    let mut house =
-        House::serving(Script::new([]), patient(), vec![ToolServer { name: "x".into(), way }]).await;
-    let events = house.prompt("go").await;
-    let lines = house.lines(&events);
+    let transport =
+        ServerTransport::Child { command: "no-such-program".into(), arguments: vec![], environment: vec![] };
+    let mut harness =
+        Harness::serving(Script::new([]), patient(), vec![ToolServer { name: "x".into(), transport }]).await;
+    let events = harness.prompt("go").await;
+    let lines = harness.lines(&events);
     assert!(
         lines.starts_with("Warning: MCP server x: there is no program no-such-program; install it"),
         "{lines}"
@@ -245,7 +246,7 @@ async fn a_server_that_hangs_holds_up_the_turn_for_a_moment_only() {
     .assert_eq(&scene.prompt().await);
     let began = Instant::now();
     while !matches!(scene.state(), ServerState::Failed { .. }) {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TEST_TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(scene.state(), ServerState::Failed { reason: "it did not answer within 0.4 s".into() });
@@ -337,11 +338,11 @@ async fn a_call_that_hangs_is_given_up_and_the_server_is_told() {
 #[tokio::test]
 async fn a_cancelled_turn_cancels_the_call() {
     let mut scene = Scene::new("all", patient(), vec![vec![call("mcp__srv__hang", "{}")]]).await;
-    scene.house.send(vec![engine::Content::text("go")]).await;
-    scene.house.until(|body| matches!(body, Body::Resolved { .. })).await;
+    scene.harness.send(vec![engine::Content::text("go")]).await;
+    scene.harness.until(|body| matches!(body, Body::Resolved { .. })).await;
     scene.noted("call hang").await;
-    scene.house.cancel().await;
-    let events = scene.house.turn().await;
+    scene.harness.cancel().await;
+    let events = scene.harness.turn().await;
     let failed = events.iter().any(|event| matches!(&event.body, Body::ToolEnded(end) if end.failed));
     assert!(failed && matches!(events.last().unwrap().body, Body::TurnEnded { stop: Stop::Cancelled, .. }));
     scene.noted("cancelled the turn was cancelled").await;
@@ -354,12 +355,12 @@ async fn servers_and_their_children_end_with_the_session_and_come_back_with_it()
         Scene::new("family", patient(), vec![vec![say("One.")], vec![call("mcp__srv__echo", "{}")]]).await;
     scene.prompt().await;
     scene.noted("child").await;
-    scene.house.reopen().await;
+    scene.harness.reopen().await;
     scene.nobody_left().await;
     let lines = scene.prompt().await;
     assert!(lines.contains("1 ends: you said"), "{lines}");
     assert_eq!(scene.notes().matches("started").count(), 2);
-    scene.house.shutdown().await;
+    scene.harness.shutdown().await;
     scene.nobody_left().await;
 }
 
@@ -367,7 +368,7 @@ async fn servers_and_their_children_end_with_the_session_and_come_back_with_it()
 async fn servers_come_and_go_while_the_session_lives() {
     let mut scene = Scene::new("all", patient(), vec![]).await;
     scene.prompt().await;
-    let servers = Arc::clone(scene.house.session.servers().unwrap());
+    let servers = Arc::clone(scene.harness.session.servers().unwrap());
     servers.add(server("Other one", "all", &scene.notes)).unwrap();
     assert!(servers.remove("srv") && !servers.remove("srv"));
     scene.prompt().await;
@@ -386,22 +387,22 @@ async fn a_projects_server_is_started_only_if_the_person_allows_it() {
     fn project(folder: &Path) -> Result<Vec<ProjectServer>, String> {
         let notes = folder.join("notes");
         let shown = format!("theirs: python3 {}", notes.file_name().unwrap().display());
-        Ok(vec![ProjectServer { server: server("theirs", "all", &notes), shown, news: Vec::new() }])
+        Ok(vec![ProjectServer { server: server("theirs", "all", &notes), shown, notices: Vec::new() }])
     }
-    for (answer, offered) in [(Answer::DenyOnce, 0), (Answer::AllowOnce, 11)] {
+    for (answer, offered) in [(PermissionAnswer::DenyOnce, 0), (PermissionAnswer::AllowOnce, 11)] {
         let script = Script::new([]);
         let config = McpConfig { project: Some(project), ..patient() };
-        let mut house = House::serving(script.clone(), config, Vec::new()).await;
-        house.answer = answer;
-        let events = house.prompt("go").await;
-        let lines = house.lines(&events);
+        let mut harness = Harness::serving(script.clone(), config, Vec::new()).await;
+        harness.answer = answer;
+        let events = harness.prompt("go").await;
+        let lines = harness.lines(&events);
         assert!(lines.starts_with("asks Execute High theirs: python3 notes\n"), "{lines}");
         let tools = script.requests()[0].tools.iter().filter(|tool| tool.name.starts_with("mcp__")).count();
         assert_eq!(tools, offered, "{lines}");
-        assert_eq!(house.dir.join("notes").exists(), offered > 0);
+        assert_eq!(harness.dir.join("notes").exists(), offered > 0);
         // Asked once, whatever the answer was.
-        let events = house.prompt("again").await;
-        assert!(!house.lines(&events).contains("asks"), "{}", house.lines(&events));
+        let events = harness.prompt("again").await;
+        assert!(!harness.lines(&events).contains("asks"), "{}", harness.lines(&events));
     }
 }
 
@@ -428,7 +429,7 @@ impl Web {
             ("X-Key".to_owned(), "open".to_owned()),
         ];
         let url = format!("http://127.0.0.1:{}/mcp", self.port).into();
-        ToolServer { name: "web".into(), way: ServerWay::Http { url, headers } }
+        ToolServer { name: "web".into(), transport: ServerTransport::Http { url, headers } }
     }
 }
 
@@ -440,10 +441,10 @@ impl Drop for Web {
 }
 
 async fn over_http(server: ToolServer, replies: Vec<Vec<Line>>) -> String {
-    let mut house = House::serving(Script::new(replies), patient(), vec![server]).await;
-    let events: Vec<Arc<Event>> = house.prompt("go").await;
-    let lines = house.lines(&events);
-    house.shutdown().await;
+    let mut harness = Harness::serving(Script::new(replies), patient(), vec![server]).await;
+    let events: Vec<Arc<Event>> = harness.prompt("go").await;
+    let lines = harness.lines(&events);
+    harness.shutdown().await;
     lines
 }
 

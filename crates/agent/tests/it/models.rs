@@ -8,17 +8,17 @@ mod fixtures;
 mod hostile;
 mod recorded;
 
-use agent::{Decoder, ModelError, ModelEvent, ModelStop, Native, Wire};
+use agent::{Decoder, ModelError, ModelEvent, ModelStop, NativeReply, Wire};
 use engine::Usage;
 
 /// A reply as it was read.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct DecodedReply {
     text: String,
     thinking: String,
     /// Id, name, arguments.
     calls: Vec<(String, String, String)>,
-    native: Option<Native>,
+    native: Option<NativeReply>,
     usage: Option<Usage>,
     stop: Option<ModelStop>,
     error: Option<ModelError>,
@@ -27,57 +27,57 @@ struct Heard {
 }
 
 /// Reads `body`, given in pieces of `size` bytes.
-fn hear(wire: Wire, body: &str, size: usize) -> Heard {
+fn hear(wire: Wire, body: &str, size: usize) -> DecodedReply {
     let mut decoder = wire.decoder("test:model");
-    let mut heard = Heard::default();
+    let mut reply = DecodedReply::default();
     for piece in body.as_bytes().chunks(size.max(1)) {
-        if heard.error.is_none() && !decoder.ended() {
-            take(&mut heard, |events| decoder.push(piece, events));
+        if reply.error.is_none() && !decoder.ended() {
+            take(&mut reply, |events| decoder.push(piece, events));
         }
     }
-    if heard.error.is_none() && !decoder.ended() {
-        finish(&mut heard, &mut decoder);
+    if reply.error.is_none() && !decoder.ended() {
+        finish(&mut reply, &mut decoder);
     }
-    heard
+    reply
 }
 
-fn finish(heard: &mut Heard, decoder: &mut Decoder) {
-    take(heard, |events| decoder.finish(events));
+fn finish(reply: &mut DecodedReply, decoder: &mut Decoder) {
+    take(reply, |events| decoder.finish(events));
 }
 
-fn take(heard: &mut Heard, read: impl FnOnce(&mut Vec<ModelEvent>) -> Result<(), ModelError>) {
+fn take(reply: &mut DecodedReply, read: impl FnOnce(&mut Vec<ModelEvent>) -> Result<(), ModelError>) {
     let mut events = Vec::new();
-    heard.error = read(&mut events).err();
+    reply.error = read(&mut events).err();
     for event in events {
         let mark = match event {
             ModelEvent::Text(text) => {
-                heard.text.push_str(&text);
+                reply.text.push_str(&text);
                 't'
             }
             ModelEvent::Thinking(text) => {
-                heard.thinking.push_str(&text);
+                reply.thinking.push_str(&text);
                 'h'
             }
             ModelEvent::ToolCall { id, name, arguments } => {
-                heard.calls.push((id, name, arguments));
+                reply.calls.push((id, name, arguments));
                 'c'
             }
             ModelEvent::Native(native) => {
-                heard.native = Some(native);
+                reply.native = Some(native);
                 continue;
             }
             ModelEvent::Usage(usage) => {
-                heard.usage = Some(usage);
+                reply.usage = Some(usage);
                 continue;
             }
             ModelEvent::Done { stop } => {
-                heard.stop = Some(stop);
+                reply.stop = Some(stop);
                 continue;
             }
             ModelEvent::Notice(text) => panic!("a decoder does not wait: {text}"),
         };
-        if mark == 'c' || !heard.order.ends_with(mark) {
-            heard.order.push(mark);
+        if mark == 'c' || !reply.order.ends_with(mark) {
+            reply.order.push(mark);
         }
     }
 }

@@ -1,29 +1,29 @@
 //! The offline model in a whole house: what somebody without a key gets.
 
 use agent::Offline;
-use engine::{Answer, Body};
+use engine::{Body, PermissionAnswer};
 use expect_test::{Expect, expect};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// Prompts one after the other; the introduction is left out.
-async fn check(prompts: &[&str], expected: Expect) -> House {
-    let mut house = House::with(Offline).await;
-    house.write("a.txt", "one\ntwo\n");
-    house.prompt("hello").await;
+async fn check(prompts: &[&str], expected: Expect) -> Harness {
+    let mut harness = Harness::with(Offline).await;
+    harness.write("a.txt", "one\ntwo\n");
+    harness.prompt("hello").await;
     let mut events = Vec::new();
     for prompt in prompts {
-        events.extend(house.prompt(prompt).await);
+        events.extend(harness.prompt(prompt).await);
     }
-    expected.assert_eq(&house.lines(&events));
-    house
+    expected.assert_eq(&harness.lines(&events));
+    harness
 }
 
 #[tokio::test]
 async fn it_introduces_itself_once_and_names_the_session() {
-    let mut house = House::with(Offline).await;
-    let first = house.prompt("hello there").await;
-    let lines = house.lines(&first);
+    let mut harness = Harness::with(Offline).await;
+    let first = harness.prompt("hello there").await;
+    let lines = harness.lines(&first);
     assert!(
         lines.starts_with("say This is the offline model: no model key is configured. I can do: "),
         "{lines}"
@@ -33,8 +33,8 @@ async fn it_introduces_itself_once_and_names_the_session() {
         first.iter().filter(|event| matches!(event.body, Body::Text { .. })).count() > 3,
         "it is seen to grow"
     );
-    let second = house.prompt("hello there").await;
-    let lines = house.lines(&second);
+    let second = harness.prompt("hello there").await;
+    let lines = harness.lines(&second);
     assert!(lines.starts_with("say I did not understand that.") && !lines.contains("title"), "{lines}");
 }
 
@@ -76,9 +76,9 @@ async fn it_uses_the_tools() {
 
 #[tokio::test]
 async fn calls_of_one_reply_have_their_own_ids_and_keep_their_order_for_the_model() {
-    let mut house = House::with(Offline).await;
-    house.write("a.txt", "one\n");
-    let events = house.prompt("read a.txt && then list && then read none").await;
+    let mut harness = Harness::with(Offline).await;
+    harness.write("a.txt", "one\n");
+    let events = harness.prompt("read a.txt && then list && then read none").await;
     let started: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.body {
@@ -88,7 +88,7 @@ async fn calls_of_one_reply_have_their_own_ids_and_keep_their_order_for_the_mode
         .collect();
     let ended = events.iter().filter(|event| matches!(event.body, Body::ToolEnded(_))).count();
     assert_eq!((started.iter().collect::<std::collections::BTreeSet<_>>().len(), ended), (3, 3));
-    let lines = house.lines(&events);
+    let lines = harness.lines(&events);
     let last =
         "say I read a.txt: 1 line; it begins with `one`.|. has 1 entry: a.txt.|`read none` did not work";
     assert!(lines.contains(last), "{lines}");
@@ -96,9 +96,9 @@ async fn calls_of_one_reply_have_their_own_ids_and_keep_their_order_for_the_mode
 
 #[tokio::test]
 async fn a_plan_goes_through_its_states() {
-    let mut house = House::with(Offline).await;
-    let events = house.prompt("plan").await;
-    let plans: String = house
+    let mut harness = Harness::with(Offline).await;
+    let events = harness.prompt("plan").await;
+    let plans: String = harness
         .lines(&events)
         .lines()
         .filter(|line| line.starts_with("plan"))
@@ -112,7 +112,7 @@ async fn a_plan_goes_through_its_states() {
         plan Completed Completed Completed
     "#]]
     .assert_eq(&plans);
-    assert!(house.lines(&events).ends_with("say The plan is done.\ntitle plan\nEndTurn\n"));
+    assert!(harness.lines(&events).ends_with("say The plan is done.\ntitle plan\nEndTurn\n"));
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn switching_the_model_shows_in_the_next_answer() {
 
 #[tokio::test]
 async fn it_remembers_across_a_restart_and_forgets_when_cleared() {
-    let mut house = check(
+    let mut harness = check(
         &["my name is Ada", "what did I say?"],
         expect![[r#"
             say I did not understand that. I can do: `read FILE`, `list [DIR]`, `search TEXT`, `run CMD`, `write FILE: TEXT`, `edit FILE: OLD => NEW`, `plan`, `think`, `stream N [BYTES]`, `sleep MS`, `what did I say?`, `fail`; several at once on several lines or joined by ` && then `.
@@ -150,31 +150,34 @@ async fn it_remembers_across_a_restart_and_forgets_when_cleared() {
         "#]],
     )
     .await;
-    house.restart().await;
-    let events = house.prompt("what did I say?").await;
-    assert_eq!(house.lines(&events), "say You said:|- hello|- my name is Ada|- what did I say?|\nEndTurn\n");
+    harness.restart().await;
+    let events = harness.prompt("what did I say?").await;
+    assert_eq!(
+        harness.lines(&events),
+        "say You said:|- hello|- my name is Ada|- what did I say?|\nEndTurn\n"
+    );
 
-    let events = house.prompt("/compact").await;
+    let events = harness.prompt("/compact").await;
     assert!(
-        house
+        harness
             .lines(&events)
             .starts_with("compacting\ncompacted\nsay The conversation so far is now this summary")
     );
-    house.restart().await;
-    let events = house.prompt("what did I say?").await;
-    let lines = house.lines(&events);
+    harness.restart().await;
+    let events = harness.prompt("what did I say?").await;
+    let lines = harness.lines(&events);
     assert!(
         lines.starts_with("say You said:|- hello|- my name is Ada|- what did I say?|- what did I say?|- (summed up) The user asked:|"),
         "{lines}"
     );
 
-    let events = house.prompt("/clear").await;
+    let events = harness.prompt("/clear").await;
     assert_eq!(
-        house.lines(&events),
+        harness.lines(&events),
         "cleared\nsay The conversation is cleared. The session goes on.\nEndTurn\n"
     );
-    let events = house.prompt("what did I say?").await;
-    assert!(house.lines(&events).ends_with("|You said nothing before this.|\nEndTurn\n"));
+    let events = harness.prompt("what did I say?").await;
+    assert!(harness.lines(&events).ends_with("|You said nothing before this.|\nEndTurn\n"));
 }
 
 #[tokio::test]
@@ -198,7 +201,7 @@ async fn a_review_only_reads() {
 
 #[tokio::test]
 async fn a_failing_model_leaves_the_session_usable_and_a_flood_arrives_whole() {
-    let mut house = check(
+    let mut harness = check(
         &["fail", "think", "sleep 1"],
         expect![[r#"
             Error: the offline model failed, as it was asked to
@@ -213,8 +216,8 @@ async fn a_failing_model_leaves_the_session_usable_and_a_flood_arrives_whole() {
         "#]],
     )
     .await;
-    house.answer = Answer::DenyOnce;
-    let events = house.prompt("stream 20000").await;
+    harness.answer = PermissionAnswer::DenyOnce;
+    let events = harness.prompt("stream 20000").await;
     let texts: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.body {

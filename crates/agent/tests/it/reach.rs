@@ -1,41 +1,41 @@
 //! How far the file tools reach, seen from the log: what is refused is a failed call with its event.
 
-use agent::Reach;
-use engine::{Body, Content, Link};
+use agent::AccessConfig;
+use engine::{Body, Content, ResourceLink};
 use expect_test::{Expect, expect};
 use sandbox::Mode;
 use testkit::{Line, Script, call};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// One prompt in a folder with one file, a secret beside it, and a further folder. One call at a time,
 /// so that their events do not mix.
-async fn check(mode: Mode, calls: Vec<Line>, expected: Expect) -> House {
+async fn check(mode: Mode, calls: Vec<Line>, expected: Expect) -> Harness {
     let script = Script::new(calls.into_iter().map(|call| vec![call]));
-    let mut house = House::reaching(script, |top| {
+    let mut harness = Harness::reaching(script, |top| {
         for folder in ["more", "out"] {
             std::fs::create_dir(top.join(folder)).unwrap();
         }
         std::fs::write(top.join("out/secret"), "needle outside\n").unwrap();
-        Reach {
+        AccessConfig {
             mode,
             add_dirs: vec![top.join("more")],
             hidden: vec![top.join("work/state")],
-            ..Reach::default()
+            ..AccessConfig::default()
         }
     })
     .await;
-    house.write("a.txt", "needle\n");
-    house.write("state/db", "needle hidden\n");
-    std::os::unix::fs::symlink("../out", house.dir.join("link")).unwrap();
-    let events = house.prompt("go").await;
-    expected.assert_eq(&house.lines(&events));
-    house
+    harness.write("a.txt", "needle\n");
+    harness.write("state/db", "needle hidden\n");
+    std::os::unix::fs::symlink("../out", harness.dir.join("link")).unwrap();
+    let events = harness.prompt("go").await;
+    expected.assert_eq(&harness.lines(&events));
+    harness
 }
 
 #[tokio::test]
 async fn what_is_outside_hidden_or_protected_is_refused_and_reported() {
-    let house = check(
+    let harness = check(
         Mode::WorkspaceWrite,
         vec![
             call("write", r#"{"path":"../out/secret","text":"x"}"#),
@@ -73,13 +73,13 @@ async fn what_is_outside_hidden_or_protected_is_refused_and_reported() {
         "#]],
     )
     .await;
-    assert!(!house.dir.join(".vscode").exists());
-    assert_eq!(house.read("../out/secret"), "needle outside\n");
+    assert!(!harness.dir.join(".vscode").exists());
+    assert_eq!(harness.read("../out/secret"), "needle outside\n");
 }
 
 #[tokio::test]
 async fn a_read_only_sandbox_refuses_every_write() {
-    let house = check(
+    let harness = check(
         Mode::ReadOnly,
         vec![
             call("write", r#"{"path":"new.txt","text":"x"}"#),
@@ -101,13 +101,13 @@ async fn a_read_only_sandbox_refuses_every_write() {
         "#]],
     )
     .await;
-    assert!(!house.dir.join("new.txt").exists());
-    assert_eq!(house.read("a.txt"), "needle\n");
+    assert!(!harness.dir.join("new.txt").exists());
+    assert_eq!(harness.read("a.txt"), "needle\n");
 }
 
 #[tokio::test]
 async fn further_folders_are_worked_in_like_the_first() {
-    let house = check(
+    let harness = check(
         Mode::WorkspaceWrite,
         vec![
             call("write", r#"{"path":"../more/new/b.txt","text":"needle\n"}"#),
@@ -129,12 +129,12 @@ async fn further_folders_are_worked_in_like_the_first() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("../more/new/b.txt"), "needle\n");
+    assert_eq!(harness.read("../more/new/b.txt"), "needle\n");
 }
 
 #[tokio::test]
 async fn without_a_fence_the_tools_reach_everything_and_ask_outside_the_workspace() {
-    let house = check(
+    let harness = check(
         Mode::Off,
         vec![call("write", r#"{"path":"link/secret","text":"x"}"#), call("read", r#"{"path":"state/db"}"#)],
         expect![[r#"
@@ -150,38 +150,38 @@ async fn without_a_fence_the_tools_reach_everything_and_ask_outside_the_workspac
         "#]],
     )
     .await;
-    assert_eq!(house.read("../out/secret"), "x");
+    assert_eq!(harness.read("../out/secret"), "x");
 }
 
 #[tokio::test]
 async fn a_link_in_a_prompt_leads_nowhere_that_is_hidden() {
-    let mut house = House::reaching(Script::new([vec![]]), |top| Reach {
+    let mut harness = Harness::reaching(Script::new([vec![]]), |top| AccessConfig {
         hidden: vec![top.join("work/state")],
-        ..Reach::default()
+        ..AccessConfig::default()
     })
     .await;
-    house.write("state/db", "hidden");
-    let link = Link {
-        uri: format!("file://{}/state/db", house.dir.display()).into(),
+    harness.write("state/db", "hidden");
+    let link = ResourceLink {
+        uri: format!("file://{}/state/db", harness.dir.display()).into(),
         name: "db".into(),
         mime: None,
         title: None,
         description: None,
         size_bytes: None,
     };
-    house.send(vec![Content::text("look"), Content::Link(link)]).await;
-    let events = house.turn().await;
+    harness.send(vec![Content::text("look"), Content::Link(link)]).await;
+    let events = harness.turn().await;
     expect![[r#"
         Warning: file://DIR/state/db was left out: files there are never given to a model
         title look
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
+    .assert_eq(&harness.lines(&events));
 }
 
 #[tokio::test]
 async fn the_mark_of_a_secret_does_not_take_its_place() {
-    let house = check(
+    let harness = check(
         Mode::WorkspaceWrite,
         vec![
             call("write", r#"{"path":"a.txt","text":"key = [REDACTED]\n"}"#),
@@ -201,38 +201,38 @@ async fn the_mark_of_a_secret_does_not_take_its_place() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("a.txt"), "needle\n");
-    assert!(!house.dir.join("new.txt").exists());
+    assert_eq!(harness.read("a.txt"), "needle\n");
+    assert!(!harness.dir.join("new.txt").exists());
 
     let edit = r#"{"path":"doc.md","old":"a says","new":"we say [REDACTED] or"}"#;
-    let mut house = House::with(Script::new([vec![call("edit", edit)]])).await;
-    house.write("doc.md", "a says [REDACTED]\n");
-    house.prompt("go").await;
-    assert_eq!(house.read("doc.md"), "we say [REDACTED] or [REDACTED]\n");
+    let mut harness = Harness::with(Script::new([vec![call("edit", edit)]])).await;
+    harness.write("doc.md", "a says [REDACTED]\n");
+    harness.prompt("go").await;
+    assert_eq!(harness.read("doc.md"), "we say [REDACTED] or [REDACTED]\n");
 }
 
 #[tokio::test]
 async fn the_tools_follow_the_session_and_a_folder_that_comes_back() {
     let list = || vec![call("list", "{}")];
-    let mut house = House::with(Script::new([list(), vec![], list(), vec![], list(), vec![]])).await;
-    house.write("sub/b", "");
-    house.write("a", "");
-    let ends = |house: &House, events: &[_]| {
-        let lines = house.lines(events);
+    let mut harness = Harness::with(Script::new([list(), vec![], list(), vec![], list(), vec![]])).await;
+    harness.write("sub/b", "");
+    harness.write("a", "");
+    let ends = |harness: &Harness, events: &[_]| {
+        let lines = harness.lines(events);
         lines
             .lines()
             .filter(|line| line.starts_with("1 ends") || line.starts_with("1 fails"))
             .collect::<String>()
     };
-    house.move_to(house.dir.join("sub")).await;
-    let events = house.prompt("go").await;
-    assert_eq!(ends(&house, &events), "1 ends: b|");
-    std::fs::rename(house.dir.join("sub"), house.dir.join("away")).unwrap();
-    let events = house.prompt("go").await;
+    harness.move_to(harness.dir.join("sub")).await;
+    let events = harness.prompt("go").await;
+    assert_eq!(ends(&harness, &events), "1 ends: b|");
+    std::fs::rename(harness.dir.join("sub"), harness.dir.join("away")).unwrap();
+    let events = harness.prompt("go").await;
     expect!["1 fails: DIR/sub cannot be used: No such file or directory (os error 2); make the folder again or start a session without it"]
-        .assert_eq(&ends(&house, &events));
+        .assert_eq(&ends(&harness, &events));
     assert!(!events.iter().any(|event| matches!(event.body, Body::PolicyBlocked { .. })));
-    house.write("sub/c", "");
-    let events = house.prompt("go").await;
-    assert_eq!(ends(&house, &events), "1 ends: c|");
+    harness.write("sub/c", "");
+    let events = harness.prompt("go").await;
+    assert_eq!(ends(&harness, &events), "1 ends: c|");
 }

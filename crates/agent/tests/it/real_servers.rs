@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use agent::{McpConfig, Message};
-use engine::{ServerState, ServerWay, ToolServer};
+use engine::{ServerState, ServerTransport, ToolServer};
 use serde_json::{Value, json};
 use testkit::{Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -26,7 +26,10 @@ fn npm(package: &str) -> String {
 
 fn child(name: &str, command: PathBuf, arguments: &[&str]) -> ToolServer {
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    ToolServer { name: name.into(), way: ServerWay::Child { command, arguments, environment: Vec::new() } }
+    ToolServer {
+        name: name.into(),
+        transport: ServerTransport::Child { command, arguments, environment: Vec::new() },
+    }
 }
 
 /// Starts the program of a test itself.
@@ -36,29 +39,29 @@ fn program(name: &str) -> Command {
 }
 
 /// Each call in a reply of its own; what the model was told of each, and of how many images.
-async fn told(server: ToolServer, calls: &[(&str, Value)]) -> (House, Vec<(bool, String, usize)>, String) {
+async fn told(server: ToolServer, calls: &[(&str, Value)]) -> (Harness, Vec<(bool, String, usize)>, String) {
     let name = server.name.clone();
     let replies = calls
         .iter()
         .map(|(tool, arguments)| vec![call(format!("mcp__{name}__{tool}"), arguments.to_string())]);
     let script = Script::new(replies.chain([vec![say("Done.")]]));
-    let config = McpConfig { grace: PATIENCE, start_timeout: PATIENCE, ..McpConfig::default() };
-    let mut house = House::serving(script.clone(), config, vec![server]).await;
-    house.write("a.txt", "from the workspace\n");
-    let events = house.prompt("go").await;
-    let lines = house.lines(&events);
-    let view = &house.session.servers().unwrap().list()[0];
+    let config = McpConfig { grace: TEST_TIMEOUT, start_timeout: TEST_TIMEOUT, ..McpConfig::default() };
+    let mut harness = Harness::serving(script.clone(), config, vec![server]).await;
+    harness.write("a.txt", "from the workspace\n");
+    let events = harness.prompt("go").await;
+    let lines = harness.lines(&events);
+    let view = &harness.session.servers().unwrap().list()[0];
     assert_eq!(view.state, ServerState::Ready, "{lines}");
     let results = script.requests().pop().unwrap().messages.into_iter().filter_map(|message| match message {
         Message::ToolResult { text, images, failed, .. } => Some((failed, text.to_string(), images.len())),
         _ => None,
     });
-    (house, results.collect(), lines)
+    (harness, results.collect(), lines)
 }
 
 /// What the everything server must give, however it is reached.
 async fn everything(server: ToolServer) {
-    let (house, results, lines) = told(
+    let (harness, results, lines) = told(
         server,
         &[
             ("get-sum", json!({ "a": 2, "b": 40 })),
@@ -83,7 +86,7 @@ async fn everything(server: ToolServer) {
     assert!(!long.0 && lines.matches("of 4]").count() >= 3, "{lines}");
     assert!(wrong.0, "{wrong:?}");
     assert!(!echo.0 && echo.1.contains("ä€😀"), "{echo:?}");
-    house.shutdown().await;
+    harness.shutdown().await;
 }
 
 #[tokio::test]
@@ -111,11 +114,15 @@ async fn real_everything_over_http() {
     let _running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TEST_TIMEOUT);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let url = format!("http://127.0.0.1:{port}/mcp").into();
-    everything(ToolServer { name: "all".into(), way: ServerWay::Http { url, headers: Vec::new() } }).await;
+    everything(ToolServer {
+        name: "all".into(),
+        transport: ServerTransport::Http { url, headers: Vec::new() },
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -131,7 +138,7 @@ async fn real_filesystem() {
         ("read_text_file", json!({ "path": file })),
         ("read_text_file", json!({ "path": "/etc/hostname" })),
     ];
-    let (_house, results, lines) = told(server, &calls).await;
+    let (_harness, results, lines) = told(server, &calls).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n2\n", "{lines}");
     assert!(!results[2].0 && results[2].1.contains("one\n2"), "{results:?}");
     assert!(results[3].0 && results[3].1.contains("denied"), "{results:?}");
@@ -142,7 +149,7 @@ async fn real_filesystem() {
 async fn real_time() {
     let server = child("time", repository().join(".setup/mcp/bin/mcp-server-time"), &[]);
     let noon = json!({ "source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Etc/UTC" });
-    let (_house, results, _) =
+    let (_harness, results, _) =
         told(server, &[("convert_time", noon), ("convert_time", json!({ "time": 1 }))]).await;
     assert!(!results[0].0 && results[0].1.contains("T03:00:00"), "{results:?}");
     assert!(results[1].0, "{results:?}");
@@ -171,7 +178,7 @@ async fn real_git() {
         ("git_log", json!({ "repo_path": path })),
         ("git_status", json!({ "repo_path": "/" })),
     ];
-    let (_house, results, lines) = told(server, &calls).await;
+    let (_harness, results, lines) = told(server, &calls).await;
     assert!(!results[0].0 && results[0].1.contains("a.txt"), "{results:?}");
     assert!(!results[3].0 && results[3].1.contains("by a tool"), "{lines}");
     assert!(results[4].0, "{results:?}");

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use engine::{Answer, Body};
+use engine::{Body, PermissionAnswer};
 use expect_test::{Expect, expect};
 use testkit::{Line, Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// One prompt whose model makes the calls one after the other.
-async fn check(calls: &[&str], expected: Expect) -> House {
+async fn check(calls: &[&str], expected: Expect) -> Harness {
     let replies = calls.iter().map(|call| vec![line(call)]).chain([vec![say("Done.")]]);
-    let mut house = House::with(Script::new(replies)).await;
-    let events = house.prompt("go").await;
-    expected.assert_eq(&plain(&house.lines(&events)));
-    house
+    let mut harness = Harness::with(Script::new(replies)).await;
+    let events = harness.prompt("go").await;
+    expected.assert_eq(&plain(&harness.lines(&events)));
+    harness
 }
 
 /// Seconds are `N`, output is in one piece however it was cut, and what a terminal hides is shown.
@@ -60,7 +60,7 @@ async fn a_terminal_is_there_for_the_asking() {
 
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
-    let house = check(
+    let harness = check(
         &[r#"shell {"command":"echo begun; sleep 300 & echo $! > pid; wait","timeout_seconds":1}"#],
         expect![[r#"
             1 starts: echo begun; sleep 300 & echo $! > pid; wait (Execute)
@@ -73,7 +73,7 @@ async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
         "#]],
     )
     .await;
-    assert!(!alive(&house.read("pid")), "its process tree is gone");
+    assert!(!alive(&harness.read("pid")), "its process tree is gone");
 }
 
 #[tokio::test]
@@ -89,9 +89,9 @@ async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
         vec![line(r#"jobs {"action":"output","job":"job-3"}"#)],
         vec![say("Done.")],
     ]);
-    let mut house = House::with(script).await;
-    let mut events = house.prompt("start").await;
-    events.extend(house.prompt("and now?").await);
+    let mut harness = Harness::with(script).await;
+    let mut events = harness.prompt("start").await;
+    events.extend(harness.prompt("and now?").await);
     expect![[r#"
         1 starts: echo name?; read n; echo hello $n (Execute)
         asks Execute Medium echo name?; read n; echo hello $n
@@ -116,7 +116,7 @@ async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
         say Done.
         EndTurn
     "#]]
-    .assert_eq(&plain(&house.lines(&events)));
+    .assert_eq(&plain(&harness.lines(&events)));
 }
 
 #[tokio::test]
@@ -141,12 +141,12 @@ async fn a_cancel_and_the_end_of_a_turn_leave_the_background_alone_and_the_sessi
         vec![line(r#"shell {"command":"echo $$ > pid; exec sleep 300","background":true}"#)],
         vec![line(r#"jobs {"action":"wait","job":"job-1","seconds":300}"#)],
     ]);
-    let mut house = House::with(script).await;
-    house.send(vec![engine::Content::text("go")]).await;
+    let mut harness = Harness::with(script).await;
+    harness.send(vec![engine::Content::text("go")]).await;
     let waits = |body: &Body| matches!(body, Body::ToolStarted(start) if start.tool.as_ref() == "jobs");
-    let mut events = house.until(waits).await;
-    house.cancel().await;
-    events.extend(house.turn().await);
+    let mut events = harness.until(waits).await;
+    harness.cancel().await;
+    events.extend(harness.turn().await);
     expect![[r#"
         1 starts: echo $$ > pid; exec sleep 300 (Execute)
         asks Execute Medium echo $$ > pid; exec sleep 300
@@ -156,10 +156,10 @@ async fn a_cancel_and_the_end_of_a_turn_leave_the_background_alone_and_the_sessi
         title go
         Cancelled
     "#]]
-    .assert_eq(&house.lines(&events));
-    let pid = house.read("pid");
+    .assert_eq(&harness.lines(&events));
+    let pid = harness.read("pid");
     assert!(alive(&pid));
-    house.restart().await;
+    harness.restart().await;
     assert!(!alive(&pid), "the session has ended and waited for it");
 }
 
@@ -170,12 +170,12 @@ async fn typing_is_asked_for_and_judged_like_a_command() {
         vec![line(r#"job_input {"job":"job-1","text":"rm -rf /\n"}"#)],
         vec![say("Done.")],
     ]);
-    let mut house = House::with(script).await;
-    house.answer = Answer::AllowOnce;
-    house.send(vec![engine::Content::text("go")]).await;
-    let mut events = house.until(|body| matches!(body, Body::Asked { .. })).await;
-    house.answer = Answer::DenyOnce;
-    events.extend(house.until(|body| matches!(body, Body::Text { .. })).await);
+    let mut harness = Harness::with(script).await;
+    harness.answer = PermissionAnswer::AllowOnce;
+    harness.send(vec![engine::Content::text("go")]).await;
+    let mut events = harness.until(|body| matches!(body, Body::Asked { .. })).await;
+    harness.answer = PermissionAnswer::DenyOnce;
+    events.extend(harness.until(|body| matches!(body, Body::Text { .. })).await);
     expect![[r#"
         1 starts: sh (Execute)
         asks Execute Medium sh
@@ -186,7 +186,7 @@ async fn typing_is_asked_for_and_judged_like_a_command() {
         2 fails: not allowed: the user refused it
         say Done.
     "#]]
-    .assert_eq(&house.lines(&events));
+    .assert_eq(&harness.lines(&events));
 }
 
 fn alive(pid: &str) -> bool {
@@ -216,30 +216,30 @@ async fn waiting_for_a_job_ends_with_it() {
 }
 
 /// A repository without a commit, whose settings are these.
-fn repository(house: &House, settings: &str) {
+fn repository(harness: &Harness, settings: &str) {
     for (file, text) in [
         ("HEAD", "ref: refs/heads/main\n"),
         ("objects/info/kept", ""),
         ("refs/heads/kept/kept", ""),
         ("config", settings),
     ] {
-        house.write(&format!(".git/{file}"), text);
+        harness.write(&format!(".git/{file}"), text);
     }
-    std::fs::remove_dir_all(house.dir.join(".git/refs/heads/kept")).unwrap();
-    house.write("a.txt", "text\n");
+    std::fs::remove_dir_all(harness.dir.join(".git/refs/heads/kept")).unwrap();
+    harness.write("a.txt", "text\n");
 }
 
-async fn commands(settings: &str, lines: &[&str]) -> (House, String) {
+async fn commands(settings: &str, lines: &[&str]) -> (Harness, String) {
     let shell = |line: &&str| vec![call("shell", serde_json::json!({ "command": line }).to_string())];
-    let mut house = House::with(Script::new(lines.iter().map(shell).chain([vec![say("Done.")]]))).await;
-    repository(&house, settings);
-    let events = house.prompt("go").await;
+    let mut harness = Harness::with(Script::new(lines.iter().map(shell).chain([vec![say("Done.")]]))).await;
+    repository(&harness, settings);
+    let events = harness.prompt("go").await;
     let notices = events.iter().filter_map(|event| match &event.body {
         Body::Notice { text, .. } => Some(format!("notice: {text}\n")),
         _ => None,
     });
-    let lines = house.lines(&events) + &notices.collect::<String>();
-    (house, lines)
+    let lines = harness.lines(&events) + &notices.collect::<String>();
+    (harness, lines)
 }
 
 /// Git runs programs that a repository's settings name. A command that is run unasked must not.
@@ -248,7 +248,7 @@ async fn git_that_only_looks_runs_nothing_of_the_repository() {
     let seen = "test -e ran && echo loud || echo quiet";
     let settings = "[core]\n\tfsmonitor = \"touch ran; false\"\n\thooksPath = ./hooks\n";
     let lines = ["git add a.txt; rm -f ran", "git status --short", seen, "git status --short > out", seen];
-    let (_house, said) = commands(settings, &lines).await;
+    let (_harness, said) = commands(settings, &lines).await;
     assert!(!said.contains("asks Execute Medium git status --short\n"), "{said}");
     assert!(said.contains("2 Stdout: A  a.txt"), "{said}");
     assert!(said.contains("3 Stdout: quiet"), "{said}");
@@ -263,7 +263,7 @@ async fn git_in_a_repository_that_names_programs_of_its_own_is_asked_for() {
         "[diff]\n\texternal = ./run\n",
         "[filter \"x\"]\n\tclean = ./run\n",
     ] {
-        let (_house, said) = commands(settings, &["git status --short", "ls"]).await;
+        let (_harness, said) = commands(settings, &["git status --short", "ls"]).await;
         assert!(said.contains("asks Execute Medium git status --short\n"), "{settings} {said}");
         assert!(!said.contains("asks Execute Medium ls\n"), "{said}");
     }
@@ -278,12 +278,12 @@ async fn a_program_that_the_workspace_chooses_is_asked_for_although_it_only_says
     let script = Script::new(lines.iter().map(shell).chain([vec![say("Done.")]]));
     // An entry that is relative begins at the folder of the command.
     let files = [("tools/shims/node", "#!/bin/sh\n"), ("tools/shims/jq", "#!/bin/sh\n"), ("a.json", "{}")];
-    let mut house = House::project(script, &files, |config| {
+    let mut harness = Harness::project(script, &files, |config| {
         config.environment = vec![("PATH".into(), "tools/shims:/usr/bin:/bin".into())];
     })
     .await;
-    let events = house.prompt("go").await;
-    let said = house.lines(&events);
+    let events = harness.prompt("go").await;
+    let said = harness.lines(&events);
     for line in &lines[..3] {
         assert!(said.contains(&format!("asks Execute Medium {line}\n")), "{line}: {said}");
     }
@@ -293,7 +293,7 @@ async fn a_program_that_the_workspace_chooses_is_asked_for_although_it_only_says
 #[tokio::test]
 async fn a_command_that_leaves_what_runs_something_later_is_told() {
     let line = "mkdir -p lib2/.git/hooks a/.vscode b/src";
-    let (_house, said) = commands("", &[line, "mkdir c", "ls"]).await;
+    let (_harness, said) = commands("", &[line, "mkdir c", "ls"]).await;
     assert_eq!(said.matches("notice: ").count(), 1, "{said}");
     assert!(said.contains("run something: a/.vscode, lib2/.git (a nested repository); look at it"), "{said}");
 }
@@ -314,7 +314,7 @@ async fn what_a_background_command_leaves_that_can_run_something_is_told_once() 
         vec![line(r#"jobs {"action":"wait","job":"job-1","seconds":300}"#)],
         vec![say("Done.")],
     ]);
-    let mut house = House::with(script).await;
+    let mut harness = Harness::with(script).await;
     let notices = |events: &[std::sync::Arc<engine::Event>]| -> Vec<String> {
         let text = |event: &std::sync::Arc<engine::Event>| match &event.body {
             Body::Notice { text, .. } => Some(text.to_string()),
@@ -322,25 +322,25 @@ async fn what_a_background_command_leaves_that_can_run_something_is_told_once() 
         };
         events.iter().filter_map(text).collect()
     };
-    let mut events = house.prompt("start").await;
-    events.extend(house.prompt("go").await);
+    let mut events = harness.prompt("start").await;
+    events.extend(harness.prompt("go").await);
     let made = async {
-        while !house.dir.join("a/.vscode").exists() {
+        while !harness.dir.join("a/.vscode").exists() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), made).await.unwrap();
     assert_eq!(notices(&events), [""; 0], "it runs, and nobody has looked");
-    let looked = house.prompt("look, and go on").await;
+    let looked = harness.prompt("look, and go on").await;
     assert!(notices(&looked).concat().contains(": a/.vscode; look at it"), "{:?}", notices(&looked));
     // It ends, and nobody looks at it.
     let known = |events: &[std::sync::Arc<engine::Event>]| notices(events).concat().contains("b/.git");
     let mut ended = if known(&looked) {
         Vec::new()
     } else {
-        house.until(|body| matches!(body, Body::Notice { .. })).await
+        harness.until(|body| matches!(body, Body::Notice { .. })).await
     };
-    ended.extend(house.prompt("wait").await);
+    ended.extend(harness.prompt("wait").await);
     let all = notices(&looked.into_iter().chain(ended).collect::<Vec<_>>());
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[1].contains(": b/.git (a nested repository); look at it"), "{all:?}");

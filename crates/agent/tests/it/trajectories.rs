@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream};
-use engine::{Answer, Body, BoxFuture, CallId, Content, Event};
+use engine::{Body, BoxFuture, CallId, Content, Event, PermissionAnswer};
 use testkit::{Line, Script, call, fail, say, think};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// The agent and its sub-agents, each with lines of its own, whoever speaks first.
 #[derive(Clone)]
@@ -93,23 +93,26 @@ fn cast(script: &str) -> Cast {
     cast
 }
 
-async fn act(house: &mut House, line: &str) {
+async fn act(harness: &mut Harness, line: &str) {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {
         "file" => {
             let (path, text) = rest.split_once(' ').unwrap_or((rest, ""));
-            house.write(path, &text.replace("\\n", "\n"));
+            harness.write(path, &text.replace("\\n", "\n"));
         }
-        "answer" => house.answer = if rest == "allow" { Answer::AllowOnce } else { Answer::DenyOnce },
-        ">" => drop(house.prompt(rest).await),
-        ">>" => house.send(vec![Content::text(rest)]).await,
-        "until" => drop(house.until(|body| format!("{body:?}").contains(rest)).await),
-        "end" => drop(house.turn().await),
-        "cancel" => house.cancel().await,
-        "restart" => house.restart().await,
+        "answer" => {
+            harness.answer =
+                if rest == "allow" { PermissionAnswer::AllowOnce } else { PermissionAnswer::DenyOnce }
+        }
+        ">" => drop(harness.prompt(rest).await),
+        ">>" => harness.send(vec![Content::text(rest)]).await,
+        "until" => drop(harness.until(|body| format!("{body:?}").contains(rest)).await),
+        "end" => drop(harness.turn().await),
+        "cancel" => harness.cancel().await,
+        "restart" => harness.restart().await,
         "set" => {
             let (id, value) = rest.split_once(' ').unwrap();
-            house.change(id, value).await;
+            harness.change(id, value).await;
         }
         other => panic!("nobody can {other:?}"),
     }
@@ -117,32 +120,32 @@ async fn act(house: &mut House, line: &str) {
 
 async fn check(name: &str, script: &str) {
     let cast = cast(script);
-    let mut house = House::with(cast.clone()).await;
+    let mut harness = Harness::with(cast.clone()).await;
     for line in script.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let scene = line.starts_with(['=', '~', '!']) || line.split(' ').next().unwrap().contains('<');
         if !scene {
-            act(&mut house, line).await;
+            act(&mut harness, line).await;
         }
     }
-    check_files(name, script, &house);
-    let events = house.log().await;
-    let lines = house.lines(&events);
+    check_files(name, script, &harness);
+    let events = harness.log().await;
+    let lines = harness.lines(&events);
     check_lines(name, script, &lines);
     check_log(name, &events);
     // Whatever happened, the next turn has a conversation that every provider takes.
-    house.restart().await;
-    house.prompt("and now?").await;
+    harness.restart().await;
+    harness.prompt("and now?").await;
     for script in cast.all() {
         script.requests().iter().for_each(|request| check_conversation(name, &request.messages));
     }
 }
 
-fn check_files(name: &str, script: &str, house: &House) {
+fn check_files(name: &str, script: &str, harness: &Harness) {
     for line in script.lines() {
         let Some(rest) = line.strip_prefix("= ") else { continue };
         match rest.split_once(' ') {
-            None => assert!(!house.dir.join(rest).exists(), "{name}: {rest} is there"),
-            Some((path, text)) => assert_eq!(house.read(path), text.replace("\\n", "\n"), "{name}: {path}"),
+            None => assert!(!harness.dir.join(rest).exists(), "{name}: {rest} is there"),
+            Some((path, text)) => assert_eq!(harness.read(path), text.replace("\\n", "\n"), "{name}: {path}"),
         }
     }
 }
@@ -270,8 +273,8 @@ async fn eight_sub_agents_work_at_once_and_the_others_wait() {
     let agent = Script::new([vec![task; 12], vec![say("All were here.")]]);
     let most = Arc::new(AtomicUsize::new(0));
     let crowd = Crowd { agent: agent.clone(), open: Arc::default(), most: Arc::clone(&most) };
-    let mut house = House::with(crowd).await;
-    let events = house.prompt("ask many").await;
+    let mut harness = Harness::with(crowd).await;
+    let events = harness.prompt("ask many").await;
     let came = events.iter().filter(|event| matches!(&event.body, Body::ToolEnded(end) if !end.failed));
     assert_eq!(came.count(), 12);
     assert_eq!(most.load(Ordering::SeqCst), 8);

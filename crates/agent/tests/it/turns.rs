@@ -1,34 +1,34 @@
 //! What a turn does, seen from the log: scripted models, real tools, a real registry.
 
 use agent::{Message, ModelStop};
-use engine::{Answer, Body, Content, Link};
+use engine::{Body, Content, PermissionAnswer, ResourceLink};
 use expect_test::{Expect, expect};
 use testkit::Line::{self, Hang, Stop};
 use testkit::{Script, call, fail, say, think};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// One prompt in a folder with two files; answers every ask alike.
-async fn check(replies: Vec<Vec<Line>>, answer: Answer, expected: Expect) -> House {
-    let mut house = House::with(Script::new(replies)).await;
-    house.answer = answer;
-    house.write("a.txt", "one\ntwo\n");
-    house.write("src/b.txt", "b\n");
-    let events = house.prompt("go").await;
-    expected.assert_eq(&house.lines(&events));
-    house
+async fn check(replies: Vec<Vec<Line>>, answer: PermissionAnswer, expected: Expect) -> Harness {
+    let mut harness = Harness::with(Script::new(replies)).await;
+    harness.answer = answer;
+    harness.write("a.txt", "one\ntwo\n");
+    harness.write("src/b.txt", "b\n");
+    let events = harness.prompt("go").await;
+    expected.assert_eq(&harness.lines(&events));
+    harness
 }
 
 #[tokio::test]
 async fn the_model_speaks_uses_tools_and_is_told_what_came_of_them() {
-    let house = check(
+    let harness = check(
         vec![
             vec![think("hm"), say("I "), say("look."), call("read", r#"{"path":"a.txt"}"#)],
             vec![call("edit", r#"{"path":"a.txt","old":"two","new":"2"}"#)],
             vec![call("shell", r#"{"command":"cat a.txt; exit 3"}"#)],
             vec![say("Done.")],
         ],
-        Answer::AllowOnce,
+        PermissionAnswer::AllowOnce,
         expect![[r#"
             think hm
             say I look.
@@ -47,14 +47,14 @@ async fn the_model_speaks_uses_tools_and_is_told_what_came_of_them() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("a.txt"), "one\n2\n");
+    assert_eq!(harness.read("a.txt"), "one\n2\n");
 }
 
 #[tokio::test]
 async fn a_refusal_is_told_to_the_model_and_the_turn_goes_on() {
     check(
         vec![vec![call("shell", r#"{"command":"touch x"}"#)], vec![say("Then not.")]],
-        Answer::DenyOnce,
+        PermissionAnswer::DenyOnce,
         expect![[r#"
             1 starts: touch x (Execute)
             asks Execute Medium touch x
@@ -71,7 +71,7 @@ async fn a_refusal_is_told_to_the_model_and_the_turn_goes_on() {
 async fn why_a_person_refuses_is_told_to_the_model() {
     check(
         vec![vec![call("shell", r#"{"command":"touch x"}"#)], vec![say("Then so.")]],
-        Answer::DenyBecause("use the write tool".into()),
+        PermissionAnswer::DenyBecause("use the write tool".into()),
         expect![[r#"
             1 starts: touch x (Execute)
             asks Execute Medium touch x
@@ -86,14 +86,14 @@ async fn why_a_person_refuses_is_told_to_the_model() {
 
 #[tokio::test]
 async fn nothing_outside_the_workspace_is_touched() {
-    let house = check(
+    let harness = check(
         vec![vec![
             call("read", r#"{"path":"/etc/passwd"}"#),
             call("write", r#"{"path":"../out.txt","text":"x"}"#),
             call("nonsense", "{}"),
             call("read", "not json"),
         ]],
-        Answer::AllowOnce,
+        PermissionAnswer::AllowOnce,
         expect![[r#"
             1 starts: Read /etc/passwd (Read)
             blocked read /etc/passwd workspace-write
@@ -111,7 +111,7 @@ async fn nothing_outside_the_workspace_is_touched() {
         "#]],
     )
     .await;
-    assert!(!house.dir.join("../out.txt").exists());
+    assert!(!harness.dir.join("../out.txt").exists());
 }
 
 #[tokio::test]
@@ -120,16 +120,16 @@ async fn a_mode_that_only_reads_refuses_the_rest_without_asking() {
         vec![call("write", r#"{"path":"new","text":"x"}"#), call("list", "{}")],
         vec![say("ok")],
     ]);
-    let mut house = House::with(script).await;
-    house.write("a.txt", "");
-    let events = house.prompt("/mode ask").await;
+    let mut harness = Harness::with(script).await;
+    harness.write("a.txt", "");
+    let events = harness.prompt("/mode ask").await;
     expect![[r#"
         mode = ask
         say The mode is now ask.
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
-    let events = house.prompt("go").await;
+    .assert_eq(&harness.lines(&events));
+    let events = harness.prompt("go").await;
     expect![[r#"
         1 starts: Write new (Edit)
         blocked write DIR/new ask
@@ -140,26 +140,26 @@ async fn a_mode_that_only_reads_refuses_the_rest_without_asking() {
         title go
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
-    assert!(!house.dir.join("new").exists());
+    .assert_eq(&harness.lines(&events));
+    assert!(!harness.dir.join("new").exists());
 }
 
 #[tokio::test]
 async fn a_file_that_somebody_else_changed_is_not_overwritten() {
     let edit = || vec![call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#)];
     let script = Script::new([vec![call("read", r#"{"path":"a.txt"}"#)], vec![], edit(), vec![]]);
-    let mut house = House::with(script).await;
-    house.write("a.txt", "one\n");
-    house.prompt("read").await;
-    house.write("a.txt", "one\nmore\n");
-    let events = house.prompt("edit").await;
+    let mut harness = Harness::with(script).await;
+    harness.write("a.txt", "one\n");
+    harness.prompt("read").await;
+    harness.write("a.txt", "one\nmore\n");
+    let events = harness.prompt("edit").await;
     expect![[r#"
         1 starts: Edit a.txt (Edit)
         1 fails: the file changed since it was read; read it again first
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
-    assert_eq!(house.read("a.txt"), "one\nmore\n");
+    .assert_eq(&harness.lines(&events));
+    assert_eq!(harness.read("a.txt"), "one\nmore\n");
 }
 
 #[tokio::test]
@@ -169,11 +169,11 @@ async fn a_replaced_file_keeps_its_mode_and_leaves_no_draft() {
         call("write", r#"{"path":"run.sh","text":"new"}"#),
         call("write", r#"{"path":"deep/er/f","text":"f"}"#),
     ]]);
-    let mut house = House::with(script).await;
-    house.write("run.sh", "old");
-    let path = house.dir.join("run.sh");
+    let mut harness = Harness::with(script).await;
+    harness.write("run.sh", "old");
+    let path = harness.dir.join("run.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
-    let events = house.prompt("go").await;
+    let events = harness.prompt("go").await;
     expect![[r#"
         1 starts: Write run.sh (Edit)
         file DIR/run.sh Some("old") -> Some("new")
@@ -185,9 +185,9 @@ async fn a_replaced_file_keeps_its_mode_and_leaves_no_draft() {
         title go
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
+    .assert_eq(&harness.lines(&events));
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o750);
-    assert_eq!(std::fs::read_dir(&house.dir).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(&harness.dir).unwrap().count(), 2);
 }
 
 #[tokio::test]
@@ -197,16 +197,16 @@ async fn search_leaves_out_what_git_ignores() {
         call("search", r#"{"text":"n.+e$","regex":true,"path":"src"}"#),
         call("search", r#"{"text":"(","regex":true}"#),
     ]]);
-    let mut house = House::with(script).await;
-    house.write(".gitignore", "target\n");
-    house.write("target/x", "needle\n");
-    house.write("src/a", "hay\na needle here\n");
-    house.write("src/b", "needle\n");
-    house.write(".hidden", "needle\n");
-    house.write("binary", "needle\0");
-    let events = house.prompt("go").await;
+    let mut harness = Harness::with(script).await;
+    harness.write(".gitignore", "target\n");
+    harness.write("target/x", "needle\n");
+    harness.write("src/a", "hay\na needle here\n");
+    harness.write("src/b", "needle\n");
+    harness.write(".hidden", "needle\n");
+    harness.write("binary", "needle\0");
+    let events = harness.prompt("go").await;
     let ends: Vec<_> =
-        house.lines(&events).lines().filter(|line| !line.contains("starts")).map(str::to_owned).collect();
+        harness.lines(&events).lines().filter(|line| !line.contains("starts")).map(str::to_owned).collect();
     assert!(
         ends.contains(&"1 ends: .hidden:1: needle|src/a:2: a needle here|src/b:1: needle|".to_owned()),
         "{ends:?}"
@@ -221,15 +221,15 @@ async fn search_leaves_out_what_git_ignores() {
 #[tokio::test]
 async fn a_cancel_stops_the_model_and_keeps_what_it_said() {
     let script = Script::new([vec![say("part of an ans"), Hang], vec![say("hi")]]);
-    let mut house = House::with(script.clone()).await;
-    house.send(vec![Content::text("go")]).await;
-    house.until(|body| matches!(body, Body::Text { .. })).await;
-    house.cancel().await;
-    let events = house.turn().await;
+    let mut harness = Harness::with(script.clone()).await;
+    harness.send(vec![Content::text("go")]).await;
+    harness.until(|body| matches!(body, Body::Text { .. })).await;
+    harness.cancel().await;
+    let events = harness.turn().await;
     // It is listed like any other, so it has a name too.
-    assert_eq!(house.lines(&events), "title go\nCancelled\n");
+    assert_eq!(harness.lines(&events), "title go\nCancelled\n");
 
-    house.prompt("again").await;
+    harness.prompt("again").await;
     let user = |text: &str| Message::User { text: text.into(), images: vec![] };
     let said = Message::Assistant { text: "part of an ans".into(), calls: vec![], native: None };
     assert_eq!(script.requests()[1].messages, [user("go"), said, user("again")]);
@@ -238,15 +238,15 @@ async fn a_cancel_stops_the_model_and_keeps_what_it_said() {
 #[tokio::test]
 async fn a_cancel_ends_the_running_command_and_its_children() {
     let script = Script::new([vec![call("shell", r#"{"command":"sleep 300 & echo $!; wait"}"#)]]);
-    let mut house = House::with(script.clone()).await;
-    house.send(vec![Content::text("go")]).await;
-    let events = house.until(|body| matches!(body, Body::ToolOutput { .. })).await;
+    let mut harness = Harness::with(script.clone()).await;
+    harness.send(vec![Content::text("go")]).await;
+    let events = harness.until(|body| matches!(body, Body::ToolOutput { .. })).await;
     let Some(Body::ToolOutput { text: pid, .. }) = events.last().map(|event| &event.body) else { panic!() };
     let process = format!("/proc/{}/stat", pid.trim());
     let runs = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
     assert!(runs());
-    house.cancel().await;
-    let events = house.turn().await;
+    harness.cancel().await;
+    let events = harness.turn().await;
     let end = events.iter().find_map(|event| match &event.body {
         Body::ToolEnded(end) => Some(end),
         _ => None,
@@ -264,10 +264,10 @@ async fn a_cancel_ends_the_running_command_and_its_children() {
 #[tokio::test]
 async fn limits_and_failures_end_the_turn_for_the_right_reason() {
     let forever = std::iter::repeat_with(|| vec![call("list", "{}")]).take(12);
-    let mut house = House::with(Script::new(forever)).await;
-    let events = house.prompt("go").await;
+    let mut harness = Harness::with(Script::new(forever)).await;
+    let events = harness.prompt("go").await;
     assert!(
-        house.lines(&events).ends_with("12 ends: |\ntitle go\nMaxTurnRequests\n".replace("|", "").as_str())
+        harness.lines(&events).ends_with("12 ends: |\ntitle go\nMaxTurnRequests\n".replace("|", "").as_str())
     );
 
     let script = Script::new([
@@ -276,10 +276,10 @@ async fn limits_and_failures_end_the_turn_for_the_right_reason() {
         vec![say("half"), fail("the model is overloaded")],
         vec![say("well")],
     ]);
-    let mut house = House::with(script).await;
+    let mut harness = Harness::with(script).await;
     let mut all = Vec::new();
     for _ in 0..4 {
-        all.extend(house.prompt("go").await);
+        all.extend(harness.prompt("go").await);
     }
     expect![[r#"
         say long
@@ -292,7 +292,7 @@ async fn limits_and_failures_end_the_turn_for_the_right_reason() {
         say well
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&all));
+    .assert_eq(&harness.lines(&all));
 }
 
 #[tokio::test]
@@ -310,13 +310,13 @@ async fn a_restart_changes_nothing_for_the_model() {
         vec![say("live")],
         vec![say("restarted")],
     ]);
-    let mut house = House::with(script.clone()).await;
-    house.write("a.txt", "one\n");
-    house.prompt("first").await;
-    house.prompt("/help").await;
-    house.prompt("second").await;
-    house.restart().await;
-    house.prompt("second").await;
+    let mut harness = Harness::with(script.clone()).await;
+    harness.write("a.txt", "one\n");
+    harness.prompt("first").await;
+    harness.prompt("/help").await;
+    harness.prompt("second").await;
+    harness.restart().await;
+    harness.prompt("second").await;
     let requests = script.requests();
     let (live, restarted) = (&requests[3].messages, &requests[4].messages);
     assert_eq!(live.len(), 9, "{live:#?}");
@@ -328,10 +328,10 @@ async fn a_restart_changes_nothing_for_the_model() {
 #[tokio::test]
 async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
     let script = Script::new([vec![say("seen")], vec![say("again")]]);
-    let mut house = House::with(script.clone()).await;
-    house.write("a.txt", "one\n");
-    let link = |uri: String| Content::Link(Link::new(uri, "n"));
-    let uri = format!("file://{}/a.txt", house.dir.display());
+    let mut harness = Harness::with(script.clone()).await;
+    harness.write("a.txt", "one\n");
+    let link = |uri: String| Content::Link(ResourceLink::new(uri, "n"));
+    let uri = format!("file://{}/a.txt", harness.dir.display());
     let image = |mime: &str| Content::Image { mime: mime.into(), data: "AAAA".into(), uri: None };
     let blocks = vec![
         Content::text("look"),
@@ -340,8 +340,8 @@ async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
         image("image/png"),
         image("image/bmp"),
     ];
-    house.send(blocks).await;
-    let events = house.turn().await;
+    harness.send(blocks).await;
+    let events = harness.turn().await;
     expect![[r#"
         Warning: ftp://x/y was left out: only file://, http:// and https:// links are read
         Warning: an image was left out: image/bmp is not one of jpeg, png, gif and webp
@@ -349,9 +349,9 @@ async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
         title look
         EndTurn
     "#]]
-    .assert_eq(&house.lines(&events));
-    house.write("a.txt", "changed\n");
-    house.prompt("and now?").await;
+    .assert_eq(&harness.lines(&events));
+    harness.write("a.txt", "changed\n");
+    harness.prompt("and now?").await;
     let requests = script.requests();
     let Message::User { text, images } = &requests[0].messages[0] else { panic!() };
     let expected = format!(

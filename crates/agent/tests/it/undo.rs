@@ -8,32 +8,33 @@ use engine::Content;
 use expect_test::{Expect, expect};
 use testkit::{Line, Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
-/// A house in which each prompt is one reply of the model with these calls.
-async fn house(turns: Vec<Vec<Line>>) -> (House, Script) {
+/// A harness in which each prompt is one reply of the model with these calls.
+async fn harness(turns: Vec<Vec<Line>>) -> (Harness, Script) {
     let script = Script::new(turns.into_iter().flat_map(|calls| [calls, vec![say("ok")]]));
-    (House::with(script.clone()).await, script)
+    (Harness::with(script.clone()).await, script)
 }
 
 fn shell(command: &str) -> Line {
     call("shell", serde_json::json!({ "command": command }).to_string())
 }
 
-async fn said(house: &mut House, prompt: &str, expected: Expect) {
-    let events = house.prompt(prompt).await;
-    expected.assert_eq(&house.lines(&events));
+async fn said(harness: &mut Harness, prompt: &str, expected: Expect) {
+    let events = harness.prompt(prompt).await;
+    expected.assert_eq(&harness.lines(&events));
 }
 
 #[tokio::test]
 async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
     let edit = call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#);
-    let (mut house, _) = house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
-    house.write("a.txt", "\u{feff}one\r\ntwo");
-    house.prompt("go").await;
-    assert_eq!(house.read("a.txt"), "\u{feff}1\r\ntwo");
+    let (mut harness, _) =
+        harness(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
+    harness.write("a.txt", "\u{feff}one\r\ntwo");
+    harness.prompt("go").await;
+    assert_eq!(harness.read("a.txt"), "\u{feff}1\r\ntwo");
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             file DIR/a.txt Some("\u{feff}1\r|two") -> Some("\u{feff}one\r|two")
@@ -43,10 +44,10 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("a.txt"), "\u{feff}one\r\ntwo");
-    assert!(!house.dir.join("new/b.txt").exists());
+    assert_eq!(harness.read("a.txt"), "\u{feff}one\r\ntwo");
+    assert!(!harness.dir.join("new/b.txt").exists());
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             say No file was changed: no turn has changed files that could be put back.
@@ -55,7 +56,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
     )
     .await;
     said(
-        &mut house,
+        &mut harness,
         "/redo",
         expect![[r#"
             file DIR/a.txt Some("\u{feff}one\r|two") -> Some("\u{feff}1\r|two")
@@ -65,9 +66,9 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         "#]],
     )
     .await;
-    assert_eq!((house.read("a.txt"), house.read("new/b.txt")), ("\u{feff}1\r\ntwo".into(), "b\n".into()));
+    assert_eq!((harness.read("a.txt"), harness.read("new/b.txt")), ("\u{feff}1\r\ntwo".into(), "b\n".into()));
     said(
-        &mut house,
+        &mut harness,
         "/redo",
         expect![[r#"
             say No file was changed: nothing was undone that could be done again.
@@ -76,7 +77,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
     )
     .await;
     said(
-        &mut house,
+        &mut harness,
         "/undo now",
         expect![[r#"
             say No file was changed: the only word that can follow is force.
@@ -88,13 +89,13 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
 
 #[tokio::test]
 async fn the_model_hears_of_it_with_the_next_prompt_and_only_once() {
-    let (mut house, script) = house(vec![vec![call("write", r#"{"path":"a.txt","text":"x"}"#)]]).await;
+    let (mut harness, script) = harness(vec![vec![call("write", r#"{"path":"a.txt","text":"x"}"#)]]).await;
     for prompt in ["go", "/redo", "/undo", "/undo"] {
-        house.prompt(prompt).await;
+        harness.prompt(prompt).await;
     }
-    house.restart().await;
-    house.prompt("next").await;
-    house.prompt("and next").await;
+    harness.restart().await;
+    harness.prompt("next").await;
+    harness.prompt("and next").await;
     let requests = script.requests();
     let last = requests.last().unwrap();
     let prompts: Vec<_> = last
@@ -117,25 +118,25 @@ async fn the_model_hears_of_it_with_the_next_prompt_and_only_once() {
 #[tokio::test]
 async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
     let write = |text: &str| vec![call("write", format!(r#"{{"path":"a","text":"{text}"}}"#))];
-    let (mut house, _) = house(vec![write("1"), write("2"), write("3"), write("4")]).await;
-    house.write("a", "0");
+    let (mut harness, _) = harness(vec![write("1"), write("2"), write("3"), write("4")]).await;
+    harness.write("a", "0");
     for prompt in ["one", "two", "three"] {
-        house.prompt(prompt).await;
+        harness.prompt(prompt).await;
     }
-    house.restart().await;
-    house.prompt("/undo").await;
-    assert_eq!(house.read("a"), "2");
-    house.restart().await;
-    house.prompt("/undo").await;
-    house.prompt("/undo").await;
-    assert_eq!(house.read("a"), "0");
-    house.prompt("/redo").await;
-    assert_eq!(house.read("a"), "1");
-    house.prompt("four").await;
-    assert_eq!(house.read("a"), "4");
+    harness.restart().await;
+    harness.prompt("/undo").await;
+    assert_eq!(harness.read("a"), "2");
+    harness.restart().await;
+    harness.prompt("/undo").await;
+    harness.prompt("/undo").await;
+    assert_eq!(harness.read("a"), "0");
+    harness.prompt("/redo").await;
+    assert_eq!(harness.read("a"), "1");
+    harness.prompt("four").await;
+    assert_eq!(harness.read("a"), "4");
     // A new change: what was undone before it is gone.
     said(
-        &mut house,
+        &mut harness,
         "/redo",
         expect![[r#"
             say No file was changed: nothing was undone that could be done again.
@@ -143,20 +144,20 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
         "#]],
     )
     .await;
-    house.prompt("/undo").await;
-    assert_eq!(house.read("a"), "1");
+    harness.prompt("/undo").await;
+    assert_eq!(harness.read("a"), "1");
 }
 
 #[tokio::test]
 async fn what_somebody_else_changed_is_not_overwritten() {
     let edit = |path: &str| call("write", format!(r#"{{"path":"{path}","text":"agent\n"}}"#));
-    let (mut house, _) = house(vec![vec![edit("a"), edit("b")]]).await;
-    house.write("a", "a\n");
-    house.write("b", "b\n");
-    house.prompt("go").await;
-    house.write("a", "mine\n");
+    let (mut harness, _) = harness(vec![vec![edit("a"), edit("b")]]).await;
+    harness.write("a", "a\n");
+    harness.write("b", "b\n");
+    harness.prompt("go").await;
+    harness.write("a", "mine\n");
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             say No file was changed: somebody else has changed this since: DIR/a. `/undo force` does it all the same.
@@ -164,24 +165,24 @@ async fn what_somebody_else_changed_is_not_overwritten() {
         "#]],
     )
     .await;
-    assert_eq!((house.read("a"), house.read("b")), ("mine\n".into(), "agent\n".into()));
-    house.prompt("/undo force").await;
-    assert_eq!((house.read("a"), house.read("b")), ("a\n".into(), "b\n".into()));
+    assert_eq!((harness.read("a"), harness.read("b")), ("mine\n".into(), "agent\n".into()));
+    harness.prompt("/undo force").await;
+    assert_eq!((harness.read("a"), harness.read("b")), ("a\n".into(), "b\n".into()));
     // Even then nothing is lost.
-    house.prompt("/redo").await;
-    assert_eq!((house.read("a"), house.read("b")), ("mine\n".into(), "agent\n".into()));
+    harness.prompt("/redo").await;
+    assert_eq!((harness.read("a"), harness.read("b")), ("mine\n".into(), "agent\n".into()));
 }
 
 #[tokio::test]
 async fn a_file_that_became_a_link_is_not_written_through() {
-    let (mut house, _) = house(vec![vec![call("write", r#"{"path":"a","text":"agent"}"#)]]).await;
-    house.write("a", "a");
-    house.write("b", "agent");
-    house.prompt("go").await;
-    fs::remove_file(house.dir.join("a")).unwrap();
-    std::os::unix::fs::symlink("b", house.dir.join("a")).unwrap();
+    let (mut harness, _) = harness(vec![vec![call("write", r#"{"path":"a","text":"agent"}"#)]]).await;
+    harness.write("a", "a");
+    harness.write("b", "agent");
+    harness.prompt("go").await;
+    fs::remove_file(harness.dir.join("a")).unwrap();
+    std::os::unix::fs::symlink("b", harness.dir.join("a")).unwrap();
     said(
-        &mut house,
+        &mut harness,
         "/undo force",
         expect![[r#"
             say No file was changed: DIR/a is a link now; nothing is put back through it.
@@ -189,34 +190,37 @@ async fn a_file_that_became_a_link_is_not_written_through() {
         "#]],
     )
     .await;
-    assert_eq!(house.read("b"), "agent");
+    assert_eq!(harness.read("b"), "agent");
 }
 
 #[tokio::test]
 async fn what_a_command_does_to_the_files_it_names_is_taken_back() {
     let command = "rm -rf gone && mv old new && chmod 755 run.sh && printf 'x' > made && cat bin.dat bin.dat > t && mv t bin.dat";
-    let (mut house, _) =
-        house(vec![vec![call("read", r#"{"path":"read.txt"}"#), shell(command)], vec![shell("./run.sh")]])
+    let (mut harness, _) =
+        harness(vec![vec![call("read", r#"{"path":"read.txt"}"#), shell(command)], vec![shell("./run.sh")]])
             .await;
-    house.write("gone/a", "a");
-    house.write("gone/deep/b", "b");
-    house.write("old", "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
-    house.write("run.sh", "#!/bin/sh\necho changed > read.txt\n");
-    house.write("read.txt", "read\n");
+    harness.write("gone/a", "a");
+    harness.write("gone/deep/b", "b");
+    harness.write("old", "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
+    harness.write("run.sh", "#!/bin/sh\necho changed > read.txt\n");
+    harness.write("read.txt", "read\n");
     let bytes = [0, 159, 146, 150, 255, b'\n'];
-    fs::write(house.dir.join("bin.dat"), bytes).unwrap();
-    let mode = |house: &House| fs::metadata(house.dir.join("run.sh")).unwrap().permissions().mode() & 0o777;
-    let was = mode(&house);
-    house.prompt("one").await;
-    assert!(!house.dir.join("gone").exists() && house.dir.join("new").exists() && mode(&house) == 0o755);
-    house.prompt("two").await;
-    assert_eq!(house.read("read.txt"), "changed\n");
+    fs::write(harness.dir.join("bin.dat"), bytes).unwrap();
+    let mode =
+        |harness: &Harness| fs::metadata(harness.dir.join("run.sh")).unwrap().permissions().mode() & 0o777;
+    let was = mode(&harness);
+    harness.prompt("one").await;
+    assert!(
+        !harness.dir.join("gone").exists() && harness.dir.join("new").exists() && mode(&harness) == 0o755
+    );
+    harness.prompt("two").await;
+    assert_eq!(harness.read("read.txt"), "changed\n");
 
     // The second command did not name the file, but the session had read it.
-    house.prompt("/undo").await;
-    assert_eq!(house.read("read.txt"), "read\n");
+    harness.prompt("/undo").await;
+    assert_eq!(harness.read("read.txt"), "read\n");
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             file DIR/made Some("x") -> None
@@ -229,26 +233,26 @@ async fn what_a_command_does_to_the_files_it_names_is_taken_back() {
         "#]],
     )
     .await;
-    assert_eq!((house.read("gone/a"), house.read("gone/deep/b")), ("a".into(), "b".into()));
+    assert_eq!((harness.read("gone/a"), harness.read("gone/deep/b")), ("a".into(), "b".into()));
     // Secrets come back as they were, whatever the log says.
-    assert_eq!(house.read("old"), "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
-    assert!(!house.dir.join("new").exists() && !house.dir.join("made").exists());
-    assert_eq!(fs::read(house.dir.join("bin.dat")).unwrap(), bytes);
-    assert_eq!(mode(&house), was);
-    house.prompt("/redo").await;
-    assert_eq!((mode(&house), house.dir.join("gone/a").exists()), (0o755, false));
+    assert_eq!(harness.read("old"), "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
+    assert!(!harness.dir.join("new").exists() && !harness.dir.join("made").exists());
+    assert_eq!(fs::read(harness.dir.join("bin.dat")).unwrap(), bytes);
+    assert_eq!(mode(&harness), was);
+    harness.prompt("/redo").await;
+    assert_eq!((mode(&harness), harness.dir.join("gone/a").exists()), (0o755, false));
 }
 
 #[tokio::test]
 async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
     let patch = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-one\n+two\n*** Delete File: b\n*** Add File: c\n+c\n*** End Patch";
-    let (mut house, _) =
-        house(vec![vec![call("apply_patch", serde_json::json!({ "patch": patch }).to_string())]]).await;
-    house.write("run.sh", "one\n");
-    fs::set_permissions(house.dir.join("run.sh"), fs::Permissions::from_mode(0o750)).unwrap();
-    house.write("b", "b\n");
+    let (mut harness, _) =
+        harness(vec![vec![call("apply_patch", serde_json::json!({ "patch": patch }).to_string())]]).await;
+    harness.write("run.sh", "one\n");
+    fs::set_permissions(harness.dir.join("run.sh"), fs::Permissions::from_mode(0o750)).unwrap();
+    harness.write("b", "b\n");
     said(
-        &mut house,
+        &mut harness,
         "go",
         expect![[r#"
             1 starts: Patch run.sh, bin/run.sh, b and 1 more (Edit)
@@ -263,10 +267,10 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         "#]],
     )
     .await;
-    let mode = |path| fs::metadata(house.dir.join(path)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((house.read("bin/run.sh"), mode("bin/run.sh")), ("two\n".into(), 0o750));
+    let mode = |path| fs::metadata(harness.dir.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((harness.read("bin/run.sh"), mode("bin/run.sh")), ("two\n".into(), 0o750));
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             file DIR/bin/run.sh Some("two|") -> None
@@ -278,22 +282,22 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         "#]],
     )
     .await;
-    let mode = |path| fs::metadata(house.dir.join(path)).unwrap().permissions().mode() & 0o777;
+    let mode = |path| fs::metadata(harness.dir.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(
-        (house.read("run.sh"), mode("run.sh"), house.read("b")),
+        (harness.read("run.sh"), mode("run.sh"), harness.read("b")),
         ("one\n".into(), 0o750, "b\n".into())
     );
-    assert!(!house.dir.join("bin/run.sh").exists() && !house.dir.join("c").exists());
+    assert!(!harness.dir.join("bin/run.sh").exists() && !harness.dir.join("c").exists());
 }
 
 #[tokio::test]
 async fn a_file_that_is_too_large_to_be_kept_is_named() {
-    let (mut house, _) = house(vec![vec![shell("rm large small")]]).await;
-    fs::File::create(house.dir.join("large")).unwrap().set_len((25 << 20) + 1).unwrap();
-    house.write("small", "s");
-    house.prompt("go").await;
+    let (mut harness, _) = harness(vec![vec![shell("rm large small")]]).await;
+    fs::File::create(harness.dir.join("large")).unwrap().set_len((25 << 20) + 1).unwrap();
+    harness.write("small", "s");
+    harness.prompt("go").await;
     said(
-        &mut house,
+        &mut harness,
         "/undo",
         expect![[r#"
             say No file was changed: not everything can be put back: DIR/large: what it held is too large to be kept (25 MiB at most). `/undo force` does the rest.
@@ -301,21 +305,21 @@ async fn a_file_that_is_too_large_to_be_kept_is_named() {
         "#]],
     )
     .await;
-    assert!(!house.dir.join("small").exists());
-    house.prompt("/undo force").await;
-    assert_eq!(house.read("small"), "s");
+    assert!(!harness.dir.join("small").exists());
+    harness.prompt("/undo force").await;
+    assert_eq!(harness.read("small"), "s");
 }
 
 #[tokio::test]
 async fn what_is_kept_goes_with_its_session_and_lies_outside_the_workspace() {
-    let (mut house, _) = house(vec![vec![call("write", r#"{"path":"a","text":"x"}"#)]]).await;
-    house.write("a", "secret");
-    house.prompt("go").await;
-    let kept = house.dir.with_file_name("undo").join(house.session.id().as_str());
+    let (mut harness, _) = harness(vec![vec![call("write", r#"{"path":"a","text":"x"}"#)]]).await;
+    harness.write("a", "secret");
+    harness.prompt("go").await;
+    let kept = harness.dir.with_file_name("undo").join(harness.session.id().as_str());
     assert!(kept.join("journal.json").is_file());
-    house.send(vec![Content::text("/undo")]).await;
-    house.turn().await;
-    assert_eq!(house.read("a"), "secret");
-    house.delete().await;
+    harness.send(vec![Content::text("/undo")]).await;
+    harness.turn().await;
+    assert_eq!(harness.read("a"), "secret");
+    harness.delete().await;
     assert!(!kept.exists());
 }

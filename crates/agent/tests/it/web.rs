@@ -4,25 +4,25 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use agent::{Message, Names, Reach, WebReach, is_public};
-use engine::{BoxFuture, Content, Link};
+use agent::{AccessConfig, HostResolver, Message, WebAccess, is_public};
+use engine::{BoxFuture, Content, ResourceLink};
 use expect_test::{Expect, expect};
 use sandbox::Mode;
 use testkit::{Script, call, say};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 /// Every name leads to this machine.
 struct Here;
 
-impl Names for Here {
+impl HostResolver for Here {
     fn find(&self, _: &str) -> BoxFuture<'static, std::io::Result<Vec<IpAddr>>> {
         Box::pin(std::future::ready(Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])))
     }
 }
 
-fn here() -> WebReach {
-    WebReach { names: Arc::new(Here), allows: |address| address.is_loopback() }
+fn here() -> WebAccess {
+    WebAccess { names: Arc::new(Here), allows: |address| address.is_loopback() }
 }
 
 /// A site with one page for every path but `/gone`, and the paths it was asked for.
@@ -75,7 +75,7 @@ impl Site {
 }
 
 fn link(uri: String) -> Content {
-    Content::Link(Link::new(uri, "n"))
+    Content::Link(ResourceLink::new(uri, "n"))
 }
 
 fn prompt_of(script: &Script, request: usize) -> String {
@@ -88,10 +88,10 @@ fn prompt_of(script: &Script, request: usize) -> String {
 #[tokio::test]
 async fn a_linked_page_is_a_part_of_the_prompt_and_is_read_once() {
     let (site, script) = (Site::open(), Script::new([vec![say("seen")], vec![say("again")]]));
-    let mut house = House::on_the_web(script.clone(), |_| Reach::default(), here()).await;
+    let mut harness = Harness::on_the_web(script.clone(), |_| AccessConfig::default(), here()).await;
     let links = ["/a?x=1&y=2", "/gone"].map(|path| link(site.address(path)));
-    house.send(vec![Content::text("look"), links[0].clone(), links[1].clone()]).await;
-    let events = house.turn().await;
+    harness.send(vec![Content::text("look"), links[0].clone(), links[1].clone()]).await;
+    let events = harness.turn().await;
     site.assert(
         expect![[r#"
         1 starts: Read http://site.example:PORT/a?x=1&y=2 (Fetch)
@@ -103,7 +103,7 @@ async fn a_linked_page_is_a_part_of_the_prompt_and_is_read_once() {
         title look
         EndTurn
     "#]],
-        &house.lines(&events),
+        &harness.lines(&events),
     );
     let expected = format!(
         "look\n<resource uri=\"{}\">page /a?x=1&amp;y=2 &lt;/resource&gt;</resource>\n\
@@ -112,8 +112,8 @@ async fn a_linked_page_is_a_part_of_the_prompt_and_is_read_once() {
         site.address("/gone")
     );
     assert_eq!(prompt_of(&script, 0), expected);
-    house.restart().await;
-    house.prompt("and now?").await;
+    harness.restart().await;
+    harness.prompt("and now?").await;
     assert_eq!(prompt_of(&script, 1), expected, "a prompt stays what it was");
     assert_eq!(script.requests()[1].messages.len(), 3);
     assert_eq!(site.asked(), ["/a?x=1&y=2", "/gone"], "and nobody asks for it again");
@@ -125,13 +125,13 @@ async fn a_link_to_this_machine_is_never_followed() {
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
     let script = Script::new([vec![say("no")]]);
-    let web = WebReach { names: Arc::new(Here), allows: is_public };
-    let mut house = House::on_the_web(script.clone(), |_| Reach::default(), web).await;
+    let web = WebAccess { names: Arc::new(Here), allows: is_public };
+    let mut harness = Harness::on_the_web(script.clone(), |_| AccessConfig::default(), web).await;
     let hosts = ["127.0.0.1", "[::ffff:127.0.0.1]", "2130706433", "innocent.example"];
     let mut blocks = vec![Content::text("look")];
     blocks.extend(hosts.map(|host| link(format!("HTTP://{host}:{port}/x"))));
-    house.send(blocks).await;
-    let events = house.turn().await;
+    harness.send(blocks).await;
+    let events = harness.turn().await;
     expect![[r#"
         1 starts: Read HTTP://127.0.0.1:PORT/x (Fetch)
         2 starts: Read HTTP://[::ffff:127.0.0.1]:PORT/x (Fetch)
@@ -148,7 +148,7 @@ async fn a_link_to_this_machine_is_never_followed() {
         say no
         title look
         EndTurn
-    "#]].assert_eq(&house.lines(&events).replace(&port.to_string(), "PORT"));
+    "#]].assert_eq(&harness.lines(&events).replace(&port.to_string(), "PORT"));
     let prompt = prompt_of(&script, 0);
     assert_eq!(prompt.lines().next(), Some("look"));
     let unread = |line: &str| line.starts_with("<resource uri=\"HTTP://") && line.ends_with("are read\"/>");
@@ -161,9 +161,10 @@ async fn the_model_fetches_a_page_after_the_person_allowed_its_host() {
     let site = Site::open();
     let wish = call("fetch", format!(r#"{{"url":"{}"}}"#, site.address("/p")));
     let script = Script::new([vec![wish], vec![say("Done.")]]);
-    let reach = |_: &std::path::Path| Reach { mode: Mode::WorkspaceWriteNetwork, ..Reach::default() };
-    let mut house = House::on_the_web(script, reach, here()).await;
-    let events = house.prompt("go").await;
+    let reach =
+        |_: &std::path::Path| AccessConfig { mode: Mode::WorkspaceWriteNetwork, ..AccessConfig::default() };
+    let mut harness = Harness::on_the_web(script, reach, here()).await;
+    let events = harness.prompt("go").await;
     site.assert(
         expect![[r#"
         1 starts: Fetch http://site.example:PORT/p (Fetch)
@@ -173,7 +174,7 @@ async fn the_model_fetches_a_page_after_the_person_allowed_its_host() {
         title go
         EndTurn
     "#]],
-        &house.lines(&events),
+        &harness.lines(&events),
     );
     assert_eq!(site.asked(), ["/p"]);
 }
@@ -184,8 +185,8 @@ async fn a_sandbox_without_network_fetches_nothing_and_asks_nobody() {
     let wish = call("fetch", format!(r#"{{"url":"{}"}}"#, site.address("/p")));
     let script =
         Script::new([vec![wish, call("fetch", r#"{"url":"file:///etc/passwd"}"#)], vec![say("Done.")]]);
-    let mut house = House::on_the_web(script, |_| Reach::default(), here()).await;
-    let events = house.prompt("go").await;
+    let mut harness = Harness::on_the_web(script, |_| AccessConfig::default(), here()).await;
+    let events = harness.prompt("go").await;
     site.assert(expect![[r#"
         1 starts: Fetch http://site.example:PORT/p (Fetch)
         blocked fetch  workspace-write
@@ -195,6 +196,6 @@ async fn a_sandbox_without_network_fetches_nothing_and_asks_nobody() {
         say Done.
         title go
         EndTurn
-    "#]], &house.lines(&events));
+    "#]], &harness.lines(&events));
     assert_eq!(site.asked(), Vec::<String>::new());
 }

@@ -4,18 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::{AskRequest, BoxFuture, Remembered, RuleHit};
+use engine::{AskRequest, BoxFuture, RememberedAnswer, RuleHit};
 use testkit::Script;
 use testkit::server::{Keep, Setup, run};
 use wire::native::Role;
 
-use testkit::app_client::House;
+use testkit::app_client::AppHarness;
 
 /// Rules in a file that somebody breaks and repairs.
 #[derive(Default)]
 struct Breakable(AtomicBool);
 
-impl engine::Rules for Breakable {
+impl engine::PermissionRules for Breakable {
     fn find(&self, _: &Path, _: &AskRequest) -> Option<RuleHit> {
         None
     }
@@ -24,7 +24,7 @@ impl engine::Rules for Breakable {
         self.0.load(Ordering::Relaxed).then(|| "/home/me/rules.toml: line 2 is not TOML".to_owned())
     }
 
-    fn remember(&self, _: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
+    fn remember(&self, _: RememberedAnswer) -> BoxFuture<'static, Result<Arc<str>, String>> {
         Box::pin(std::future::ready(Err("nothing is remembered".to_owned())))
     }
 }
@@ -32,10 +32,10 @@ impl engine::Rules for Breakable {
 #[tokio::test(start_paused = true)]
 async fn rules_that_cannot_be_read_are_told_live_and_without_paths_to_viewers() {
     let rules = Arc::new(Breakable::default());
-    let permissions = Arc::clone(&rules) as Arc<dyn engine::Rules>;
+    let permissions = Arc::clone(&rules) as Arc<dyn engine::PermissionRules>;
     let setup = Setup { permissions, ..Setup::script(&Script::new([])) };
     run(setup, async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut owner = house.client_as("owner", Role::Owner).await;
         let mut viewer = house.client_as("viewer", Role::Viewer).await;
         rules.0.store(true, Ordering::Relaxed);
@@ -63,7 +63,7 @@ async fn rules_that_cannot_be_read_are_told_live_and_without_paths_to_viewers() 
 async fn a_store_that_cannot_be_used_is_told() {
     let setup = Setup { keep: Keep::Nowhere, ..Setup::script(&Script::new([])) };
     run(setup, async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut owner = house.client_as("owner", Role::Owner).await;
         let mut viewer = house.client_as("viewer", Role::Viewer).await;
         for client in [&mut owner, &mut viewer] {

@@ -8,10 +8,10 @@
 )]
 
 mod faults;
-mod hostile;
-mod long;
+mod invalid_requests;
+mod long_sessions;
 mod page;
-mod places;
-mod returning;
+mod reconnect;
 mod roles;
+mod session_requests;
 mod sessions;

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use app::{Line, open};
+use app::{AppConnection, open};
 use engine::Principal;
 use serde_json::Value;
 use testkit::server::{DEADLINE, Setup, run, write};
-use wire::native::Envelope;
+use wire::native::RequestEnvelope;
 
-use testkit::app_client::{House, owner_at_machine};
+use testkit::app_client::{AppHarness, owner_at_machine};
 
 struct Player {
-    line: Line,
+    line: AppConnection,
     names: HashMap<String, Value>,
     /// The last frame that was looked for: what the page says next may be in it too.
     last: Option<Value>,
@@ -23,7 +23,7 @@ impl Player {
             let quoted = format!("\"{name}\"");
             text.replace(&quoted, &value.to_string())
         });
-        let envelope: Envelope =
+        let envelope: RequestEnvelope =
             serde_json::from_str(&filled).unwrap_or_else(|error| panic!("{filled}: {error}"));
         self.line.requests.send(envelope).await.expect("the line is open");
     }
@@ -79,12 +79,12 @@ async fn our_own_pages_transcripts_are_true() {
     for block in blocks {
         run(Setup::offline(), async |server| {
             write(server.workspace().join("notes.txt"), "one\n");
-            let house = House::new(server);
+            let house = AppHarness::new(server);
             let names = HashMap::from([(
                 "$folder".to_owned(),
                 Value::from(server.workspace().display().to_string()),
             )]);
-            let mut player = Player { line: open(&house.desk, owner_at_machine("phone")), names, last: None };
+            let mut player = Player { line: open(&house.app, owner_at_machine("phone")), names, last: None };
             for line in block.lines() {
                 match line.split_once(' ') {
                     Some(("->", text)) => player.send(text).await,

@@ -9,7 +9,7 @@ use testkit::Script;
 use testkit::server::{DEADLINE, Setup, run};
 use wire::native::{Decision, Request, Role};
 
-use testkit::app_client::{House, owner_at_machine};
+use testkit::app_client::{AppHarness, owner_at_machine};
 
 /// Every request, with the least role that may ask for it.
 fn requests() -> Vec<(Role, Request)> {
@@ -20,13 +20,13 @@ fn requests() -> Vec<(Role, Request)> {
         (viewer, Request::Sessions { before: None, search: None }),
         (viewer, Request::Watch { session: session(), after: None }),
         (viewer, Request::Unwatch { session: session() }),
-        (viewer, Request::Earlier { session: session(), before: 1 }),
-        (viewer, Request::Whole { session: session(), row: 1 }),
+        (viewer, Request::EarlierRows { session: session(), before: 1 }),
+        (viewer, Request::FullRow { session: session(), row: 1 }),
         (viewer, Request::Offer { folder: None }),
         (viewer, Request::Changes { session: session() }),
-        (viewer, Request::Find { session: session(), text: text() }),
+        (viewer, Request::FindFiles { session: session(), text: text() }),
         (viewer, Request::Rules),
-        (viewer, Request::Looking { at: None, visible: true }),
+        (viewer, Request::Presence { at: None, visible: true }),
         (approver, Request::Answer { session: session(), ask: 1, decision: Decision::AllowOnce, text: None }),
         (driver, Request::Open { folder: Some("/no/such/folder".into()), settings: BTreeMap::new() }),
         (driver, Request::Prompt { session: session(), key: text(), text: text(), pictures: Vec::new() }),
@@ -47,7 +47,7 @@ fn requests() -> Vec<(Role, Request)> {
 #[tokio::test]
 async fn each_role_may_do_its_own_and_nothing_beyond() {
     run(Setup::script(&Script::new([])), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         for role in [Role::Viewer, Role::Approver, Role::Driver, Role::Owner] {
             let mut client = house.client_as("somebody", role).await;
             assert_eq!(client.hello.role, role);
@@ -69,7 +69,7 @@ async fn each_role_may_do_its_own_and_nothing_beyond() {
 #[tokio::test]
 async fn an_owners_phone_changes_nothing_that_outlives_a_session() {
     run(Setup::script(&Script::new([])), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let visitor = Visitor { standing: Standing::Other, ..owner_at_machine("phone") };
         let mut phone = house.client_of(visitor).await;
         let mut owner = house.client("terminal").await;
@@ -96,7 +96,7 @@ async fn an_owners_phone_changes_nothing_that_outlives_a_session() {
 #[tokio::test]
 async fn a_clients_token_has_no_say_in_the_owners_rules() {
     run(Setup::script(&Script::new([])), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let principal = Principal("ci".into());
         let visitor = Visitor { principal, ..owner_at_machine("ci") };
         let mut client = house.client_of(visitor).await;
@@ -111,7 +111,7 @@ async fn a_clients_token_has_no_say_in_the_owners_rules() {
 #[tokio::test]
 async fn whoever_leaves_a_session_at_once_is_answered_all_the_same() {
     run(Setup::script(&Script::new([])), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut client = house.client("somebody").await;
         let session = client.open().await;
         for _ in 0..20 {
@@ -135,9 +135,9 @@ async fn whoever_leaves_a_session_at_once_is_answered_all_the_same() {
 #[tokio::test]
 async fn a_device_that_is_not_known_any_more_has_no_line() {
     run(Setup::script(&Script::new([])), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let device = Some("shut-out".into());
-        let mut line = open(&house.desk, Visitor { device, ..owner_at_machine("phone") });
+        let mut line = open(&house.app, Visitor { device, ..owner_at_machine("phone") });
         let rest = async { while line.frames.recv().await.is_some() {} };
         tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");
         house.close().await;

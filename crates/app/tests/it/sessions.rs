@@ -5,13 +5,13 @@ use testkit::server::{Setup, run};
 use testkit::{Line, Script, call, say, think};
 use wire::native::{CardState, Decision, Request};
 
-use testkit::app_client::House;
+use testkit::app_client::AppHarness;
 
 #[tokio::test]
 async fn a_prompt_is_watched_to_its_end() {
     let script = Script::new([vec![think("hm"), say("Hel"), say("lo.")]]);
     run(Setup::script(&script), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut client = house.client("phone").await;
         assert_eq!(client.hello.host, "this machine");
         let session = client.open().await;
@@ -45,7 +45,7 @@ async fn what_is_asked_here_can_be_answered_there() {
     let edit = r#"{"path":"a.txt","text":"x\n"}"#;
     let script = Script::new([vec![call("write", edit)], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut phone = house.client("phone").await;
         let mut laptop = house.client("laptop").await;
         let session = phone.open().await;
@@ -92,7 +92,7 @@ async fn what_is_asked_here_can_be_answered_there() {
 async fn a_cancel_ends_the_turn_and_a_prompt_is_taken_once() {
     let script = Script::new([vec![say("working"), Line::Hang]]);
     run(Setup::script(&script), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         let mut client = house.client("phone").await;
         let session = client.open().await;
         client.watch(&session, None).await;

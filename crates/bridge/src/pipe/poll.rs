@@ -1,6 +1,6 @@
-//! Frames without a WebSocket: a question that waits at the receiver, and requests that hand frames over.
+//! Frames without a WebSocket: a long poll that waits at the receiver, and requests that carry frames to it.
 //!
-//! Only one of each is under way, so nothing overtakes. Several frames that wait travel together.
+//! Only one of each is under way, so nothing overtakes. Frames that wait are sent together.
 
 use std::time::Duration;
 
@@ -10,27 +10,37 @@ use tokio::time::Instant;
 use wire::json;
 use wire::tunnel::FRAME_BYTES_MAX;
 
-use super::{Ends, Outgoing};
-use crate::post::{Post, Whose};
-use crate::trouble::Trouble;
+use super::{Outgoing, PipeEnds};
+use crate::bridge_error::BridgeError;
+use crate::receiver_client::{ReceiverClient, TunnelTarget};
 
 /// How long is waited after an answer without frames that came sooner than this.
 const EMPTY_REST: Duration = Duration::from_secs(1);
 /// Of frames that are handed over together, past the first.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
-pub(super) async fn run(post: &Post, whose: &Whose, connection: &str, ends: Ends) -> Trouble {
-    let Ends { out, incoming, .. } = ends;
+pub(super) async fn run(
+    receiver: &ReceiverClient,
+    target: &TunnelTarget,
+    connection: &str,
+    pipe_ends: PipeEnds,
+) -> BridgeError {
+    let PipeEnds { out, incoming, .. } = pipe_ends;
     tokio::select! {
-        trouble = give(post, whose, connection, out, incoming.clone()) => trouble,
-        trouble = take(post, whose, connection, incoming) => trouble,
+        trouble = give(receiver, target, connection, out, incoming.clone()) => trouble,
+        trouble = take(receiver, target, connection, incoming) => trouble,
     }
 }
 
-async fn take(post: &Post, whose: &Whose, connection: &str, incoming: mpsc::Sender<Vec<u8>>) -> Trouble {
+async fn take(
+    receiver: &ReceiverClient,
+    target: &TunnelTarget,
+    connection: &str,
+    incoming: mpsc::Sender<Vec<u8>>,
+) -> BridgeError {
     loop {
         let began = Instant::now();
-        let told = match post.down(whose, connection).await {
+        let told = match receiver.down(target, connection).await {
             Ok(body) => hand_on(&body, &incoming).await,
             Err(trouble) => return trouble,
         };
@@ -46,19 +56,19 @@ async fn take(post: &Post, whose: &Whose, connection: &str, incoming: mpsc::Send
 }
 
 async fn give(
-    post: &Post,
-    whose: &Whose,
+    receiver: &ReceiverClient,
+    target: &TunnelTarget,
     connection: &str,
     mut out: mpsc::Receiver<Outgoing>,
     incoming: mpsc::Sender<Vec<u8>>,
-) -> Trouble {
+) -> BridgeError {
     let mut next = None;
     loop {
         let first = match next.take() {
             Some(frame) => Some(frame),
             None => frame(&mut out).await,
         };
-        let Some(first) = first else { return Trouble::closed() };
+        let Some(first) = first else { return BridgeError::closed() };
         let mut body = Vec::with_capacity(first.len() + 2);
         body.push(b'[');
         body.extend_from_slice(&first);
@@ -72,7 +82,7 @@ async fn give(
             body.extend_from_slice(&frame);
         }
         body.push(b']');
-        let told = match post.up(whose, connection, body).await {
+        let told = match receiver.up(target, connection, body).await {
             Ok(body) => hand_on(&body, &incoming).await,
             Err(trouble) => return trouble,
         };
@@ -93,9 +103,9 @@ async fn frame(out: &mut mpsc::Receiver<Outgoing>) -> Option<Vec<u8>> {
 }
 
 /// Says how many frames there were; nothing, if nobody listens.
-async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<Option<usize>, Trouble> {
+async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<Option<usize>, BridgeError> {
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "the answer was read under a limit");
-    let frames: Vec<&RawValue> = json::read_bytes(body, "the answer").map_err(Trouble::malformed)?;
+    let frames: Vec<&RawValue> = json::read_bytes(body, "the answer").map_err(BridgeError::malformed)?;
     let count = frames.len();
     for frame in frames {
         if incoming.send(frame.get().as_bytes().to_vec()).await.is_err() {

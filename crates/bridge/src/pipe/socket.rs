@@ -15,50 +15,50 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use wire::tunnel::FRAME_BYTES_MAX;
 
-use super::{Ends, Outgoing, time_for};
-use crate::trouble::{Trouble, quoted};
+use super::{Outgoing, PipeEnds, time_for};
+use crate::bridge_error::{BridgeError, quoted};
 
-/// How long a frame may take to leave, besides the time for its bytes.
+/// How long writing a frame may take, besides the time for its bytes.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// A write that takes so long had to wait for the receiver, so its end is a sign of life. One that ends at once
-/// says only that there was room on this side.
+/// shows only that there was room in our own buffers.
 const WAITED: Duration = Duration::from_secs(1);
-/// How long the closing words may take.
+/// How long the close handshake may take.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
 const MARK_BYTES: usize = 8;
 const TOO_BIG: u16 = 1009;
 
-type Web = WebSocketStream<Upgraded>;
+type ReceiverWebSocket = WebSocketStream<Upgraded>;
 
 /// Moves frames until one of both sides closes, and says how it ended.
-pub(super) async fn run(stream: Upgraded, ends: Ends, silence: Duration) -> Trouble {
+pub(super) async fn run(stream: Upgraded, pipe_ends: PipeEnds, silence: Duration) -> BridgeError {
     let config = WebSocketConfig::default()
         .max_message_size(Some(FRAME_BYTES_MAX))
         .max_frame_size(Some(FRAME_BYTES_MAX));
-    let web = Web::from_raw_socket(stream, Role::Client, Some(config)).await;
-    let (sink, stream) = web.split();
-    let Ends { out, incoming, confirmed } = ends;
-    let heard = watch::Sender::new(Instant::now());
-    let mut reading = std::pin::pin!(read(stream, incoming, confirmed, &heard));
+    let socket = ReceiverWebSocket::from_raw_socket(stream, Role::Client, Some(config)).await;
+    let (sink, stream) = socket.split();
+    let PipeEnds { out, incoming, confirmed } = pipe_ends;
+    let last_heard = watch::Sender::new(Instant::now());
+    let mut reading = std::pin::pin!(read(stream, incoming, confirmed, &last_heard));
     let said_all = tokio::select! {
         how = &mut reading => return how,
-        written = write(sink, out, &heard, silence) => written.is_ok(),
+        written = write(sink, out, &last_heard, silence) => written.is_ok(),
     };
     if said_all {
-        // The receiver answers a farewell with its own.
-        return tokio::time::timeout(CLOSE_WAIT, reading).await.unwrap_or_else(|_| Trouble::closed());
+        // The receiver answers a close frame with its own.
+        return tokio::time::timeout(CLOSE_WAIT, reading).await.unwrap_or_else(|_| BridgeError::closed());
     }
-    Trouble::closed()
+    BridgeError::closed()
 }
 
 async fn read(
-    mut stream: SplitStream<Web>,
+    mut stream: SplitStream<ReceiverWebSocket>,
     incoming: mpsc::Sender<Vec<u8>>,
     confirmed: watch::Sender<u64>,
-    heard: &watch::Sender<Instant>,
-) -> Trouble {
+    last_heard: &watch::Sender<Instant>,
+) -> BridgeError {
     while let Some(message) = stream.next().await {
-        heard.send_replace(Instant::now());
+        last_heard.send_replace(Instant::now());
         let bytes = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
             Ok(Message::Binary(bytes)) => bytes,
@@ -70,28 +70,28 @@ async fn read(
                 let (code, reason) = frame.map_or((1005, None), |frame| {
                     (u16::from(frame.code), Some(quoted(&frame.reason)).filter(|reason| !reason.is_empty()))
                 });
-                return Trouble::Closed { code, reason };
+                return BridgeError::Closed { code, reason };
             }
             Ok(Message::Ping(_) | Message::Frame(_)) => continue,
             Err(Error::Capacity(error)) => {
-                return Trouble::Closed { code: TOO_BIG, reason: Some(quoted(&error.to_string())) };
+                return BridgeError::Closed { code: TOO_BIG, reason: Some(quoted(&error.to_string())) };
             }
             Err(error) => {
                 tracing::debug!(%error, "the bridge's socket broke");
-                return Trouble::closed();
+                return BridgeError::closed();
             }
         };
         for line in bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
             if !line.is_empty() && incoming.send(line.to_vec()).await.is_err() {
-                // Nobody listens any more; what there is to say is still written.
+                // Nobody reads the incoming frames any more; outgoing ones are still written.
                 return std::future::pending().await;
             }
         }
     }
-    Trouble::closed()
+    BridgeError::closed()
 }
 
-/// What a mark confirms goes up only, whatever a receiver sends back.
+/// Confirmed marks only go up, whatever a receiver sends back.
 fn confirm(confirmed: &watch::Sender<u64>, pong: &[u8]) {
     let Ok(bytes) = <[u8; MARK_BYTES]>::try_from(pong) else { return };
     let mark = u64::from_be_bytes(bytes);
@@ -104,7 +104,7 @@ fn confirm(confirmed: &watch::Sender<u64>, pong: &[u8]) {
     });
 }
 
-struct Broken;
+struct SocketBroken;
 
 enum Wake {
     Out(Option<Outgoing>),
@@ -112,11 +112,11 @@ enum Wake {
 }
 
 async fn write(
-    mut sink: SplitSink<Web, Message>,
+    mut sink: SplitSink<ReceiverWebSocket, Message>,
     mut out: mpsc::Receiver<Outgoing>,
-    heard: &watch::Sender<Instant>,
+    last_heard: &watch::Sender<Instant>,
     silence: Duration,
-) -> Result<(), Broken> {
+) -> Result<(), SocketBroken> {
     let every = silence / 3;
     let mut asks = tokio::time::interval_at(Instant::now() + every, every);
     asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -127,13 +127,13 @@ async fn write(
             outgoing = out.recv() => Wake::Out(outgoing),
         };
         let message = match wake {
-            Wake::Ask if heard.borrow().elapsed() > silence => return Err(Broken),
+            Wake::Ask if last_heard.borrow().elapsed() > silence => return Err(SocketBroken),
             Wake::Ask => Message::Ping(Bytes::new()),
             Wake::Out(Some(Outgoing::Frame(frame))) => match String::from_utf8(frame) {
                 Ok(text) => Message::Text(text.into()),
                 Err(error) => {
                     tracing::error!(%error, "a frame of the bridge is not Unicode");
-                    return Err(Broken);
+                    return Err(SocketBroken);
                 }
             },
             Wake::Out(Some(Outgoing::Mark(mark))) => {
@@ -144,11 +144,11 @@ async fn write(
                 return Ok(());
             }
         };
-        let (began, patience) = (Instant::now(), WRITE_WAIT + time_for(message.len()));
-        match tokio::time::timeout(patience, sink.send(message)).await {
-            Ok(Ok(())) if began.elapsed() >= WAITED => drop(heard.send_replace(Instant::now())),
+        let (began, timeout) = (Instant::now(), WRITE_WAIT + time_for(message.len()));
+        match tokio::time::timeout(timeout, sink.send(message)).await {
+            Ok(Ok(())) if began.elapsed() >= WAITED => drop(last_heard.send_replace(Instant::now())),
             Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Err(Broken),
+            Ok(Err(_)) | Err(_) => return Err(SocketBroken),
         }
     }
 }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use access::sealed::Vault;
-use engine::{Body, Clock, Event, POSITIONS_RESERVED, Page, Principal, Seq, SessionId, Timestamp};
+use engine::{Body, Clock, Event, POSITIONS_RESERVED, PageRequest, Principal, Seq, SessionId, Timestamp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::server::{DEADLINE, Server, Setup, run};
 use wire::Dialect;
-use wire::tunnel::Up;
+use wire::tunnel::BridgeFrame;
 
-use crate::receiver::{Manner, Receiver, Socket};
-use crate::world::{Wish, World};
+use crate::test_bridge::{BridgeOptions, TestBridge};
+use crate::test_receiver::{Behaviour, Receiver, Socket};
 
-struct Standing;
+struct FixedClock;
 
-impl Clock for Standing {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp(1_800_000_000_000)
     }
@@ -23,13 +23,13 @@ impl Clock for Standing {
 
 /// What a hub keeps of a session, without reading it.
 #[derive(Debug, Clone, Default)]
-struct Kept {
+struct MirroredSession {
     events: Vec<(u64, String)>,
     mark: Option<String>,
     lineage: Option<String>,
 }
 
-impl Kept {
+impl MirroredSession {
     fn end(&self) -> u64 {
         self.events.last().map_or(0, |(seq, _)| *seq)
     }
@@ -48,7 +48,7 @@ impl Kept {
     async fn until(&mut self, socket: &mut Socket, seq: u64) {
         while self.end() < seq {
             let frame = socket.text().await.expect("a batch");
-            let Up::Batch(batch) = serde_json::from_str(&frame).unwrap() else { panic!("{frame}") };
+            let BridgeFrame::Batch(batch) = serde_json::from_str(&frame).unwrap() else { panic!("{frame}") };
             for entry in batch.events {
                 assert!(entry.seq > self.end());
                 self.events.push((entry.seq, entry.body.get().to_owned()));
@@ -63,15 +63,15 @@ impl Kept {
 }
 
 /// A machine, whose keys are in this folder if it seals, and a hub.
-struct Stage {
+struct MachineAndHub {
     receiver: Receiver,
     keys: Option<TempDir>,
     session: String,
 }
 
-impl Stage {
+impl MachineAndHub {
     async fn new(server: &mut Server, seals: bool) -> Self {
-        let receiver = Receiver::start(Manner::mirror()).await;
+        let receiver = Receiver::start(Behaviour::mirror()).await;
         let keys = seals.then(|| tempfile::tempdir().unwrap());
         let mut client = server.older_client(Dialect::Ferret).await;
         let session = client.new_session().await;
@@ -88,19 +88,23 @@ impl Stage {
         client.take_updates();
     }
 
-    async fn connect(&mut self, server: &Server) -> (World, Socket) {
+    async fn connect(&mut self, server: &Server) -> (TestBridge, Socket) {
         server.handle(&self.session).await;
         let vault = self.keys.as_ref().map(|folder| {
             let path = folder.path().join("sealed.json");
-            Arc::new(Vault::open(&path, "m1", &self.receiver.url, Arc::new(Standing)).unwrap())
+            Arc::new(Vault::open(&path, "m1", &self.receiver.url, Arc::new(FixedClock)).unwrap())
         });
-        let world = World::start(server, &self.receiver.url, Wish { vault, ..Wish::default() });
+        let world = TestBridge::start(
+            server,
+            &self.receiver.url,
+            BridgeOptions { vault, ..BridgeOptions::default() },
+        );
         let socket = self.receiver.socket().await;
         (world, socket)
     }
 
     /// Mirrors everything that there is.
-    async fn mirror(&mut self, server: &Server, kept: &mut Kept) {
+    async fn mirror(&mut self, server: &Server, kept: &mut MirroredSession) {
         let (world, mut socket) = self.connect(server).await;
         socket.send(kept.ready()).await;
         kept.until(&mut socket, self.head(server).await).await;
@@ -113,13 +117,13 @@ impl Stage {
 
     async fn log(&self, server: &Server) -> Vec<(u64, Value)> {
         let id = SessionId::parse(&self.session).unwrap();
-        let read = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await;
-        read.unwrap().iter().map(|event| (event.seq.0, wire::portable::encode(event))).collect()
+        let read = server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await;
+        read.unwrap().iter().map(|event| (event.seq.0, wire::event_json::encode(event))).collect()
     }
 
     /// Connects, finds that the mirror is of another log, and mirrors this one from its beginning. What the session is
     /// told is the last of it.
-    async fn branches_off(&mut self, server: &Server, before: &Kept) -> Vec<(u64, Value)> {
+    async fn branches_off(&mut self, server: &Server, before: &MirroredSession) -> Vec<(u64, Value)> {
         let (world, mut socket) = self.connect(server).await;
         socket.send(before.ready()).await;
         let asked = socket.json().await;
@@ -129,7 +133,7 @@ impl Stage {
             .send(json!({ "ready": { "events": 0, "watched": true, "branches": true, "before": kept_as } }))
             .await;
         world.said("the hub keeps it as a session of its own, kept-1", 1).await;
-        let mut anew = Kept::default();
+        let mut anew = MirroredSession::default();
         let mut reader = server.handle(&self.session).await.read(Seq::START);
         let is_notice = |event: &Arc<Event>| matches!(&event.body, Body::Notice { text, .. } if text.contains("state was put back"));
         while !reader.next().await.unwrap().unwrap().iter().any(is_notice) {}
@@ -154,7 +158,7 @@ impl Stage {
     }
 
     /// Connects, and is mirrored on without a word.
-    async fn goes_on(&mut self, server: &Server, kept: &Kept) {
+    async fn goes_on(&mut self, server: &Server, kept: &MirroredSession) {
         let (world, mut socket) = self.connect(server).await;
         socket.send(kept.ready()).await;
         let first = socket.json().await;
@@ -170,27 +174,27 @@ impl Stage {
 /// same positions.
 async fn put_back(seals: bool) {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, seals).await;
+        let mut setup = MachineAndHub::new(server, seals).await;
         server.restart().await;
         let disk = server.disk();
-        let mut kept = Kept::default();
-        stage.turn(server).await;
-        stage.mirror(server, &mut kept).await;
+        let mut kept = MirroredSession::default();
+        setup.turn(server).await;
+        setup.mirror(server, &mut kept).await;
         assert!(kept.mark.is_some() && kept.lineage.is_some());
-        stage.goes_on(server, &kept).await;
+        setup.goes_on(server, &kept).await;
 
         server.put_back(&disk).await;
-        assert!(stage.head(server).await < kept.end(), "the mirror is ahead");
-        let log = stage.branches_off(server, &kept).await;
+        assert!(setup.head(server).await < kept.end(), "the mirror is ahead");
+        let log = setup.branches_off(server, &kept).await;
         assert!(log.last().unwrap().0 > kept.end() + POSITIONS_RESERVED, "a gap that every dialect counts");
 
         server.put_back(&disk).await;
-        stage.turn(server).await;
-        stage.turn(server).await;
-        assert!(stage.head(server).await > kept.end(), "positions mean something else");
-        stage.branches_off(server, &kept).await;
+        setup.turn(server).await;
+        setup.turn(server).await;
+        assert!(setup.head(server).await > kept.end(), "positions mean something else");
+        setup.branches_off(server, &kept).await;
         // A turn after it is mirrored like every other.
-        stage.turn(server).await;
+        setup.turn(server).await;
     })
     .await;
 }
@@ -208,20 +212,20 @@ async fn a_sealed_session_whose_state_was_put_back_branches_off_too() {
 #[tokio::test]
 async fn a_restored_backup_branches_off_if_something_is_missing_and_only_then() {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, false).await;
+        let mut setup = MachineAndHub::new(server, false).await;
         server.restart().await;
-        let mut kept = Kept::default();
-        stage.mirror(server, &mut kept).await;
+        let mut kept = MirroredSession::default();
+        setup.mirror(server, &mut kept).await;
         let all = server.back_up();
         server.restore(&all).await;
-        stage.goes_on(server, &kept).await;
+        setup.goes_on(server, &kept).await;
 
         let older = server.back_up();
-        let mut kept = Kept::default();
-        stage.turn(server).await;
-        stage.mirror(server, &mut kept).await;
+        let mut kept = MirroredSession::default();
+        setup.turn(server).await;
+        setup.mirror(server, &mut kept).await;
         server.restore(&older).await;
-        stage.branches_off(server, &kept).await;
+        setup.branches_off(server, &kept).await;
     })
     .await;
 }
@@ -229,21 +233,21 @@ async fn a_restored_backup_branches_off_if_something_is_missing_and_only_then() 
 #[tokio::test]
 async fn what_a_power_cut_lost_and_what_is_not_known_is_no_branch() {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, false).await;
+        let mut setup = MachineAndHub::new(server, false).await;
         server.restart().await;
-        let mut kept = Kept::default();
-        stage.turn(server).await;
+        let mut kept = MirroredSession::default();
+        setup.turn(server).await;
         let disk = server.disk();
-        stage.turn(server).await;
-        stage.mirror(server, &mut kept).await;
+        setup.turn(server).await;
+        setup.mirror(server, &mut kept).await;
         server.power_cut(&disk).await;
-        assert!(stage.head(server).await > kept.end());
-        stage.goes_on(server, &kept).await;
+        assert!(setup.head(server).await > kept.end());
+        setup.goes_on(server, &kept).await;
         // A mirror of an earlier version says neither mark nor lineage.
-        stage.goes_on(server, &Kept { mark: None, lineage: None, ..kept.clone() }).await;
+        setup.goes_on(server, &MirroredSession { mark: None, lineage: None, ..kept.clone() }).await;
         // One that was marked with another key says nothing that can be compared.
-        let other = Kept { mark: Some("another.mark".into()), ..kept.clone() };
-        stage.goes_on(server, &other).await;
+        let other = MirroredSession { mark: Some("another.mark".into()), ..kept.clone() };
+        setup.goes_on(server, &other).await;
     })
     .await;
 }
@@ -251,14 +255,14 @@ async fn what_a_power_cut_lost_and_what_is_not_known_is_no_branch() {
 #[tokio::test]
 async fn a_receiver_that_knows_no_branches_keeps_what_it_has() {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, false).await;
+        let mut setup = MachineAndHub::new(server, false).await;
         server.restart().await;
         let disk = server.disk();
-        let mut kept = Kept::default();
-        stage.turn(server).await;
-        stage.mirror(server, &mut kept).await;
+        let mut kept = MirroredSession::default();
+        setup.turn(server).await;
+        setup.mirror(server, &mut kept).await;
         server.put_back(&disk).await;
-        let (world, mut socket) = stage.connect(server).await;
+        let (world, mut socket) = setup.connect(server).await;
         socket.send(json!({ "ready": { "events": kept.end(), "watched": true } })).await;
         let first = socket.json().await;
         assert!(first["batch"].is_object(), "{first}");
@@ -271,18 +275,18 @@ async fn a_receiver_that_knows_no_branches_keeps_what_it_has() {
 #[tokio::test]
 async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, false).await;
-        let (world, mut socket) = stage.connect(server).await;
+        let mut setup = MachineAndHub::new(server, false).await;
+        let (world, mut socket) = setup.connect(server).await;
         // What the hub refuses does not count.
         for _ in 0..4 {
-            let end = stage.head(server).await + 10;
+            let end = setup.head(server).await + 10;
             socket.send(json!({ "ready": { "events": end, "watched": true, "branches": true } })).await;
             assert!(socket.json().await["branch"].is_object());
             drop(socket);
-            socket = stage.receiver.socket().await;
+            socket = setup.receiver.socket().await;
         }
         for number in 1..=3 {
-            let end = stage.head(server).await + 10;
+            let end = setup.head(server).await + 10;
             socket.send(json!({ "ready": { "events": end, "watched": true, "branches": true } })).await;
             assert!(socket.json().await["branch"].is_object());
             let kept_as = json!({ "session": "kept-1", "events": end });
@@ -291,18 +295,18 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
             world.said("the hub keeps it as a session of its own", number).await;
             // It is said before the session is told, which goes on after what the hub has.
             let told = async {
-                while stage.head(server).await <= end {
+                while setup.head(server).await <= end {
                     tokio::task::yield_now().await;
                 }
             };
             tokio::time::timeout(DEADLINE, told).await.unwrap();
             drop(socket);
-            socket = stage.receiver.socket().await;
+            socket = setup.receiver.socket().await;
         }
         socket.send(json!({ "ready": { "events": 1_u64 << 40, "watched": true, "branches": true } })).await;
         let said = world.said("keeps differing from the log", 1).await;
         assert!(said[0].contains("stop one of the two"), "{said:?}");
-        assert!(stage.head(server).await < 1 << 30, "whoever makes positions up uses few of them up");
+        assert!(setup.head(server).await < 1 << 30, "whoever makes positions up uses few of them up");
         world.close().await;
     })
     .await;
@@ -312,15 +316,15 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
 #[tokio::test]
 async fn a_session_that_was_not_told_is_told_at_the_next_connection() {
     run(Setup::offline().on_disk(), async |server| {
-        let mut stage = Stage::new(server, false).await;
-        let (world, mut socket) = stage.connect(server).await;
-        let seen = stage.head(server).await + 10;
+        let mut setup = MachineAndHub::new(server, false).await;
+        let (world, mut socket) = setup.connect(server).await;
+        let seen = setup.head(server).await + 10;
         let kept_as = json!({ "session": "kept-1", "events": seen });
         let ready = json!({ "events": 0, "watched": true, "branches": true, "before": kept_as });
         socket.send(json!({ "ready": ready })).await;
         world.said("the hub keeps it as a session of its own", 1).await;
         // It goes on at a position that nobody has seen.
-        Kept::default().until(&mut socket, seen + 1).await;
+        MirroredSession::default().until(&mut socket, seen + 1).await;
         world.close().await;
     })
     .await;

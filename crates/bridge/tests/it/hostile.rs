@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bridge::{Pace, Trouble};
+use bridge::{BridgeError, BridgeTimings};
 use serde_json::json;
 use testkit::server::{DEADLINE, OlderClient, Server, Setup, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,8 +15,8 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_util::task::TaskTracker;
 use wire::Dialect;
 
-use super::receiver::{Manner, Receiver};
-use super::world::{PACE, TOKEN, Wish, World};
+use super::test_bridge::{BridgeOptions, PACE, TOKEN, TestBridge};
+use super::test_receiver::{Behaviour, Receiver};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -27,13 +27,14 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
 /// O13, O19.
 #[tokio::test]
 async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
-    for (status, expected) in [(401, Trouble::Unauthorized), (403, Trouble::Forbidden)] {
+    for (status, expected) in [(401, BridgeError::Unauthorized), (403, BridgeError::Forbidden)] {
         run(Setup::offline(), async |server| {
             let (_client, session) = opened(server).await;
-            let receiver = Receiver::start(Manner::plain()).await;
+            let receiver = Receiver::start(Behaviour::plain()).await;
             receiver.inner.manner.register.store(status, Ordering::SeqCst);
             let only = engine::SessionId::parse(&session).ok();
-            let mut world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
+            let mut world =
+                TestBridge::start(server, &receiver.url, BridgeOptions { only, ..BridgeOptions::default() });
             assert_eq!(world.failed().await, expected);
             let tries = receiver.all().iter().filter(|seen| seen.what == "POST /api/sessions").count();
             assert_eq!(tries, 1, "nothing is tried again");
@@ -48,9 +49,9 @@ async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
 async fn a_session_that_is_somebody_elses_over_there_is_not_bridged_and_the_others_are() {
     run(Setup::offline(), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
         receiver.inner.manner.register.store(403, Ordering::SeqCst);
-        let world = World::start(server, &receiver.url, Wish::default());
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         world.said(&format!("bridge: 403 Forbidden session={session}"), 1).await;
         receiver.inner.manner.register.store(200, Ordering::SeqCst);
         let other = client.new_session().await;
@@ -64,11 +65,11 @@ async fn a_session_that_is_somebody_elses_over_there_is_not_bridged_and_the_othe
 async fn a_token_that_is_revoked_in_mid_life_ends_the_bridge() {
     run(Setup::offline(), async |server| {
         let (_client, _session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let mut world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let mut world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let _socket = receiver.socket().await;
         receiver.inner.manner.heartbeat.store(401, Ordering::SeqCst);
-        assert_eq!(world.failed().await, Trouble::Unauthorized);
+        assert_eq!(world.failed().await, BridgeError::Unauthorized);
         world.close().await;
     })
     .await;
@@ -76,17 +77,21 @@ async fn a_token_that_is_revoked_in_mid_life_ends_the_bridge() {
 
 #[tokio::test]
 async fn the_token_goes_to_no_other_place_than_the_one_that_was_named() {
-    let other = Receiver::start(Manner::plain()).await;
-    let socket = Manner { ws_url: Some(format!("ws://{}/ws/s", &other.url[7..])), ..Manner::plain() };
-    let mut redirect = Manner { location: Some(format!("{}/api/sessions", other.url)), ..Manner::plain() };
+    let other = Receiver::start(Behaviour::plain()).await;
+    let socket = Behaviour { ws_url: Some(format!("ws://{}/ws/s", &other.url[7..])), ..Behaviour::plain() };
+    let mut redirect =
+        Behaviour { location: Some(format!("{}/api/sessions", other.url)), ..Behaviour::plain() };
     *redirect.register.get_mut() = 307;
     for manner in [socket, redirect] {
         run(Setup::offline(), async |server| {
             let (_client, _session) = opened(server).await;
             let receiver = Receiver::start(manner).await;
-            let mut world = World::start(server, &receiver.url, Wish::default());
+            let mut world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
             let trouble = world.failed().await;
-            assert!(matches!(trouble, Trouble::Elsewhere { .. } | Trouble::Redirected { .. }), "{trouble:?}");
+            assert!(
+                matches!(trouble, BridgeError::Elsewhere { .. } | BridgeError::Redirected { .. }),
+                "{trouble:?}"
+            );
             assert!(!format!("{trouble} {trouble:?}").contains(TOKEN));
             world.close().await;
         })
@@ -99,8 +104,8 @@ async fn the_token_goes_to_no_other_place_than_the_one_that_was_named() {
 async fn frames_that_are_too_large_or_no_frames_at_all_cost_a_receiver_its_connection_only() {
     run(Setup::offline(), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.raw("this is no frame").await;
         world.said("what is not understood", 1).await;
@@ -127,12 +132,12 @@ async fn frames_that_are_too_large_or_no_frames_at_all_cost_a_receiver_its_conne
 async fn a_registration_that_is_answered_with_nonsense_or_too_much_is_tried_again() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
         let large = json!({ "ui_url": "x".repeat(1 << 20), "ws_url": "ws://127.0.0.1:9/ws/s" }).to_string();
         let nonsense = ["", "x", "[]", "{}", "{\"ui_url\":1,\"ws_url\":2}"].map(str::to_owned);
         let odd = nonsense.into_iter().chain(["[".repeat(60_000), large]);
         let count = receiver.answers_oddly("/api/sessions", odd);
-        let world = World::start(server, &receiver.url, Wish::default());
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         world.said("what is not understood", count).await;
         let mut socket = receiver.socket().await;
         let (said, _) =
@@ -148,8 +153,8 @@ async fn a_registration_that_is_answered_with_nonsense_or_too_much_is_tried_agai
 async fn nonsense_from_a_plain_receiver_is_answered_and_the_session_goes_on() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         for nonsense in ["{", "[]", "7", r#"{"jsonrpc":"2.0","id":1,"method":"no/such"}"#] {
             socket.raw(nonsense).await;
@@ -173,8 +178,8 @@ async fn it_is_tried_again_after_5_10_20_40_and_60_seconds() {
     };
     run(Setup::offline(), async |server| {
         let (_client, _session) = opened(server).await;
-        let wish = Wish { pace: Pace::default(), ..Wish::default() };
-        let world = World::start(server, &format!("http://{nobody}"), wish);
+        let options = BridgeOptions { pace: BridgeTimings::default(), ..BridgeOptions::default() };
+        let world = TestBridge::start(server, &format!("http://{nobody}"), options);
         let lines = world.said_within("Trying again in", 6, Duration::from_secs(600)).await;
         let waits: Vec<String> = lines
             .iter()
@@ -199,7 +204,7 @@ async fn a_receiver_that_cannot_be_reached_is_told_of_also_where_there_is_no_ses
         listener.local_addr().unwrap()
     };
     run(Setup::offline(), async |server| {
-        let world = World::start(server, &format!("http://{nobody}"), Wish::default());
+        let world = TestBridge::start(server, &format!("http://{nobody}"), BridgeOptions::default());
         let lines = world.said("bridge: the receiver cannot be reached", 2).await;
         assert!(lines[0].contains("Trying again in"), "{lines:?}");
         world.close().await;
@@ -214,8 +219,8 @@ async fn a_receiver_that_never_answers_is_not_waited_for() {
     let url = format!("http://{}", mute.local_addr().unwrap());
     run(Setup::offline(), async |server| {
         let (_client, _session) = opened(server).await;
-        let pace = Pace { answer: Duration::from_millis(50), ..PACE };
-        let world = World::start(server, &url, Wish { pace, ..Wish::default() });
+        let pace = BridgeTimings { answer: Duration::from_millis(50), ..PACE };
+        let world = TestBridge::start(server, &url, BridgeOptions { pace, ..BridgeOptions::default() });
         world.said("cannot be reached: it takes too long", 2).await;
         world.close().await;
     })
@@ -227,8 +232,8 @@ async fn a_receiver_that_never_answers_is_not_waited_for() {
 async fn a_session_that_the_receiver_forgot_is_registered_again() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         receiver.inner.manner.heartbeat.store(404, Ordering::SeqCst);
         receiver.seen("POST /api/sessions", 2).await;
@@ -246,9 +251,10 @@ async fn a_session_that_the_receiver_forgot_is_registered_again() {
 async fn a_receiver_that_goes_silent_is_given_up() {
     run(Setup::offline(), async |server| {
         let (_client, _session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let pace = Pace { silence: Duration::from_millis(60), ..PACE };
-        let world = World::start(server, &receiver.url, Wish { pace, ..Wish::default() });
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let pace = BridgeTimings { silence: Duration::from_millis(60), ..PACE };
+        let world =
+            TestBridge::start(server, &receiver.url, BridgeOptions { pace, ..BridgeOptions::default() });
         // Held open, and never read: no pong comes.
         let _silent = receiver.socket().await;
         world.said("bridge: WS closed (code=1006)", 1).await;
@@ -288,14 +294,15 @@ async fn a_certificate_that_nobody_vouches_for_is_not_spoken_to_unless_a_person_
     for insecure in [false, true] {
         run(Setup::offline(), async |server| {
             let (_client, _session) = opened(server).await;
-            let mut world = World::start(server, &url, Wish { insecure, ..Wish::default() });
+            let mut world =
+                TestBridge::start(server, &url, BridgeOptions { insecure, ..BridgeOptions::default() });
             let trouble = tokio::time::timeout(DEADLINE, world.failed()).await.unwrap();
             match insecure {
                 false => {
                     assert!(trouble.to_string().starts_with("bridge: TLS verification failed"), "{trouble}");
                     assert!(trouble.fix().contains("--insecure"));
                 }
-                true => assert_eq!(trouble, Trouble::Unauthorized, "it was asked, and said no"),
+                true => assert_eq!(trouble, BridgeError::Unauthorized, "it was asked, and said no"),
             }
             world.close().await;
         })

@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use app::{Desk, DeskParts, Extras, Line, open};
+use app::{AppConnection, AppServer, AppServerExtras, AppServerParts, open};
 use engine::Principal;
 use testkit::app_client::owner_at_machine;
 use testkit::server::{DEADLINE, Setup, run};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Dialect;
-use wire::native::{Envelope, Frame, Request, Told};
+use wire::native::{Request, RequestEnvelope, ServerFrame, ServerNotification};
 
-use super::receiver::{Manner, Receiver};
-use super::world::{Wish, World};
+use super::test_bridge::{BridgeOptions, TestBridge};
+use super::test_receiver::{Behaviour, Receiver};
 
 /// Waits until these are the others who see the session.
-async fn until_others(line: &mut Line, wanted: &[String]) {
+async fn until_others(line: &mut AppConnection, wanted: &[String]) {
     let mut last = None;
     let told = async {
         while last.as_deref() != Some(wanted) {
-            if let Frame::Told(told) = line.frames.recv().await.unwrap()
-                && let Told::View(view) = *told
+            if let ServerFrame::Notification(told) = line.frames.recv().await.unwrap()
+                && let ServerNotification::View(view) = *told
                 && let Some(state) = view.state
             {
                 last = Some(state.others);
@@ -39,21 +39,21 @@ async fn a_client_at_the_machine_sees_where_the_session_is_bridged_to_and_whethe
         let session = client.new_session().await;
         let parts = server.connection_parts(Principal::local());
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let desk = Desk::new(DeskParts {
+        let app = AppServer::new(AppServerParts {
             registry: parts.registry,
             rules: parts.rules,
             identity: parts.identity,
-            hall: Arc::default(),
-            extras: Extras { host: "laptop".into(), shelf: None },
+            devices: Arc::default(),
+            extras: AppServerExtras { host: "laptop".into(), rule_store: None },
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        let mut line = open(&desk, owner_at_machine("terminal"));
+        let mut line = open(&app, owner_at_machine("terminal"));
         let request = Request::Watch { session, after: None };
-        line.requests.send(Envelope { id: 1, request }).await.unwrap();
+        line.requests.send(RequestEnvelope { id: 1, request }).await.unwrap();
         until_others(&mut line, &[]).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let socket = receiver.socket().await;
         let bridge = format!("bridge to {}", receiver.url);
         until_others(&mut line, std::slice::from_ref(&bridge)).await;

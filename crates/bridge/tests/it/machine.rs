@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
-use bridge::Answers;
-use engine::{Abilities, Backend, BackendSession, Offer, SessionContext, SessionSpec};
+use bridge::RemoteAnswers;
+use engine::{Abilities, Backend, BackendSession, SessionContext, SessionOffer, SessionSpec};
 use serde_json::{Value, json};
 use testkit::server::{OlderClient, Server, Setup, run};
 use testkit::{Script, Turns, call, say};
 use wire::Dialect;
 
-use super::receiver::{Manner, Receiver, Socket};
-use super::world::{Wish, World};
+use super::test_bridge::{BridgeOptions, TestBridge};
+use super::test_receiver::{Behaviour, Receiver, Socket};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -33,8 +33,8 @@ async fn people_elsewhere_are_clients_whose_role_this_machine_caps() {
     let script = Script::new([vec![shell], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut machine = receiver.machine_socket().await;
         let hello = json!({ "machine": { "id": "m1", "name": "laptop", "version": "1.2.3", "sealed": false } });
         assert_eq!(machine.json().await, hello);
@@ -60,7 +60,7 @@ async fn people_elsewhere_are_clients_whose_role_this_machine_caps() {
         client.next_of("turn_end").await;
         let id = engine::SessionId::parse(&session).unwrap();
         let owner = engine::Principal::local();
-        let read = server.registry().read(&owner, &id, engine::Seq::START, engine::Page::USUAL);
+        let read = server.registry().read(&owner, &id, engine::Seq::START, engine::PageRequest::USUAL);
         let events = read.await.unwrap();
         let by = events.iter().find_map(|event| {
             if let engine::Body::Resolved { by, .. } = &event.body { Some(by.clone()) } else { None }
@@ -77,9 +77,9 @@ async fn where_answers_are_local_a_driver_elsewhere_answers_nothing() {
     let script = Script::new([vec![shell], vec![]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let wish = Wish { answers: Answers::LocalOnly, ..Wish::default() };
-        let world = World::start(server, &receiver.url, wish);
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let options = BridgeOptions { answers: RemoteAnswers::LocalOnly, ..BridgeOptions::default() };
+        let world = TestBridge::start(server, &receiver.url, options);
         let mut machine = receiver.machine_socket().await;
         machine.json().await;
         let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
@@ -109,8 +109,8 @@ async fn where_answers_are_local_a_driver_elsewhere_answers_nothing() {
 async fn a_call_that_is_none_is_answered_and_the_next_one_works() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut machine = receiver.machine_socket().await;
         machine.json().await;
         for body in [json!(7), json!({}), json!({ "id": 1, "do": "explode" }), json!({ "do": "rules" })] {
@@ -134,8 +134,8 @@ async fn a_call_that_is_none_is_answered_and_the_next_one_works() {
 #[tokio::test]
 async fn without_a_session_heartbeats_have_the_approval_that_a_new_one_would_get() {
     run(Setup::offline(), async |server| {
-        let receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let early = receiver.seen("POST /api/sessions/m1/heartbeat", 2).await;
         let (_client, session) = opened(server).await;
         let own = receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 1).await.remove(0).body;
@@ -163,7 +163,7 @@ impl Backend for SlowDisk {
         self.turns.abilities()
     }
 
-    fn offer(&self, cwd: &Path) -> Offer {
+    fn offer(&self, cwd: &Path) -> SessionOffer {
         self.asked.try_send(()).unwrap();
         assert!(self.gate.lock().unwrap().recv().is_err(), "nobody sends anything through the gate");
         self.turns.offer(cwd)
@@ -185,8 +185,8 @@ async fn a_bridge_ends_while_a_disk_is_still_read_for_it() {
     let (open, gate) = mpsc::channel();
     let turns = Turns::new(async |_, _| panic!("there is no session"));
     run(Setup::new(SlowDisk { turns, asked, gate: Mutex::new(gate) }), async |server| {
-        let receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         was_asked.recv().await.unwrap();
         world.close().await;
     })

@@ -8,6 +8,6 @@ mod machine;
 mod mirror;
 mod plain;
 mod polls;
-mod receiver;
 mod sealed;
-mod world;
+mod test_bridge;
+mod test_receiver;

@@ -1,15 +1,15 @@
 //! A receiver that keeps a mirror.
 
-use engine::{Page, Principal, Seq, SessionId};
+use engine::{PageRequest, Principal, Seq, SessionId};
 use serde_json::{Value, json};
 use testkit::server::{OlderClient, Server, Setup, run};
 use testkit::{Script, call, say};
 use wire::Dialect;
-use wire::native::{Card, View};
-use wire::tunnel::{Batch, Up};
+use wire::native::{SessionCard, ViewUpdate};
+use wire::tunnel::{BridgeFrame, MirrorBatch};
 
-use super::receiver::{Manner, Receiver, Socket};
-use super::world::{Wish, World};
+use super::test_bridge::{BridgeOptions, TestBridge};
+use super::test_receiver::{Behaviour, Receiver, Socket};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -21,8 +21,8 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
 #[derive(Default)]
 pub struct Mirror {
     pub events: Vec<(u64, Value)>,
-    pub views: Vec<(Option<u64>, View)>,
-    pub card: Option<Card>,
+    pub views: Vec<(Option<u64>, ViewUpdate)>,
+    pub card: Option<SessionCard>,
 }
 
 impl Mirror {
@@ -30,14 +30,14 @@ impl Mirror {
         self.events.last().map_or(0, |(seq, _)| *seq)
     }
 
-    pub async fn batch(&mut self, socket: &mut Socket) -> Batch {
+    pub async fn batch(&mut self, socket: &mut Socket) -> MirrorBatch {
         let frame = socket.text().await.expect("a batch");
-        let Up::Batch(batch) = serde_json::from_str(&frame).unwrap() else { panic!("{frame}") };
+        let BridgeFrame::Batch(batch) = serde_json::from_str(&frame).unwrap() else { panic!("{frame}") };
         self.take(&batch);
         batch
     }
 
-    pub fn take(&mut self, batch: &Batch) {
+    pub fn take(&mut self, batch: &MirrorBatch) {
         for entry in &batch.events {
             if entry.seq > self.end() {
                 self.events.push((entry.seq, serde_json::from_str(entry.body.get()).unwrap()));
@@ -46,12 +46,12 @@ impl Mirror {
         if let Some(view) = &batch.view {
             let last = self.views.last().map(|(_, view)| view.upto);
             assert!(view.from.is_none() || view.from == last, "a view continues the one before it");
-            let body: View = serde_json::from_str(view.body.get()).unwrap();
+            let body: ViewUpdate = serde_json::from_str(view.body.get()).unwrap();
             assert_eq!((body.upto, body.reset), (view.upto, view.from.is_none()));
             self.views.push((view.from, body));
         }
         if let Some(card) = &batch.card {
-            let body: Card = serde_json::from_str(card.body.get()).unwrap();
+            let body: SessionCard = serde_json::from_str(card.body.get()).unwrap();
             assert_eq!((body.state, body.updated_at), (card.state, card.updated_at));
             self.card = Some(body);
         }
@@ -68,8 +68,9 @@ impl Mirror {
 
 async fn log(server: &Server, session: &str) -> Vec<(u64, Value)> {
     let id = SessionId::parse(session).unwrap();
-    let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
-    events.iter().map(|event| (event.seq.0, wire::portable::encode(event))).collect()
+    let events =
+        server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await.unwrap();
+    events.iter().map(|event| (event.seq.0, wire::event_json::encode(event))).collect()
 }
 
 #[tokio::test]
@@ -78,8 +79,8 @@ async fn the_log_the_views_and_the_card_are_mirrored_and_go_on_after_a_cut() {
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
         client.message(&session, "first").await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let mut mirror = Mirror::default();
         socket.send(json!({ "ready": { "events": 0, "watched": true } })).await;
@@ -120,8 +121,8 @@ async fn a_machine_that_comes_back_with_an_older_disk_is_mirrored_on() {
         let disk = server.disk();
         client.message(&session, "list").await;
         client.take_updates();
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let mut mirror = Mirror::default();
         socket.send(json!({ "ready": { "events": 0, "watched": true } })).await;
@@ -134,7 +135,7 @@ async fn a_machine_that_comes_back_with_an_older_disk_is_mirrored_on() {
         let handle = server.handle(&session).await;
         let head = handle.read(Seq::START).head().0;
         assert!(head > mirror.end(), "{head} is after everything that anybody has seen");
-        let world = World::start(server, &receiver.url, Wish::default());
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         mirror.views.clear();
         socket.send(json!({ "ready": { "events": mirror.end(), "watched": true } })).await;
@@ -153,8 +154,8 @@ async fn whoever_comes_to_look_gets_a_view_that_stands_for_itself() {
     run(Setup::offline(), async |server| {
         let (mut client, session) = opened(server).await;
         client.message(&session, "list").await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.send(json!({ "ready": { "events": 0, "watched": false } })).await;
         let mut mirror = Mirror::default();
@@ -179,8 +180,8 @@ async fn a_mirror_that_keeps_nothing_is_sent_only_so_much() {
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
         client.call("session/setApproval", json!({ "sessionId": session, "approval": "full" })).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.send(json!({ "ready": { "events": 0, "watched": false } })).await;
         client.message(&session, "go").await;
@@ -208,9 +209,10 @@ async fn only_the_chosen_session_is_bridged_where_only_one_is() {
     run(Setup::offline(), async |server| {
         let (mut client, session) = opened(server).await;
         let other = client.new_session().await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
         let only = Some(SessionId::parse(&session).unwrap());
-        let world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
+        let world =
+            TestBridge::start(server, &receiver.url, BridgeOptions { only, ..BridgeOptions::default() });
         let mut machine = receiver.machine_socket().await;
         assert!(machine.json().await["machine"]["id"] == "m1");
         let by = json!({ "id": "p1", "name": "dev", "role": "driver" });
@@ -235,9 +237,9 @@ async fn only_the_chosen_session_is_bridged_where_only_one_is() {
 async fn that_a_session_was_deleted_is_said_until_the_receiver_has_heard_it() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::mirror()).await;
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
         receiver.inner.manner.farewell.store(503, std::sync::atomic::Ordering::SeqCst);
-        let world = World::start(server, &receiver.url, Wish::default());
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.send(json!({ "ready": { "events": 0, "watched": true } })).await;
         let id = SessionId::parse(&session).unwrap();

@@ -1,18 +1,17 @@
 //! A receiver that keeps no mirror: the seed's contract.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
-use bridge::Answers;
-use engine::{Answer, Body, Input, Page, Principal, Sender, Seq, SessionId, SurfaceId};
+use bridge::RemoteAnswers;
+use engine::{Body, Input, PageRequest, PermissionAnswer, Principal, Sender, Seq, SessionId, SurfaceId};
 use serde_json::{Value, json};
 use server::{Connection, ConnectionParts, memory};
 use testkit::server::{DEADLINE, OlderClient, Server, Setup, run};
 use testkit::{Line, Script, call, say};
-use wire::{Dialect, Frame, Spoken};
+use wire::{Dialect, DialectSelection, Frame};
 
-use super::receiver::{Manner, Receiver, Socket};
-use super::world::{TOKEN, Wish, World};
+use super::test_bridge::{BridgeOptions, TOKEN, TestBridge};
+use super::test_receiver::{Behaviour, Receiver, Socket};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -29,8 +28,8 @@ fn shell(command: &str) -> Line {
 async fn a_session_is_registered_announced_kept_alive_and_taken_leave_of() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let socket = receiver.socket().await;
         assert_eq!(socket.path, format!("/ws/{session}"));
         world.said("bridge connected", 1).await;
@@ -56,7 +55,7 @@ async fn a_session_is_registered_announced_kept_alive_and_taken_leave_of() {
 
 /// A local ferret client that keeps every byte.
 struct Local {
-    peer: memory::Peer,
+    peer: memory::LinkPeer,
     connection: Connection,
 }
 
@@ -64,7 +63,7 @@ impl Local {
     async fn load(server: &Server, session: &str) -> Self {
         let parts = server.connection_parts(Principal::local());
         let (link, peer) = memory::pair();
-        let parts = ConnectionParts { dialect: Spoken::Only(Dialect::Ferret), ..parts };
+        let parts = ConnectionParts { dialect: DialectSelection::Only(Dialect::Ferret), ..parts };
         let mut local = Self { peer, connection: Connection::start(parts, link) };
         for (id, method, params) in
             [(1, "initialize", json!({})), (2, "session/load", json!({ "sessionId": session }))]
@@ -109,8 +108,8 @@ async fn the_frames_are_those_of_a_local_client_byte_for_byte() {
     ]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let mut local = Local::load(server, &session).await;
         client.call("session/setApproval", json!({ "sessionId": session, "approval": "full" })).await;
@@ -133,8 +132,8 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
     let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let hello = json!({ "clientInfo": { "name": "dev" } });
         socket.call(1, "initialize", hello).await;
@@ -159,7 +158,8 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
         let status = client.call("session/bridgeStatus", json!({ "sessionId": session })).await;
         assert_eq!((&status["connected"], &status["url"]), (&json!(true), &json!(receiver.url)));
         let id = SessionId::parse(&session).unwrap();
-        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let events =
+            server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await.unwrap();
         let from_remote = |is: &dyn Fn(&Body) -> bool| {
             let event = events.iter().find(|event| is(&event.body)).expect("the event");
             event.origin.remote().map(|user| user.to_string())
@@ -170,11 +170,11 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
             assert_eq!(from_remote(&is).as_deref(), Some("dev"));
         }
         let prompt = events.iter().find(|event| matches!(event.body, Body::UserMessage { .. })).unwrap();
-        let stored = wire::portable::encode(prompt);
+        let stored = wire::event_json::encode(prompt);
         let bridge = json!({ "origin": "bridge", "remote_user": "dev" });
         assert_eq!(stored["origin"]["surface"]["bridge"], bridge);
         let resolved = events.iter().find(|event| matches!(event.body, Body::Resolved { .. })).unwrap();
-        let stored = wire::portable::encode(resolved);
+        let stored = wire::event_json::encode(resolved);
         assert!(stored.to_string().contains(&format!("\"bridge\":{bridge}")), "{stored}");
         world.close().await;
         client.take_updates();
@@ -188,8 +188,8 @@ async fn a_question_that_the_receiver_answered_itself_is_settled_in_the_replay()
     let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let prompt = json!({ "sessionId": session, "message": "go" });
         socket
@@ -227,8 +227,8 @@ async fn a_question_that_is_answered_here_is_withdrawn_elsewhere() {
     let script = Script::new([vec![shell("echo x >> made")], vec![]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
         let question = socket.kind("permission_request").await;
@@ -250,8 +250,8 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
         let other = server.folder("other");
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let (wide, _) =
             socket.call(1, "session/setSandbox", json!({ "sessionId": session, "sandbox": "off" })).await;
@@ -312,8 +312,8 @@ async fn what_was_missed_while_the_socket_was_cut_comes_once() {
     let script = Script::new(script);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let mut local = Local::load(server, &session).await;
         client.message(&session, "first").await;
@@ -367,8 +367,8 @@ async fn a_request_under_way_at_a_cut_is_answered_after_it() {
     let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let prompt = json!({ "sessionId": session, "message": "go" });
         socket
@@ -413,8 +413,8 @@ async fn an_answer_that_was_not_confirmed_comes_again_word_for_word_and_is_done_
     let script = Script::new([vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let prompt = json!({ "sessionId": session, "message": "go" });
         // The ping that asks for a confirmation comes after the answer, and is not read.
@@ -424,7 +424,8 @@ async fn an_answer_that_was_not_confirmed_comes_again_word_for_word_and_is_done_
         let frames = socket.until(|frame| frame["id"] == 1).await;
         assert_eq!(serde_json::from_str::<Value>(frames.last().unwrap()).unwrap(), answer);
         let id = SessionId::parse(&session).unwrap();
-        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let events =
+            server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await.unwrap();
         let prompts = events.iter().filter(|event| matches!(event.body, Body::UserMessage { .. }));
         assert_eq!(prompts.count(), 1);
         world.close().await;
@@ -440,8 +441,8 @@ async fn a_bridge_that_is_ended_in_the_middle_of_a_batch_tells_it_to_its_end() {
     let script = Script::new([pieces.iter().map(say).collect::<Vec<_>>()]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         // More than a socket holds that nobody reads.
         client.message(&session, "go").await;
@@ -464,8 +465,8 @@ async fn a_receiver_that_forgot_its_requests_is_not_answered_them() {
     let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let prompt = json!({ "sessionId": session, "message": "go" });
         socket
@@ -496,8 +497,8 @@ async fn a_receiver_that_is_registered_at_again_by_a_heartbeat_is_answered_after
     let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         receiver.inner.manner.heartbeat.store(404, Ordering::SeqCst);
         receiver.seen("POST /api/sessions", 2).await;
@@ -528,8 +529,8 @@ async fn a_receiver_that_is_registered_at_again_by_a_heartbeat_is_answered_after
 async fn several_frames_in_one_message_are_taken_and_empty_lines_are_none() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let request = |id: u64| {
             let params = json!({ "sessionId": session });
@@ -572,8 +573,8 @@ async fn several_frames_in_one_message_are_taken_and_empty_lines_are_none() {
 async fn a_receiver_that_names_nobody_is_called_the_same_throughout() {
     run(Setup::offline(), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         let said = json!({ "sessionId": session, "message": "list" });
         for hello in [None, Some(json!({})), Some(json!({ "clientInfo": { "name": " " } }))] {
@@ -600,10 +601,11 @@ async fn a_receiver_that_is_no_hub_sees_four_endpoints() {
     for upgrade in [101, 400, 404] {
         run(Setup::offline(), async |server| {
             let (_client, session) = opened(server).await;
-            let receiver = Receiver::start(Manner::plain()).await;
+            let receiver = Receiver::start(Behaviour::plain()).await;
             receiver.inner.manner.socket.store(upgrade, Ordering::SeqCst);
             let only = SessionId::parse(&session).ok();
-            let world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
+            let options = BridgeOptions { only, ..BridgeOptions::default() };
+            let world = TestBridge::start(server, &receiver.url, options);
             receiver.seen(&format!("GET /ws/{session}"), if upgrade == 101 { 1 } else { 4 }).await;
             receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 3).await;
             world.close().await;
@@ -663,8 +665,9 @@ async fn more_than_the_window_is_said_and_a_load_tells_everything() {
     let script = Script::new([vec![say("one")], vec![say("two"), call("list", "{}")], vec![say("three")]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish { replay_window: 3, ..Wish::default() });
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let options = BridgeOptions { replay_window: 3, ..BridgeOptions::default() };
+        let world = TestBridge::start(server, &receiver.url, options);
         let mut socket = receiver.socket().await;
         client.message(&session, "first").await;
         socket.kind("turn_end").await;
@@ -700,9 +703,9 @@ async fn local_only_shows_questions_elsewhere_and_takes_no_answers_from_there() 
     let script = Script::new([vec![shell("echo x >> made")], vec![]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let wish = Wish { answers: Answers::LocalOnly, ..Wish::default() };
-        let world = World::start(server, &receiver.url, wish);
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let options = BridgeOptions { answers: RemoteAnswers::LocalOnly, ..BridgeOptions::default() };
+        let world = TestBridge::start(server, &receiver.url, options);
         let mut socket = receiver.socket().await;
         for (method, params) in [
             ("session/setApproval", json!({ "sessionId": session, "approval": "full" })),
@@ -731,9 +734,9 @@ async fn an_approver_elsewhere_looks_and_answers_and_does_not_drive() {
     let script = Script::new([vec![shell("echo x >> made")], vec![]]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let wish = Wish { answers: Answers::Approver, ..Wish::default() };
-        let world = World::start(server, &receiver.url, wish);
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let options = BridgeOptions { answers: RemoteAnswers::Approver, ..BridgeOptions::default() };
+        let world = TestBridge::start(server, &receiver.url, options);
         let mut socket = receiver.socket().await;
         for (method, params) in [
             ("session/message", json!({ "sessionId": session, "message": "go" })),
@@ -758,13 +761,14 @@ async fn an_approver_elsewhere_looks_and_answers_and_does_not_drive() {
 async fn an_approval_that_is_changed_by_a_command_from_elsewhere_is_a_banner_here() {
     run(Setup::offline(), async |server| {
         let (_client, session) = opened(server).await;
-        let mut receiver = Receiver::start(Manner::plain()).await;
-        let world = World::start(server, &receiver.url, Wish::default());
+        let mut receiver = Receiver::start(Behaviour::plain()).await;
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.call(1, "session/message", json!({ "sessionId": session, "message": "/approval full" })).await;
         world.said("remote set the approval to full", 1).await;
         let id = SessionId::parse(&session).unwrap();
-        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let events =
+            server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await.unwrap();
         let mut rows = wire::native::fold::Rows::default();
         events.iter().for_each(|event| rows.observe(event));
         let shown = rows.iter().map(|row| serde_json::to_string(row).unwrap()).collect::<String>();
@@ -782,12 +786,13 @@ async fn what_is_done_here_carries_no_bridge() {
         client.message(&session, "list").await;
         let handle = server.handle(&session).await;
         let by = Sender::new(SurfaceId(1), "editor");
-        let answer = Input::Answer { by, ask: engine::AskId(9), answer: Answer::AllowOnce };
+        let answer = Input::Answer { by, ask: engine::AskId(9), answer: PermissionAnswer::AllowOnce };
         assert!(handle.send(answer).await.is_err());
         let id = SessionId::parse(&session).unwrap();
-        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let events =
+            server.registry().read(&Principal::local(), &id, Seq::START, PageRequest::USUAL).await.unwrap();
         let plain =
-            |event: &Arc<engine::Event>| !wire::portable::encode(event).to_string().contains("bridge");
+            |event: &Arc<engine::Event>| !wire::event_json::encode(event).to_string().contains("bridge");
         assert!(events.iter().all(plain));
         client.take_updates();
     })

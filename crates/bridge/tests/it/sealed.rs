@@ -6,33 +6,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use access::sealed::{self, Vault};
-use bridge::Trouble;
+use bridge::BridgeError;
 use engine::{Clock, Timestamp};
-use seal::{Caller, ContentKeys, Joining, MachineId, Paired, PairingLink, Place, PrivateKey, SystemRandom};
+use seal::{
+    ContentKeys, ContentPosition, DeviceLane, DevicePairing, MachineId, PairedMachine, PairingLink,
+    PrivateKey, SystemRandom,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::server::{Server, Setup, run};
 use wire::native::Role;
 
-use crate::receiver::{Manner, Receiver, Socket};
-use crate::world::{Wish, World};
+use crate::test_bridge::{BridgeOptions, TestBridge};
+use crate::test_receiver::{Behaviour, Receiver, Socket};
 
 const MACHINE: &str = "m1";
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// Said in the conversation, and by nobody else.
 const PLANTED: &str = "zanzibar-periwinkle";
 
-struct Standing;
+struct FixedClock;
 
-impl Clock for Standing {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         NOW
     }
 }
 
 /// A machine that seals, and a hub that keeps every byte.
-struct Stage {
-    world: World,
+struct MachineAndHub {
+    world: TestBridge,
     receiver: Receiver,
     machine: Socket,
     folder: TempDir,
@@ -41,19 +44,22 @@ struct Stage {
     calls: u64,
 }
 
-impl Stage {
+impl MachineAndHub {
     async fn start(server: &Server) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sealed.json");
-        let mut receiver = Receiver::start(Manner::mirror()).await;
-        let vault = Vault::open(&path, MACHINE, &receiver.url, Arc::new(Standing)).unwrap();
-        let world =
-            World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
+        let mut receiver = Receiver::start(Behaviour::mirror()).await;
+        let vault = Vault::open(&path, MACHINE, &receiver.url, Arc::new(FixedClock)).unwrap();
+        let world = TestBridge::start(
+            server,
+            &receiver.url,
+            BridgeOptions { vault: Some(Arc::new(vault)), ..BridgeOptions::default() },
+        );
         let machine = receiver.machine_socket().await;
-        let mut stage = Self { world, receiver, machine, folder, kept: Vec::new(), calls: 0 };
-        let hello = stage.next().await;
+        let mut setup = Self { world, receiver, machine, folder, kept: Vec::new(), calls: 0 };
+        let hello = setup.next().await;
         assert_eq!(hello["machine"]["sealed"], true);
-        stage
+        setup
     }
 
     fn path(&self) -> PathBuf {
@@ -99,7 +105,7 @@ impl Stage {
         let invited = sealed::invite(&self.path(), role, NOW).unwrap();
         let (_, link) = invited.url.split_once('#').unwrap();
         let key = PrivateKey::generate(&mut SystemRandom).unwrap();
-        let joining = Joining::new(PairingLink::parse(link).unwrap(), key, "Phone").unwrap();
+        let joining = DevicePairing::new(PairingLink::parse(link).unwrap(), key, "Phone").unwrap();
         let answer = self.pass(&joining.offer()).await;
         let paired = joining.answered(&bytes(&answer)).unwrap();
         let keys = self.keys(1).await;
@@ -108,7 +114,7 @@ impl Stage {
         Phone { paired, caller, keys }
     }
 
-    async fn lane(&mut self, paired: &Paired) -> Caller {
+    async fn lane(&mut self, paired: &PairedMachine) -> DeviceLane {
         let (ask, asked) = paired.bond.ask_lane(&mut SystemRandom).unwrap();
         let answer = self.pass(&ask).await;
         asked.answered(&bytes(&answer)).unwrap()
@@ -137,21 +143,22 @@ impl Stage {
 }
 
 struct Phone {
-    paired: Paired,
-    caller: Caller,
+    paired: PairedMachine,
+    caller: DeviceLane,
     keys: ContentKeys,
 }
 
 impl Phone {
     /// What stands in a part of a batch, at its place.
-    fn open(&self, session: &str, part: &Value, place: &Place<'_>) -> (u64, Value) {
+    fn open(&self, session: &str, part: &Value, place: &ContentPosition<'_>) -> (u64, Value) {
         let machine = MachineId::parse(MACHINE).unwrap();
         let (generation, plain) = self.keys.open(&machine, session, place, &bytes(&part["body"])).unwrap();
         (generation, serde_json::from_slice(&plain).unwrap())
     }
 
     fn view(&self, session: &str, view: &Value) -> (u64, Value) {
-        let place = Place::View { from: view["from"].as_u64(), upto: view["upto"].as_u64().unwrap() };
+        let place =
+            ContentPosition::View { from: view["from"].as_u64(), upto: view["upto"].as_u64().unwrap() };
         self.open(session, view, &place)
     }
 
@@ -159,11 +166,11 @@ impl Phone {
         let asks: Vec<u64> =
             card["asks"].as_array().unwrap().iter().map(|ask| ask.as_u64().unwrap()).collect();
         let (state, updated_at) = (card["state"].as_str().unwrap(), card["updated_at"].as_i64().unwrap());
-        self.open(session, card, &Place::Card { state, asks: &asks, updated_at })
+        self.open(session, card, &ContentPosition::Card { state, asks: &asks, updated_at })
     }
 }
 
-fn unwrapped(paired: &Paired, keys: &Value) -> ContentKeys {
+fn unwrapped(paired: &PairedMachine, keys: &Value) -> ContentKeys {
     let id = paired.bond.device().to_string();
     let mine = keys["wrapped"].as_array().unwrap().iter().find(|key| key["device"] == id.as_str());
     let wrapped = seal::from_text(mine.expect("a key for this device")["key"].as_str().unwrap()).unwrap();
@@ -188,7 +195,7 @@ async fn turn(phone: &Phone, session: &str, socket: &mut Socket) -> (Vec<String>
         kept.push(text);
         for event in batch["batch"]["events"].as_array().into_iter().flatten() {
             let seq = event["seq"].as_u64().unwrap();
-            let (_, line) = phone.open(session, event, &Place::Event { seq });
+            let (_, line) = phone.open(session, event, &ContentPosition::Event { seq });
             socket.send(json!({ "ack": { "events": seq } })).await;
             events.push(line);
         }
@@ -201,10 +208,10 @@ async fn turn(phone: &Phone, session: &str, socket: &mut Socket) -> (Vec<String>
 #[tokio::test]
 async fn a_hub_that_keeps_every_byte_holds_no_word_of_the_conversation_and_a_device_reads_all_of_it() {
     run(Setup::offline(), async |server| {
-        let mut stage = Stage::start(server).await;
-        let mut phone = stage.pair(Role::Owner).await;
-        let (session, mut socket) = stage.open_session(&mut phone).await;
-        let taken = stage.ask(&mut phone, prompt(&session, "k1", &format!("say {PLANTED} twice"))).await;
+        let mut setup = MachineAndHub::start(server).await;
+        let mut phone = setup.pair(Role::Owner).await;
+        let (session, mut socket) = setup.open_session(&mut phone).await;
+        let taken = setup.ask(&mut phone, prompt(&session, "k1", &format!("say {PLANTED} twice"))).await;
         assert_eq!(taken["ok"]["is"], "taken", "{taken}");
         let (mut kept, events) = turn(&phone, &session, &mut socket).await;
         assert!(events.iter().any(|event| event.to_string().contains(PLANTED)), "the device reads it");
@@ -221,14 +228,14 @@ async fn a_hub_that_keeps_every_byte_holds_no_word_of_the_conversation_and_a_dev
             read += 1;
         }
 
-        kept.append(&mut stage.kept);
-        kept.extend(stage.receiver.all().iter().map(|seen| seen.body.to_string()));
+        kept.append(&mut setup.kept);
+        kept.extend(setup.receiver.all().iter().map(|seen| seen.body.to_string()));
         let workspace = server.workspace().display().to_string();
         for secret in [PLANTED, "say ", "prompt", "taken", "twice", &workspace] {
             let found: Vec<_> = kept.iter().filter(|text| text.contains(secret)).collect();
             assert!(found.is_empty(), "the hub keeps {secret:?}: {found:?}");
         }
-        stage.close().await;
+        setup.close().await;
     })
     .await;
 }
@@ -236,9 +243,9 @@ async fn a_hub_that_keeps_every_byte_holds_no_word_of_the_conversation_and_a_dev
 #[tokio::test]
 async fn what_a_hub_repeats_reorders_swaps_or_makes_up_is_not_done() {
     run(Setup::offline(), async |server| {
-        let mut stage = Stage::start(server).await;
-        let mut phone = stage.pair(Role::Owner).await;
-        let (session, mut socket) = stage.open_session(&mut phone).await;
+        let mut setup = MachineAndHub::start(server).await;
+        let mut phone = setup.pair(Role::Owner).await;
+        let (session, mut socket) = setup.open_session(&mut phone).await;
         let calls: Vec<_> = ["k1", "k2", "k3"]
             .iter()
             .map(|key| {
@@ -250,28 +257,28 @@ async fn what_a_hub_repeats_reorders_swaps_or_makes_up_is_not_done() {
             })
             .collect();
         // The second comes first: from then on the first is never taken, nor the second again.
-        let reply = stage.pass(&calls[1]).await;
+        let reply = setup.pass(&calls[1]).await;
         let (counter, reply) = phone.caller.open(&bytes(&reply)).unwrap();
         assert!(String::from_utf8(reply).unwrap().contains("taken"), "call {counter} is done");
         for late in [&calls[0], &calls[1]] {
-            assert_eq!(stage.pass(late).await["error"]["code"], "stale");
+            assert_eq!(setup.pass(late).await["error"]["code"], "stale");
         }
         // A plain request is refused, whoever the hub says it is from.
-        let refused = stage.call(prompt(&session, "k4", PLANTED)).await;
+        let refused = setup.call(prompt(&session, "k4", PLANTED)).await;
         assert_eq!(refused["error"]["code"], "forbidden", "{refused}");
         // Changed on its way.
         let mut changed = calls[2].clone();
         if let Some(last) = changed.last_mut() {
             *last ^= 1;
         }
-        assert_eq!(stage.pass(&changed).await["error"]["code"], "badRequest");
+        assert_eq!(setup.pass(&changed).await["error"]["code"], "badRequest");
         let (_, events) = turn(&phone, &session, &mut socket).await;
         let done: HashSet<_> = ["k1", "k2", "k3", "k4"]
             .into_iter()
             .filter(|key| events.iter().any(|event| event.to_string().contains(&format!("{PLANTED} {key}"))))
             .collect();
         assert_eq!(done, HashSet::from(["k2"]), "one was done, and once");
-        stage.close().await;
+        setup.close().await;
     })
     .await;
 }
@@ -279,20 +286,20 @@ async fn what_a_hub_repeats_reorders_swaps_or_makes_up_is_not_done() {
 #[tokio::test]
 async fn who_looks_cannot_drive_whatever_the_hub_says_of_their_role() {
     run(Setup::offline(), async |server| {
-        let mut stage = Stage::start(server).await;
-        let mut owner = stage.pair(Role::Owner).await;
-        let (session, _socket) = stage.open_session(&mut owner).await;
-        let invited = sealed::invite(&stage.path(), Role::Viewer, NOW).unwrap();
+        let mut setup = MachineAndHub::start(server).await;
+        let mut owner = setup.pair(Role::Owner).await;
+        let (session, _socket) = setup.open_session(&mut owner).await;
+        let invited = sealed::invite(&setup.path(), Role::Viewer, NOW).unwrap();
         let (_, link) = invited.url.split_once('#').unwrap();
         let key = PrivateKey::generate(&mut SystemRandom).unwrap();
-        let joining = Joining::new(PairingLink::parse(link).unwrap(), key, "Guest").unwrap();
-        let answer = stage.pass(&joining.offer()).await;
+        let joining = DevicePairing::new(PairingLink::parse(link).unwrap(), key, "Guest").unwrap();
+        let answer = setup.pass(&joining.offer()).await;
         let paired = joining.answered(&bytes(&answer)).unwrap();
-        let caller = stage.lane(&paired).await;
+        let caller = setup.lane(&paired).await;
         let mut viewer = Phone { paired, caller, keys: owner.keys.clone() };
-        let refused = stage.ask(&mut viewer, prompt(&session, "k1", "no")).await;
+        let refused = setup.ask(&mut viewer, prompt(&session, "k1", "no")).await;
         assert_eq!(refused["error"]["code"], "forbidden", "{refused}");
-        stage.close().await;
+        setup.close().await;
     })
     .await;
 }
@@ -300,17 +307,17 @@ async fn who_looks_cannot_drive_whatever_the_hub_says_of_their_role() {
 #[tokio::test]
 async fn what_is_wrong_with_a_sealed_request_is_said_sealed_too() {
     run(Setup::offline(), async |server| {
-        let mut stage = Stage::start(server).await;
-        let mut phone = stage.pair(Role::Owner).await;
+        let mut setup = MachineAndHub::start(server).await;
+        let mut phone = setup.pair(Role::Owner).await;
         for request in [
             json!({ "id": 4, "do": PLANTED }),
             json!({ "id": 5, "do": "watch", "session": format!("../{PLANTED}"), "after": null }),
         ] {
-            let refused = stage.ask(&mut phone, request).await;
+            let refused = setup.ask(&mut phone, request).await;
             assert_eq!(refused["error"]["code"], "badRequest", "{refused}");
         }
-        assert!(!stage.kept.iter().any(|text| text.contains(PLANTED) || text.contains("badRequest")));
-        stage.close().await;
+        assert!(!setup.kept.iter().any(|text| text.contains(PLANTED) || text.contains("badRequest")));
+        setup.close().await;
     })
     .await;
 }
@@ -318,19 +325,19 @@ async fn what_is_wrong_with_a_sealed_request_is_said_sealed_too() {
 #[tokio::test]
 async fn after_a_revocation_everything_to_be_seen_is_sealed_anew_with_a_key_that_the_device_has_not() {
     run(Setup::offline(), async |server| {
-        let mut stage = Stage::start(server).await;
-        let mut kept_on = stage.pair(Role::Owner).await;
-        let (session, mut socket) = stage.open_session(&mut kept_on).await;
+        let mut setup = MachineAndHub::start(server).await;
+        let mut kept_on = setup.pair(Role::Owner).await;
+        let (session, mut socket) = setup.open_session(&mut kept_on).await;
         let lost = {
-            let invited = sealed::invite(&stage.path(), Role::Owner, NOW).unwrap();
+            let invited = sealed::invite(&setup.path(), Role::Owner, NOW).unwrap();
             let (_, link) = invited.url.split_once('#').unwrap();
             let key = PrivateKey::generate(&mut SystemRandom).unwrap();
-            let joining = Joining::new(PairingLink::parse(link).unwrap(), key, "Lost").unwrap();
-            let answer = stage.pass(&joining.offer()).await;
+            let joining = DevicePairing::new(PairingLink::parse(link).unwrap(), key, "Lost").unwrap();
+            let answer = setup.pass(&joining.offer()).await;
             joining.answered(&bytes(&answer)).unwrap()
         };
-        assert!(sealed::revoke(&stage.path(), &lost.bond.device().to_string()).unwrap());
-        let keys = stage.keys(2).await;
+        assert!(sealed::revoke(&setup.path(), &lost.bond.device().to_string()).unwrap());
+        let keys = setup.keys(2).await;
         assert_eq!(keys["wrapped"].as_array().unwrap().len(), 1, "one device is left");
         kept_on.keys = unwrapped(&kept_on.paired, &keys);
         let (mut card, mut view) = (None, None);
@@ -345,8 +352,8 @@ async fn after_a_revocation_everything_to_be_seen_is_sealed_anew_with_a_key_that
             }
         }
         let (ask, _) = lost.bond.ask_lane(&mut SystemRandom).unwrap();
-        assert_eq!(stage.pass(&ask).await["error"]["code"], "forbidden");
-        stage.close().await;
+        assert_eq!(setup.pass(&ask).await["error"]["code"], "forbidden");
+        setup.close().await;
     })
     .await;
 }
@@ -355,15 +362,18 @@ async fn after_a_revocation_everything_to_be_seen_is_sealed_anew_with_a_key_that
 async fn a_receiver_that_keeps_no_mirror_is_told_nothing_and_the_bridge_says_why_it_ends() {
     run(Setup::offline(), async |server| {
         let folder = tempfile::tempdir().unwrap();
-        let receiver = Receiver::start(Manner::plain()).await;
+        let receiver = Receiver::start(Behaviour::plain()).await;
         let vault =
-            Vault::open(&folder.path().join("sealed.json"), MACHINE, &receiver.url, Arc::new(Standing))
+            Vault::open(&folder.path().join("sealed.json"), MACHINE, &receiver.url, Arc::new(FixedClock))
                 .unwrap();
-        let mut world =
-            World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
+        let mut world = TestBridge::start(
+            server,
+            &receiver.url,
+            BridgeOptions { vault: Some(Arc::new(vault)), ..BridgeOptions::default() },
+        );
         let mut client = server.client().await;
         client.new_session().await;
-        assert_eq!(world.failed().await, Trouble::Unsealable);
+        assert_eq!(world.failed().await, BridgeError::Unsealable);
         let registered = receiver.seen("POST /api/sessions", 1).await;
         assert_eq!((&registered[0].body["cwd"], &registered[0].body["sealed"]), (&json!(""), &json!(true)));
         world.close().await;

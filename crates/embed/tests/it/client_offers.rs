@@ -3,16 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use embed::{
-    AskRequest, HostError, HostLink, Limits, Parts, Stop, ToolClass, TurnContext, TurnError, Turns, Verdict,
+    AskRequest, FunctionBackend, HostError, HostLink, PermissionOutcome, ServerParts, SessionLimits, Stop,
+    ToolClass, TurnContext, TurnError,
 };
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::world::{World, check, check_agent};
+use crate::test_server::{TestServer, check, check_agent};
 
 /// Says what its client offers.
-fn curious() -> Turns {
-    Turns::new(|_, context: TurnContext| async move {
+fn curious() -> FunctionBackend {
+    FunctionBackend::new(|_, context: TurnContext| async move {
         let can = |name, there: bool| if there { name } else { "-" };
         let said = [
             can("read", context.host(|can| can.read).is_some()),
@@ -28,8 +29,8 @@ fn curious() -> Turns {
 
 async fn offers(capabilities: Value) -> String {
     let mut said = String::new();
-    check_agent(curious(), async |world| {
-        let mut client = world.connect();
+    check_agent(curious(), async |test_server| {
+        let mut client = test_server.connect();
         client.initialize_with(capabilities).await;
         let session = client.new_session().await;
         client.prompt(&session, "what can I do?").await;
@@ -54,19 +55,19 @@ async fn what_the_client_cannot_do_is_not_there() {
 /// CC2: the way to ask for permission is always there; where nobody can come, the answer is no.
 #[tokio::test]
 async fn where_nobody_can_be_asked_the_answer_is_no() {
-    let agent = Turns::new(|_, context: TurnContext| async move {
+    let agent = FunctionBackend::new(|_, context: TurnContext| async move {
         let wish = AskRequest::new("launch", "Launch the rocket", ToolClass::Execute);
-        let allowed = context.ask(wish).await? == Verdict::Allowed;
+        let allowed = context.ask(wish).await? == PermissionOutcome::Allowed;
         context.text(context.new_message(), format!("{} {allowed}", context.attended())).await?;
         Ok(Stop::EndTurn)
     });
     let alone = |home| {
-        let mut parts = Parts::new(agent, home);
-        parts.sessions.limits = Limits { attended: false, ..Limits::default() };
+        let mut parts = ServerParts::new(agent, home);
+        parts.sessions.limits = SessionLimits { attended: false, ..SessionLimits::default() };
         parts
     };
-    check(alone, async |world| {
-        let mut client = world.client().await;
+    check(alone, async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         client.prompt(&session, "go").await;
         assert_eq!(client.said(), "false false");
@@ -74,12 +75,12 @@ async fn where_nobody_can_be_asked_the_answer_is_no() {
     .await;
 }
 
-type Heard = Arc<Mutex<Vec<HostError>>>;
+type HostErrors = Arc<Mutex<Vec<HostError>>>;
 
 /// Asks its client for a file, as often as the prompt says, all at once; notes what went wrong.
-fn reader(heard: &Heard) -> Turns {
+fn reader(heard: &HostErrors) -> FunctionBackend {
     let (heard, kept) = (Arc::clone(heard), Arc::<Mutex<Option<HostLink>>>::default());
-    Turns::new(move |input, context: TurnContext| {
+    FunctionBackend::new(move |input, context: TurnContext| {
         let (heard, kept) = (Arc::clone(&heard), Arc::clone(&kept));
         async move {
             let found = context.host(|can| can.read);
@@ -114,8 +115,8 @@ async fn first_failure<T>(
 }
 
 /// A client that reads files, with a session.
-async fn reading(world: &mut World) -> (testkit::server::Client, String) {
-    let mut client = world.connect();
+async fn reading(test_server: &mut TestServer) -> (testkit::server::Client, String) {
+    let mut client = test_server.connect();
     client.initialize_with(json!({ "fs": { "readTextFile": true } })).await;
     let session = client.new_session().await;
     (client, session)
@@ -124,9 +125,9 @@ async fn reading(world: &mut World) -> (testkit::server::Client, String) {
 /// CC7: what goes well is no error, and every other end has a name. Time stands still unless everybody waits for it.
 #[tokio::test(start_paused = true)]
 async fn each_way_that_a_client_fails_its_agent_has_a_name() {
-    let heard = Heard::default();
-    check_agent(reader(&heard), async |world| {
-        let (mut client, session) = reading(world).await;
+    let heard = HostErrors::default();
+    check_agent(reader(&heard), async |test_server| {
+        let (mut client, session) = reading(test_server).await;
         let turn = client.send_prompt(&session, "1").await;
         client.serve(turn, |_, _| Some(Ok(json!({ "content": "text" })))).await;
         let turn = client.send_prompt(&session, "1").await;
@@ -141,8 +142,8 @@ async fn each_way_that_a_client_fails_its_agent_has_a_name() {
         client.send_prompt(&session, "1").await;
         let _unanswered = client.next_call().await;
         client.vanish();
-        world.all_hung_up().await;
-        let mut another = world.client().await;
+        test_server.all_hung_up().await;
+        let mut another = test_server.client().await;
         another.load(&session).await;
         another.prompt(&session, "1").await;
     })

@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use embed::{Limits, Parts, Server, SessionId, Stop, TurnContext, Turns};
+use embed::{FunctionBackend, Server, ServerParts, SessionId, SessionLimits, Stop, TurnContext};
 use engine::{Principal, Seq};
 use serde_json::json;
 use testkit::server::DEADLINE;
 use tokio::io::AsyncWriteExt;
 
-use crate::world::{check, check_agent};
+use crate::test_server::{check, check_agent};
 
 /// Says a word and the number of the turn.
-fn polite() -> Turns {
-    Turns::new(|input, context: TurnContext| async move {
+fn polite() -> FunctionBackend {
+    FunctionBackend::new(|input, context: TurnContext| async move {
         context.text(context.new_message(), format!("hello {}", input.turn.0)).await?;
         Ok(Stop::EndTurn)
     })
 }
 
 /// Says a word, and then nothing until it is told to stop.
-fn patient(told: &Arc<AtomicBool>) -> Turns {
+fn patient(told: &Arc<AtomicBool>) -> FunctionBackend {
     let told = Arc::clone(told);
-    Turns::new(move |_, context: TurnContext| {
+    FunctionBackend::new(move |_, context: TurnContext| {
         let told = Arc::clone(&told);
         async move {
             context.text(context.new_message(), "waiting").await?;
@@ -37,14 +37,14 @@ fn patient(told: &Arc<AtomicBool>) -> Turns {
 /// CC1, CC5.
 #[tokio::test]
 async fn a_session_goes_on_when_its_connection_ends() {
-    check_agent(polite(), async |world| {
-        let mut first = world.client().await;
+    check_agent(polite(), async |test_server| {
+        let mut first = test_server.client().await;
         let session = first.new_session().await;
         assert_eq!(first.prompt(&session, "hello").await, "end_turn");
         assert_eq!(first.said(), "hello 1");
         first.hang_up().await;
-        world.all_hung_up().await;
-        let mut second = world.client().await;
+        test_server.all_hung_up().await;
+        let mut second = test_server.client().await;
         second.load(&session).await;
         assert_eq!(second.said(), "hello 1");
         assert_eq!(second.prompt(&session, "hello again").await, "end_turn");
@@ -60,18 +60,18 @@ async fn what_is_kept_in_a_file_is_there_after_a_restart() {
     let file = kept.path().join("state/sessions.db");
     let mut session = String::new();
     check(
-        |home| Parts::new(polite(), home).kept_in(&file),
-        async |world| {
-            let mut client = world.client().await;
+        |home| ServerParts::new(polite(), home).kept_in(&file),
+        async |test_server| {
+            let mut client = test_server.client().await;
             session = client.new_session().await;
             client.prompt(&session, "hello").await;
         },
     )
     .await;
     check(
-        |home| Parts::new(polite(), home).kept_in(&file),
-        async |world| {
-            let mut client = world.client().await;
+        |home| ServerParts::new(polite(), home).kept_in(&file),
+        async |test_server| {
+            let mut client = test_server.client().await;
             client.load(&session).await;
             assert_eq!(client.said(), "hello 1");
         },
@@ -83,8 +83,8 @@ async fn what_is_kept_in_a_file_is_there_after_a_restart() {
 #[tokio::test]
 async fn a_cancel_of_the_client_is_seen_by_the_running_turn() {
     let told = Arc::default();
-    check_agent(patient(&told), async |world| {
-        let mut client = world.client().await;
+    check_agent(patient(&told), async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         let turn = client.send_prompt(&session, "wait").await;
         client.next_update_of("agent_message_chunk").await;
@@ -99,19 +99,19 @@ async fn a_cancel_of_the_client_is_seen_by_the_running_turn() {
 /// CC5: time stands still unless everybody waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_stops_reading_keeps_no_server_from_ending() {
-    let flood = Turns::new(|_, context: TurnContext| async move {
+    let flood = FunctionBackend::new(|_, context: TurnContext| async move {
         for _ in 0..1000 {
             context.text(context.new_message(), "more and more").await?;
         }
         Ok(Stop::EndTurn)
     });
-    check_agent(flood, async |world| {
-        let mut client = world.client().await;
+    check_agent(flood, async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         client.send_prompt(&session, "go").await;
         client.next_update_of("agent_message_chunk").await;
-        world.server.stopping().cancel();
-        world.all_hung_up().await;
+        test_server.server.stopping().cancel();
+        test_server.all_hung_up().await;
         client.vanish();
     })
     .await;
@@ -121,15 +121,15 @@ async fn a_client_that_stops_reading_keeps_no_server_from_ending() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_idle_for_long_leaves_memory_by_itself() {
     let hasty = |home| {
-        let mut parts = Parts::new(polite(), home);
-        parts.sessions.limits = Limits { idle_timeout: Duration::ZERO, ..Limits::default() };
+        let mut parts = ServerParts::new(polite(), home);
+        parts.sessions.limits = SessionLimits { idle_timeout: Duration::ZERO, ..SessionLimits::default() };
         parts
     };
-    check(hasty, async |world| {
-        let mut client = world.client().await;
+    check(hasty, async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         let id = SessionId::parse(&session).unwrap();
-        let handle = world.server.registry().open(&Principal::local(), &id).await.unwrap();
+        let handle = test_server.server.registry().open(&Principal::local(), &id).await.unwrap();
         let mut reader = handle.read(Seq::START);
         let left = async { while reader.next().await.unwrap().is_some() {} };
         tokio::time::timeout(DEADLINE, left).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_session_that_is_idle_for_long_leaves_memory_by_itself() {
 async fn an_end_of_the_server_is_told_to_whoever_waits() {
     let told = Arc::default();
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(Parts::new(patient(&told), folder.path()));
+    let server = Server::start(ServerParts::new(patient(&told), folder.path()));
     let (near, far) = tokio::io::duplex(1 << 16);
     let mut client = testkit::server::Client::over(near, folder.path().to_owned());
     let (input, output) = tokio::io::split(far);
@@ -165,8 +165,8 @@ async fn an_end_of_the_server_is_told_to_whoever_waits() {
 /// A line that never ends, a line that is no JSON: the stream goes on.
 #[tokio::test]
 async fn nonsense_on_a_stream_is_answered_and_the_stream_goes_on() {
-    check_agent(polite(), async |world| {
-        let mut stream = world.stream();
+    check_agent(polite(), async |test_server| {
+        let mut stream = test_server.stream();
         stream.write_all(b"nonsense\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"no/such\"}").await.unwrap();
         stream.shutdown().await.unwrap();
         let mut said = String::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::world::{World, check};
+use crate::test_server::{TestServer, check};
 
 #[path = "../../examples/countdown.rs"]
 #[expect(dead_code, reason = "its main is for programs")]
@@ -14,15 +14,15 @@ mod countdown;
 
 const LINES_MAX: usize = 60;
 
-async fn run(test: impl AsyncFnOnce(&mut World)) {
+async fn run(test: impl AsyncFnOnce(&mut TestServer)) {
     check(|_| countdown::parts().unwrap(), test).await;
 }
 
 /// CC1.
 #[tokio::test(start_paused = true)]
 async fn the_example_counts_down_asks_and_launches_or_does_not() {
-    run(async |world| {
-        let mut client = world.connect();
+    run(async |test_server| {
+        let mut client = test_server.connect();
         let hello = client.initialize().await;
         assert_eq!(hello["agentInfo"]["name"], "countdown");
         let session = client.new_session().await;
@@ -43,8 +43,8 @@ async fn the_example_counts_down_asks_and_launches_or_does_not() {
 /// CC8.
 #[tokio::test(start_paused = true)]
 async fn the_example_stops_when_it_is_told_to() {
-    run(async |world| {
-        let mut client = world.client().await;
+    run(async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         let turn = client.send_prompt(&session, "1000000").await;
         client.next_update_of("agent_message_chunk").await;

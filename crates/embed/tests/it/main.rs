@@ -1,10 +1,10 @@
-//! What a program that embeds a server can rely on. One binary: the tests share their world.
+//! Tests of an embedded server. One binary: the tests share their setup.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client_offers;
 mod connections;
 mod example;
 mod http;
-mod knobs;
+mod options;
 mod sessions;
-mod world;
+mod test_server;

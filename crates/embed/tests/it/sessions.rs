@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use embed::{
-    Abilities, Backend, BackendSession, BoxFuture, MemoryStore, Models, Parts, ServerWay, SessionContext,
-    SessionSpec, Stop, Store, ToolServer, TurnContext, TurnError, TurnInput, Turns, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, FunctionBackend, MemoryStore, Models, ServerParts,
+    ServerTransport, SessionContext, SessionSpec, Stop, Store, ToolServer, TurnContext, TurnError, TurnInput,
+    approval_spec,
 };
 use serde_json::json;
 
-use crate::world::{check, check_agent};
+use crate::test_server::{check, check_agent};
 
 /// Looks into the store whenever it is called.
 struct Witness {
@@ -79,12 +80,12 @@ async fn the_row_of_a_session_is_there_before_its_agent_hears_of_it() {
     let agent = witness();
     let (store, seen) = (Arc::clone(&agent.store), Arc::clone(&agent.seen));
     let parts = |home| {
-        let mut parts = Parts::new(agent, home);
+        let mut parts = ServerParts::new(agent, home);
         parts.sessions.store = store;
         parts
     };
-    check(parts, async |world| {
-        let mut client = world.client().await;
+    check(parts, async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         client.prompt(&session, "who am I?").await;
         assert_eq!(client.said(), format!("{session} true"));
@@ -98,9 +99,9 @@ async fn the_row_of_a_session_is_there_before_its_agent_hears_of_it() {
 async fn tool_servers_of_the_client_reach_the_agent_in_all_three_ways() {
     let agent = witness();
     let servers = Arc::clone(&agent.servers);
-    check_agent(agent, async |world| {
-        let mut client = world.client().await;
-        let cwd = world.home();
+    check_agent(agent, async |test_server| {
+        let mut client = test_server.client().await;
+        let cwd = test_server.home();
         let named = json!([
             { "name": "git", "command": "/bin/git-server", "args": ["-v"], "env": [{ "name": "A", "value": "b" }] },
             { "type": "http", "name": "web", "url": "http://w/mcp", "headers": [{ "name": "X", "value": "y" }] },
@@ -110,18 +111,18 @@ async fn tool_servers_of_the_client_reach_the_agent_in_all_three_ways() {
     })
     .await;
     let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-    let server = |name: &str, way| ToolServer { name: name.into(), way };
+    let server = |name: &str, transport| ToolServer { name: name.into(), transport };
     let expected = [
         server(
             "git",
-            ServerWay::Child {
+            ServerTransport::Child {
                 command: "/bin/git-server".into(),
                 arguments: vec!["-v".into()],
                 environment: pair("A", "b"),
             },
         ),
-        server("web", ServerWay::Http { url: "http://w/mcp".into(), headers: pair("X", "y") }),
-        server("old", ServerWay::Http { url: "http://o/sse".into(), headers: Vec::new() }),
+        server("web", ServerTransport::Http { url: "http://w/mcp".into(), headers: pair("X", "y") }),
+        server("old", ServerTransport::Http { url: "http://o/sse".into(), headers: Vec::new() }),
     ];
     assert_eq!(*servers.lock().unwrap(), expected);
 }
@@ -132,7 +133,7 @@ async fn a_key_leads_to_its_provider_and_an_unknown_one_is_refused() {
     let models = Models::new(("acme:large", "the large one"), [("acme:small", "the small one")]);
     let settings = vec![models.setting(), approval_spec()];
     let models = Arc::new(models);
-    let agent = Turns::new(move |_, context: TurnContext| {
+    let agent = FunctionBackend::new(move |_, context: TurnContext| {
         let models = Arc::clone(&models);
         async move {
             let Some(provider) = models.chosen(&context) else {
@@ -142,8 +143,8 @@ async fn a_key_leads_to_its_provider_and_an_unknown_one_is_refused() {
             Ok(Stop::EndTurn)
         }
     });
-    check_agent(agent.with(Abilities { settings, ..Abilities::default() }), async |world| {
-        let mut client = world.client().await;
+    check_agent(agent.with(Abilities { settings, ..Abilities::default() }), async |test_server| {
+        let mut client = test_server.client().await;
         let session = client.new_session().await;
         client.prompt(&session, "who thinks?").await;
         let choose = |key: &str| json!({ "sessionId": session, "configId": "model", "value": key });

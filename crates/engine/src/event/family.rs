@@ -1,8 +1,8 @@
-//! What each kind of event is to whoever does not speak of all of them.
+//! Groups of event kinds, for code that handles only some of them.
 //!
-//! A dialect and the stored form match every kind of [`Body`]. Whoever follows a few (state made from the log,
-//! numbers, audits, screens) matches its [`Family`]: a new kind that none of them follows is
-//! [`Family::Other`], and no more than this file has to say so.
+//! A dialect and the stored form match every kind of [`Body`]. Code that follows a few kinds (session state, metrics,
+//! audit, screens) matches the [`Family`] of an event. A new kind that none of them follows is
+//! [`Family::Other`], and only this file has to change for it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::content::{CommandSpec, Content, Opaque, OutputStream, ToolContent};
 use crate::ids::{AskId, CallId, MessageId, SessionId};
 use crate::settings::SettingSpec;
 
-/// What belongs together in a log, as far as it is followed by others than dialects.
+/// A group of event kinds that are handled together.
 #[derive(Debug, Clone, Copy)]
 pub enum Family<'a> {
     Turn(TurnEvent<'a>),
@@ -22,11 +22,11 @@ pub enum Family<'a> {
     Usage(&'a Usage),
     Setup(SetupEvent<'a>),
     Context(ContextEvent<'a>),
-    /// What is shown and changes nothing that others follow.
+    /// Events that are shown and change nothing that others follow.
     Other,
 }
 
-/// How a turn comes about and ends.
+/// The start, progress and end of a turn.
 #[derive(Debug, Clone, Copy)]
 pub enum TurnEvent<'a> {
     Queued { content: &'a [Content] },
@@ -36,7 +36,7 @@ pub enum TurnEvent<'a> {
     Ended { stop: Stop, error: Option<&'a Arc<str>> },
 }
 
-/// A piece of a stream.
+/// A piece of streamed text.
 #[derive(Debug, Clone, Copy)]
 pub enum SpeechEvent<'a> {
     Text { message: MessageId, text: &'a Arc<str> },
@@ -44,7 +44,7 @@ pub enum SpeechEvent<'a> {
     Output { call: &'a CallId, stream: OutputStream, text: &'a Arc<str> },
 }
 
-/// Where a tool call stands.
+/// The progress of a tool call.
 #[derive(Debug, Clone, Copy)]
 pub enum ToolEvent<'a> {
     Started(&'a ToolStart),
@@ -52,7 +52,7 @@ pub enum ToolEvent<'a> {
     Ended(&'a ToolEnd),
 }
 
-/// A permission request and its end.
+/// A permission request and its resolution.
 #[derive(Debug, Clone, Copy)]
 pub enum PermissionEvent<'a> {
     Asked {
@@ -69,7 +69,7 @@ pub enum PermissionEvent<'a> {
     },
 }
 
-/// What a session is from here on.
+/// A change of the session's settings, title, folder or offers.
 #[derive(Debug, Clone, Copy)]
 pub enum SetupEvent<'a> {
     Setting { id: &'a Arc<str>, value: &'a Arc<str> },
@@ -80,7 +80,7 @@ pub enum SetupEvent<'a> {
     Moved { cwd: &'a Path, from: Option<&'a Path> },
 }
 
-/// What the model knows of what was before.
+/// A change of what the model remembers.
 #[derive(Debug, Clone, Copy)]
 pub enum ContextEvent<'a> {
     Cleared,
@@ -162,8 +162,8 @@ impl Body {
     pub fn must_sync(&self) -> bool {
         match self {
             Self::Resolved { by, .. } => !matches!(by, Resolver::Policy { .. }),
-            // A prompt's number and a question's are given to clients with these: an event that was
-            // lost would leave its number to another one.
+            // These carry a prompt's number or a question's to clients: if such an event were lost, its
+            // number would be given to another one.
             Self::TurnQueued { .. }
             | Self::TurnStarted
             | Self::UserMessage { .. }

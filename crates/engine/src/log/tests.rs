@@ -6,15 +6,15 @@ use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
 
-use super::{Doorbell, EventLog, LogReader, RingLimits, Taken};
+use super::{Doorbell, EventLog, LogRead, LogReader, RingLimits};
 use crate::event::{Body, Event, Origin};
 use crate::ids::{MessageId, Principal, Seq, SessionId, Timestamp};
-use crate::store::{Batch, Claim, NewSession, Page, Store};
-use crate::testing::Switched;
+use crate::store::{Claim, EventBatch, NewSession, PageRequest, Store};
+use crate::testing::FailingStore;
 
 /// A log whose older part is in the store alone.
 struct Writer {
-    store: Arc<Switched>,
+    store: Arc<FailingStore>,
     claim: Claim,
     log: EventLog,
     written: Vec<u64>,
@@ -22,7 +22,7 @@ struct Writer {
 
 impl Writer {
     fn new(old: u64, gap: u64, limits: RingLimits) -> Self {
-        let store = Arc::new(Switched::default());
+        let store = Arc::new(FailingStore::default());
         let id = SessionId::parse("s").unwrap();
         let session = NewSession {
             id: id.clone(),
@@ -35,7 +35,7 @@ impl Writer {
             title: None,
         };
         let claim = now(store.inner.create(session)).unwrap();
-        let shared: Arc<dyn Store> = Arc::<Switched>::clone(&store);
+        let shared: Arc<dyn Store> = Arc::<FailingStore>::clone(&store);
         let first = EventLog::new(id.clone(), Arc::clone(&shared), Seq(1), limits);
         let mut writer = Self { store, claim, log: first, written: Vec::new() };
         writer.write(old, 10);
@@ -53,9 +53,9 @@ impl Writer {
         self.log.publish(&events);
     }
 
-    fn batch(&self, events: &[Arc<Event>]) -> Batch {
+    fn batch(&self, events: &[Arc<Event>]) -> EventBatch {
         let session = self.claim.row.id.clone();
-        Batch { session, epoch: self.claim.epoch, events: events.to_vec(), sync: false }
+        EventBatch { session, epoch: self.claim.epoch, events: events.to_vec(), sync: false }
     }
 
     fn after(&self, cursor: u64) -> Vec<u64> {
@@ -65,7 +65,7 @@ impl Writer {
 
 struct Reading {
     reader: LogReader,
-    page: Page,
+    page: PageRequest,
     joined: u64,
     got: Vec<u64>,
     ended: bool,
@@ -74,13 +74,13 @@ struct Reading {
 impl Reading {
     async fn take(&mut self) {
         match self.reader.take(self.page).await.unwrap() {
-            Taken::Events(events) => {
+            LogRead::Events(events) => {
                 assert!(!events.is_empty() && events.len() <= self.page.count_max);
                 self.got.extend(events.iter().map(|event| event.seq.0));
                 assert_eq!(self.reader.cursor().0, *self.got.last().unwrap());
             }
-            Taken::UpToDate => {}
-            Taken::Ended { .. } => self.ended = true,
+            LogRead::UpToDate => {}
+            LogRead::Ended { .. } => self.ended = true,
         }
     }
 }
@@ -101,9 +101,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn page() -> impl Strategy<Value = Page> {
+fn page() -> impl Strategy<Value = PageRequest> {
     (1..20usize, prop_oneof![Just(0usize), 1..3000usize, Just(usize::MAX)])
-        .prop_map(|(count_max, bytes_max)| Page { count_max, bytes_max, outline: false })
+        .prop_map(|(count_max, bytes_max)| PageRequest { count_max, bytes_max, outline: false })
 }
 
 fn limits() -> impl Strategy<Value = RingLimits> {
@@ -178,8 +178,8 @@ fn what_is_written_while_a_reader_stands_at_a_gap_is_not_skipped() {
         // The store has nothing for the reader yet; before it says so, more is written than the ring holds.
         let writing = Arc::clone(&writer);
         *store.during_read.lock().unwrap() = Some(Box::new(move || writing.lock().unwrap().write(10, 1)));
-        let page = Page { count_max: 4, bytes_max: usize::MAX, outline: false };
-        let Taken::Events(events) = reader.take(page).await.unwrap() else { panic!("there are events") };
+        let page = PageRequest { count_max: 4, bytes_max: usize::MAX, outline: false };
+        let LogRead::Events(events) = reader.take(page).await.unwrap() else { panic!("there are events") };
         assert_eq!(events.first().unwrap().seq, Seq(9));
         drop(writer);
     });
@@ -191,7 +191,9 @@ fn a_writer_that_is_gone_without_a_word_ends_the_log_with_trouble() {
         let writer = Writer::new(0, 0, RingLimits::default());
         let mut reader = writer.log.shared().reader(Seq::START);
         drop(writer);
-        let Taken::Ended { trouble } = reader.take(Page::USUAL).await.unwrap() else { panic!("it is over") };
+        let LogRead::Ended { trouble } = reader.take(PageRequest::USUAL).await.unwrap() else {
+            panic!("it is over")
+        };
         assert!(trouble.unwrap().contains("unexpectedly"));
     });
 }

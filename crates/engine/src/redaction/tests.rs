@@ -1,4 +1,4 @@
-//! The way into the log, with a redactor to whom `S` and three digits or more are a secret.
+//! Redaction on the way into the log, with a test redactor: `S` followed by three or more digits is a secret.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::event::{NoticeLevel, Resolution, Risk, Stop, ToolClass, Usage};
 use crate::ids::AskId;
 use crate::{Priority, Standing, SurfaceId};
 
-struct Toy;
+struct ToyRedactor;
 
 /// A text that comes in pieces, all of it.
 #[derive(Default)]
@@ -17,7 +17,7 @@ struct ToyStream {
     let_out: usize,
 }
 
-impl Toy {
+impl ToyRedactor {
     /// The text from here on without its secrets, and how much at the end may be part of one.
     fn clean(text: &str, from: usize, more: bool) -> (String, usize) {
         let mut out = String::new();
@@ -42,7 +42,7 @@ impl Toy {
     }
 }
 
-impl Redactor for Toy {
+impl Redactor for ToyRedactor {
     fn redact(&self, text: &str) -> Option<String> {
         let (clean, _) = Self::clean(text, 0, false);
         (clean != text).then_some(clean)
@@ -62,15 +62,15 @@ impl Redactor for Toy {
 }
 
 impl StreamRedactor for ToyStream {
-    fn push(&mut self, piece: &str) -> Released {
+    fn push(&mut self, piece: &str) -> RedactedPiece {
         self.text.push_str(piece);
-        let (clean, held) = Toy::clean(&self.text, self.let_out, true);
+        let (clean, held) = ToyRedactor::clean(&self.text, self.let_out, true);
         self.let_out = self.text.len() - held;
-        if clean == piece { Released::Unchanged } else { Released::Text(clean) }
+        if clean == piece { RedactedPiece::Unchanged } else { RedactedPiece::Text(clean) }
     }
 
     fn pause(&mut self) -> Option<String> {
-        let (clean, _) = Toy::clean(&self.text, self.let_out, false);
+        let (clean, _) = ToyRedactor::clean(&self.text, self.let_out, false);
         self.let_out = self.text.len();
         (!clean.is_empty()).then_some(clean)
     }
@@ -96,7 +96,7 @@ fn ended(turn: u64) -> (Option<TurnId>, Body) {
 
 /// What the log gets of these events, a word for each.
 fn logged(events: Vec<(Option<TurnId>, Body)>) -> Vec<String> {
-    let mut redaction = Redaction::new(Arc::new(Toy));
+    let mut redaction = Redaction::new(Arc::new(ToyRedactor));
     let mut log = Vec::new();
     for (turn, body) in events {
         log.extend(
@@ -155,7 +155,7 @@ fn what_is_held_stands_before_whatever_ends_it() {
 #[test]
 fn sub_agents_that_speak_at_the_same_time_do_not_cut_each_others_secrets() {
     let task = |call: &str| Origin::Task { call: CallId(call.into()) };
-    let mut redaction = Redaction::new(Arc::new(Toy));
+    let mut redaction = Redaction::new(Arc::new(ToyRedactor));
     let mut log = Vec::new();
     for (origin, body) in [
         (task("a"), text(1, "x S1")),
@@ -190,7 +190,7 @@ fn sub_agents_that_speak_at_the_same_time_do_not_cut_each_others_secrets() {
 
 #[test]
 fn text_without_a_secret_is_handed_on_and_not_copied() {
-    let mut redaction = Redaction::new(Arc::new(Toy));
+    let mut redaction = Redaction::new(Arc::new(ToyRedactor));
     for piece in ["hello ", "world", "ä"] {
         let said: Arc<str> = piece.into();
         let body = Body::Text { message: MessageId(1), text: Arc::clone(&said) };
@@ -210,7 +210,7 @@ fn path() -> PathBuf {
 }
 
 fn contents() -> Vec<Content> {
-    let link = Link {
+    let link = ResourceLink {
         uri: secret(),
         name: secret(),
         mime: None,
@@ -315,7 +315,7 @@ fn about_talk() -> Vec<Body> {
 fn every_kind_of_event_is_cleaned() {
     for body in about_tools().into_iter().chain(about_talk()) {
         let raw = format!("{body:?}").matches("S12345").count();
-        let clean = format!("{:?}", clean_body(&Toy, body));
+        let clean = format!("{:?}", clean_body(&ToyRedactor, body));
         assert!(!clean.contains("S12345"), "{clean}");
         assert_eq!(clean.matches("key S* end").count(), raw, "{clean}");
     }
@@ -326,7 +326,7 @@ proptest! {
     fn streams_in_pieces_of_any_size_come_out_whole_and_in_order(
         pieces in prop::collection::vec((0_usize..4, "[S0-9a ]{1,4}", prop::bool::weighted(0.1)), 0..60),
     ) {
-        let mut redaction = Redaction::new(Arc::new(Toy));
+        let mut redaction = Redaction::new(Arc::new(ToyRedactor));
         let mut said = vec![String::new(); 4];
         let mut log: Vec<String> = vec![String::new(); 4];
         let mut take = |body: &Body| {
@@ -353,7 +353,7 @@ proptest! {
         redaction.before(&Origin::Agent, turn, &last).iter().for_each(|record| take(&record.body));
         prop_assert!(redaction.streams.is_empty());
         for (said, log) in said.iter().zip(&log) {
-            prop_assert_eq!(&Toy.redact(said).unwrap_or_else(|| said.clone()), log);
+            prop_assert_eq!(&ToyRedactor.redact(said).unwrap_or_else(|| said.clone()), log);
         }
     }
 
@@ -371,7 +371,7 @@ proptest! {
             events.push(Event { seq: Seq(1), at: Timestamp(1), origin: Origin::Agent, turn: TURN, body, relayed: None });
             rest = after;
         }
-        let clean = Redaction::new(Arc::new(Toy)).history(events);
+        let clean = Redaction::new(Arc::new(ToyRedactor)).history(events);
         let joined: String = clean.iter().map(|event| brief(&event.body).split_off(2)).collect();
         prop_assert_eq!(joined, "say S* and S99 and S*");
     }

@@ -1,23 +1,23 @@
-//! Sessions of another program: folders that are listed as they are, and taken in when somebody goes on with one.
+//! Sessions of another program: their folders are listed, and imported when somebody continues one.
 //!
-//! What is in a folder only its reader knows ([`SessionFolders`]). Nothing in a folder is changed: from the moment it
-//! is taken in, the session is one of ours with the same id, and the folder is not looked at any more. The owner alone
-//! may list folders and take them in; whoever calls has made sure of that.
+//! Only the reader of a folder ([`SessionFolders`]) knows its format. Nothing in a folder is changed. Once it is
+//! imported, the session is one of ours with the same id, and the folder is not read any more. Only the owner
+//! may list and import folders; the caller has checked that.
 //!
-//! **Invariant:** an id that the store has, or had, is never shown or taken in from a folder, so nothing is listed
-//! twice and what was deleted does not come back.
+//! **Invariant:** an id that the store has, or had, is never listed or imported from a folder, so nothing is listed
+//! twice and a deleted session does not come back.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{History, Listed, OpenError, Registry, Wish};
+use super::{History, ListedSession, NewSessionRequest, OpenError, Registry};
 use crate::backend::BoxFuture;
 use crate::handle::SessionHandle;
 use crate::ids::{SessionId, Timestamp};
 use crate::store::{ListQuery, NewSession, SessionRow, StoreError};
 
-/// Folders whose descriptions are read at once.
+/// The number of folders whose descriptions are read at once.
 const DESCRIBED_AT_ONCE: usize = 128;
 
 /// Reads the folders of another program.
@@ -28,10 +28,10 @@ pub trait SessionFolders: Send + Sync + 'static {
     /// Whether there is a folder of this name.
     fn has(&self, id: &SessionId) -> BoxFuture<'_, bool>;
 
-    /// What lists show of these, without what cannot be read.
+    /// Descriptions for listings; folders that cannot be read are left out.
     fn describe(&self, entries: Vec<FolderEntry>) -> BoxFuture<'_, Vec<SessionRow>>;
 
-    /// The session in the folder of this name, if there is one. The error says why it cannot be taken in.
+    /// The session in the folder of this name, if there is one. The error says why it cannot be imported.
     fn read(&self, id: &SessionId) -> BoxFuture<'_, Result<Option<FolderSession>, String>>;
 }
 
@@ -42,10 +42,10 @@ pub struct FolderEntry {
     pub updated_at: Timestamp,
 }
 
-/// A session that can be taken in.
+/// A session that can be imported.
 #[derive(Debug)]
 pub struct FolderSession {
-    /// Where it worked, if that is known and still a folder.
+    /// Its working folder, if that is known and still exists.
     pub cwd: Option<PathBuf>,
     pub title: Option<Arc<str>>,
     pub parent: Option<SessionId>,
@@ -54,8 +54,13 @@ pub struct FolderSession {
 }
 
 impl Registry {
-    /// A page of sessions that were used, newest activity first, those in folders among them whose id begins with `prefix`.
-    pub async fn list_with_folders(&self, query: ListQuery, prefix: &str) -> Result<Vec<Listed>, OpenError> {
+    /// A page of sessions that were used, newest activity first, including those in folders whose id begins
+    /// with `prefix`.
+    pub async fn list_with_folders(
+        &self,
+        query: ListQuery,
+        prefix: &str,
+    ) -> Result<Vec<ListedSession>, OpenError> {
         let mut listed = self.list_used(query.clone()).await?;
         let Some(folders) = &self.folders else { return Ok(listed) };
         let mut entries = folders.entries().await;
@@ -66,7 +71,7 @@ impl Registry {
         if listed.len() >= query.limit
             && let Some(last) = listed.last()
         {
-            // What is older than the page is not on it.
+            // Sessions older than the page are not on it.
             entries.retain(|entry| (entry.updated_at, &entry.id) > (last.row.updated_at, &last.row.id));
         }
         let ids = entries.iter().map(|entry| entry.id.clone()).collect();
@@ -86,7 +91,7 @@ impl Registry {
                 ..row
             });
             let wanted = owned.filter(|row| query.admits(row));
-            found.extend(wanted.map(|row| Listed { row, live: false, cancelling: false }));
+            found.extend(wanted.map(|row| ListedSession { row, live: false, cancelling: false }));
         }
         listed.append(&mut found);
         listed.sort_by(|a, b| (b.row.updated_at, &b.row.id).cmp(&(a.row.updated_at, &a.row.id)));
@@ -108,15 +113,15 @@ impl Registry {
     pub async fn take_in(
         &self,
         id: &SessionId,
-        wish: Wish,
+        request: NewSessionRequest,
         found: FolderSession,
     ) -> Result<SessionHandle, OpenError> {
-        let owner = wish.owner.clone();
+        let owner = request.owner.clone();
         let FolderSession { title, parent, created_at, history, .. } = found;
         let created_at = created_at.min(self.clock.now());
         let described = |session| NewSession { id: id.clone(), title, parent, created_at, ..session };
-        match self.import_new(wish, described, history).await {
-            // Somebody else was faster.
+        match self.import_new(request, described, history).await {
+            // Another caller was faster.
             Err(OpenError::Store(StoreError::Exists)) => self.open(&owner, id).await,
             taken => taken,
         }

@@ -1,4 +1,4 @@
-//! Whoever reads along on every session: the audit, the metrics.
+//! Followers of every session: the audit, the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::store::{SessionRow, Store};
 
 use super::Registry;
 
-/// How long somebody who follows every session may take to say how far it has come in one.
+/// How long a follower may take to report its position in one session.
 const LAST_SEEN_WAIT: Duration = Duration::from_secs(3);
 
-/// What keeps a follower from its work, as a phrase.
+/// Why a follower cannot do its work, as a phrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowerFault {
     pub for_owner: String,
@@ -26,14 +26,14 @@ pub trait Follower: Send + Sync + 'static {
     /// Reads the session's log until it ends, which is when the session leaves memory.
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
 
-    /// The last position that it knows of in this session's log, if it keeps such things itself. A log that ends before
-    /// lost its end.
+    /// The last position that it knows in this session's log, if it stores positions. A log that ends before
+    /// has lost its end.
     fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
         let _not_kept = id;
         Box::pin(std::future::ready(None))
     }
 
-    /// What keeps it from its work at present.
+    /// What keeps it from its work now.
     fn fault(&self) -> Option<FollowerFault> {
         None
     }
@@ -44,12 +44,12 @@ pub trait Follower: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// The session and its log are gone for good.
+    /// The session and its log were deleted.
     fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()>;
 }
 
 impl Registry {
-    /// What keeps those who follow every session from their work.
+    /// What keeps followers from their work.
     pub fn follower_fault(&self) -> Option<FollowerFault> {
         self.lock_followers().iter().find_map(|follower| follower.fault())
     }

@@ -1,4 +1,4 @@
-//! A history from elsewhere, on its way into the store piece by piece.
+//! The history of an imported session, on its way into the store piece by piece.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::redactor::Redactor;
 use crate::settings::APPROVAL;
 use crate::store::EventSource;
 
-/// The pieces of a history. Only one whose last piece is [`HistoryPiece::End`] is whole: whoever sends them may die.
+/// The pieces of a history. It is complete only if its last piece is [`HistoryPiece::End`]: its sender may
+/// die.
 pub type History = mpsc::Receiver<HistoryPiece>;
 
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub enum HistoryPiece {
     Failed(String),
 }
 
-/// All of a history that is there already.
+/// A history that is completely in memory.
 pub(super) fn whole(events: Vec<Event>) -> History {
     let (sender, pieces) = mpsc::channel(2);
     // There is room for two.
@@ -33,11 +34,11 @@ pub(super) fn whole(events: Vec<Event>) -> History {
     pieces
 }
 
-/// Takes out secrets and what was allowed elsewhere, and numbers what is left from 1.
+/// Removes secrets and approvals that were given elsewhere, and numbers the remaining events from 1.
 pub(super) struct Import {
     pieces: History,
     redaction: Option<Redaction>,
-    /// The last position that was given.
+    /// The last assigned position.
     seq: Seq,
     /// The time of the last event.
     at: Timestamp,
@@ -51,15 +52,15 @@ impl Import {
         Self { pieces, redaction, seq: Seq::START, at: Timestamp(0), now, over: false }
     }
 
-    fn taken_in(&mut self, event: Event) -> Option<Arc<Event>> {
-        // What somebody else allowed elsewhere is not allowed here.
+    fn imported(&mut self, event: Event) -> Option<Arc<Event>> {
+        // An approval that was given elsewhere does not hold here.
         if matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL) {
             return None;
         }
         self.seq = self.seq.next();
         // A time to come would keep the session on top of every list, and in memory for ever. One after
         // the import would pass for something that happened here.
-        Some(Arc::new(Event { seq: self.seq, at: event.at.min(self.now), ..event.taken_in() }))
+        Some(Arc::new(Event { seq: self.seq, at: event.at.min(self.now), ..event.imported() }))
     }
 }
 
@@ -86,7 +87,7 @@ impl EventSource for Import {
                         self.redaction.as_mut().map_or_else(Vec::new, |redaction| redaction.history_rest(at))
                     }
                 };
-                let events: Vec<_> = events.into_iter().filter_map(|event| self.taken_in(event)).collect();
+                let events: Vec<_> = events.into_iter().filter_map(|event| self.imported(event)).collect();
                 if !events.is_empty() || self.over {
                     return Ok(events);
                 }

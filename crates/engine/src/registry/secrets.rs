@@ -1,4 +1,4 @@
-//! What passes through the registry and not through a session's task is cleaned here.
+//! Redaction of texts that pass through the registry and not through a session's task.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::content::Opaque;
 use crate::title::plain_title;
 
 impl Registry {
-    /// Also without what nobody sees.
+    /// Also removes invisible characters.
     pub(super) fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
         let title = plain_title(title);
         let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
         clean.map_or(title, Into::into)
     }
 
-    /// What an agent answered to something that only it understands. It goes past the log, and is cleaned all
-    /// the same.
+    /// The agent's answer to a request outside the protocol. It does not go through the log, and is redacted
+    /// all the same.
     pub fn answer_without_secrets(
         &self,
         answer: Result<Opaque, ForeignError>,

@@ -1,44 +1,45 @@
-//! Many sessions in one house, with a store, an agent and a clock of the tests' own.
+//! Many sessions in one registry, with the tests' own store, agent and clock.
 
 mod answers;
+mod capacity;
 mod failing;
 mod folders;
 mod races;
-mod rooms;
 mod sharing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Limits, Registry, RegistryParts, Wish};
+use super::{NewSessionRequest, Registry, RegistryParts, SessionLimits};
 use crate::event::{Body, Event, Stop};
 use crate::handle::SessionHandle;
 use crate::ids::{Principal, Seq, TurnId};
-use crate::store::{ListQuery, Page, Store};
-use crate::testing::{DEADLINE, Obedient, Switched, TestClock, brief, prompt, until};
+use crate::store::{ListQuery, PageRequest, Store};
+use crate::testing::{DEADLINE, FailingStore, ScriptedBackend, TestClock, brief, prompt, until};
 
-struct House {
-    store: Arc<Switched>,
+struct TestRegistry {
+    store: Arc<FailingStore>,
     registry: Arc<Registry>,
 }
 
-impl House {
-    fn new(limits: Limits) -> Self {
-        Self::on(Arc::new(Switched::default()), limits)
+impl TestRegistry {
+    fn new(limits: SessionLimits) -> Self {
+        Self::on(Arc::new(FailingStore::default()), limits)
     }
 
-    fn on(store: Arc<Switched>, limits: Limits) -> Self {
-        let parts = RegistryParts::new(Arc::<Switched>::clone(&store), Obedient::new(), TestClock::new());
+    fn on(store: Arc<FailingStore>, limits: SessionLimits) -> Self {
+        let parts =
+            RegistryParts::new(Arc::<FailingStore>::clone(&store), ScriptedBackend::new(), TestClock::new());
         let parts = RegistryParts { limits, ..parts };
         Self { store, registry: Registry::new(parts) }
     }
 
     fn with_room_for(sessions_max: usize) -> Self {
-        Self::new(Limits { sessions_max, ..Limits::default() })
+        Self::new(SessionLimits { sessions_max, ..SessionLimits::default() })
     }
 
     async fn create(&self) -> SessionHandle {
-        self.registry.create(wish()).await.unwrap()
+        self.registry.create(new_session()).await.unwrap()
     }
 
     async fn open(&self, handle: &SessionHandle) -> SessionHandle {
@@ -57,7 +58,7 @@ impl House {
 
     /// What the store has of a session.
     async fn stored(&self, handle: &SessionHandle) -> Vec<Arc<Event>> {
-        let page = Page { count_max: usize::MAX, bytes_max: usize::MAX, outline: false };
+        let page = PageRequest { count_max: usize::MAX, bytes_max: usize::MAX, outline: false };
         self.store.inner.read(handle.id(), Seq::START, page).await.unwrap()
     }
 
@@ -70,8 +71,8 @@ fn me() -> Principal {
     Principal::local()
 }
 
-fn wish() -> Wish {
-    Wish::new(me(), "/project".into(), "test")
+fn new_session() -> NewSessionRequest {
+    NewSessionRequest::new(me(), "/project".into(), "test")
 }
 
 /// Prompts, and waits until the turn's end is in the log.

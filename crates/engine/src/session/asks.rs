@@ -1,39 +1,41 @@
-//! A wish's way: ruled on by the policy, or asked, and then answered exactly once.
+//! How a permission request is decided: by the policy, or by a person who answers exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
+use super::{Effect, OpenAsk, PermissionAnswer, Refusal, Sender, Session};
 use crate::authority::{Act, ConsentKind, may};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::{RuleEffect, RuleHit, RuleScope};
 
-/// After so many refusals of the same wish by a person it is refused without asking.
+/// After this many refusals by a person, the same action is refused without asking.
 const DENIALS_MAX: u32 = 3;
-/// Different refused wishes that are counted.
-const DENIED_WISHES_MAX: usize = 256;
+/// Different refused actions that are counted.
+const DENIED_ACTIONS_MAX: usize = 256;
 
-/// Tool, subject and what is consented to: what counts as the same wish.
-pub(super) type Wish = (Arc<str>, Arc<str>, Option<Arc<str>>);
+/// Tool, subject and consent: two actions with the same key count as the same.
+pub(super) type ActionKey = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
 impl Session {
     pub(super) fn answer(
         &mut self,
         by: &Sender,
         ask: AskId,
-        answer: Answer,
+        answer: PermissionAnswer,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
         let answer = match (bounded(answer)?, self.ends_by(by, open.turn)) {
-            (Answer::CancelTurn, Some(turn)) => {
+            (PermissionAnswer::CancelTurn, Some(turn)) => {
                 self.cancel(by, Some(turn), effects);
                 return Ok(());
             }
-            (Answer::CancelTurn, None) if open.request.question.is_some() => Answer::Withdraw,
-            (Answer::CancelTurn, None) => Answer::DenyOnce,
+            (PermissionAnswer::CancelTurn, None) if open.request.question.is_some() => {
+                PermissionAnswer::Withdraw
+            }
+            (PermissionAnswer::CancelTurn, None) => PermissionAnswer::DenyOnce,
             (answer, _) => answer,
         };
         if let Some(question) = &open.request.question {
@@ -41,29 +43,37 @@ impl Session {
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
         }
-        // What is answered for good becomes a rule of the machine if it is the owner who says it there.
+        // A remembered answer becomes a rule of the machine if its owner gives it there.
         let for_good = may(by.standing, Act::ChangeRules).is_ok();
         let scope = open.scope(&answer);
         let (answer, chosen) = open.chosen(answer, for_good);
-        let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::AllowExactly);
+        let allows = matches!(
+            answer,
+            PermissionAnswer::AllowOnce | PermissionAnswer::AllowAlways | PermissionAnswer::AllowExactly
+        );
         if let Some(kind) = open.consent_kind().filter(|_| allows) {
             may(by.standing, Act::Consent(kind)).map_err(|why| Refusal::NotTheirs(ask, why))?;
         }
         let (settled, remember) = match answer {
-            Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),
-            Answer::AllowAlways | Answer::AllowExactly => (Resolution::AllowedAlways.into(), Some(true)),
-            Answer::DenyOnce => (Resolution::DeniedOnce.into(), None),
-            Answer::DenyBecause(why) => (Settled::denied(why), None),
-            Answer::DenyAlways | Answer::DenyExactly => (Resolution::DeniedAlways.into(), Some(false)),
-            // Nobody refused anything: it is not done, it is not counted as a refusal, and the turn goes on.
-            Answer::Withdraw => (Resolution::Cancelled.into(), None),
-            // Words must not be taken for a yes, nor for a no.
-            Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => {
+            PermissionAnswer::AllowOnce => (Resolution::AllowedOnce.into(), None),
+            PermissionAnswer::AllowAlways | PermissionAnswer::AllowExactly => {
+                (Resolution::AllowedAlways.into(), Some(true))
+            }
+            PermissionAnswer::DenyOnce => (Resolution::DeniedOnce.into(), None),
+            PermissionAnswer::DenyBecause(why) => (AskOutcome::denied(why), None),
+            PermissionAnswer::DenyAlways | PermissionAnswer::DenyExactly => {
+                (Resolution::DeniedAlways.into(), Some(false))
+            }
+            // Nobody refused anything: the action is not done, it does not count as a refusal, and the turn
+            // continues.
+            PermissionAnswer::Withdraw => (Resolution::Cancelled.into(), None),
+            // A text must count neither as a yes nor as a no.
+            PermissionAnswer::Reply(_) | PermissionAnswer::Choose(_) | PermissionAnswer::CancelTurn => {
                 return Err(Refusal::NotAQuestion(ask));
             }
         };
         let exactly = remember.is_some() && matches!(scope, RuleScope::Arguments(_));
-        let settled = Settled { chosen, exactly, ..settled };
+        let settled = AskOutcome { chosen, exactly, ..settled };
         if let Some(allow) = remember.filter(|_| for_good && !open.request.subject.is_empty()) {
             let remember = |subject: Arc<str>| Effect::Remember {
                 tool: Arc::clone(&open.request.tool),
@@ -85,20 +95,21 @@ impl Session {
         &mut self,
         ask: AskId,
         open: &OpenAsk,
-        Settled { resolution, said, chosen, exactly }: Settled,
+        AskOutcome { resolution, said, chosen, exactly }: AskOutcome,
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
-        let asked = if open.request.question.is_some() { Asked::Question } else { Asked::Permission };
+        let asked = if open.request.question.is_some() { AskKind::Question } else { AskKind::Permission };
         let reason = match (&said, asked) {
-            (Some(why), Asked::Permission) => format!("the user refused it: {why}").into(),
-            (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
+            (Some(why), AskKind::Permission) => format!("the user refused it: {why}").into(),
+            (Some(why), AskKind::Question) => format!("the user chose nothing and said: {why}").into(),
             (None, _) => reason_of(asked, resolution, &by),
         };
         let (call, reply) = (open.request.call.clone(), said.clone());
-        // An agent that hears "cancelled" ends its turn. A client that gave no usable answer did not want that.
+        // An agent that gets "cancelled" ends its turn. A client that gave no usable answer did not want
+        // that.
         let heard = match (resolution, &by, asked) {
-            (Resolution::Cancelled, Resolver::Surface { .. }, Asked::Permission) => Resolution::DeniedOnce,
+            (Resolution::Cancelled, Resolver::Surface { .. }, AskKind::Permission) => Resolution::DeniedOnce,
             (resolution, _, _) => resolution,
         };
         let body = Body::Resolved { ask, call, resolution, by, reply, exactly };
@@ -118,7 +129,7 @@ impl Session {
     ) {
         let ask = AskId(self.next_ask);
         self.next_ask += 1;
-        let asked = if request.question.is_some() { Asked::Question } else { Asked::Permission };
+        let asked = if request.question.is_some() { AskKind::Question } else { AskKind::Permission };
         let (resolution, by) = match self.ruling(&request, hit) {
             _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
@@ -155,13 +166,14 @@ impl Session {
         effects.push(Effect::Settle { resolution, reason });
     }
 
-    /// The wishes that wait for a person.
-    pub fn open_wishes(&self) -> impl Iterator<Item = (AskId, &AskRequest)> {
+    /// The actions that wait for a person.
+    pub fn open_requests(&self) -> impl Iterator<Item = (AskId, &AskRequest)> {
         self.open_asks.iter().map(|(ask, open)| (*ask, open.request.as_ref()))
     }
 
-    /// Whoever chooses an approval says yes to what it does not ask, also to what was asked before. What a rule refuses or
-    /// wants asked, what takes the owner's consent, and questions still wait for their answers.
+    /// Choosing an approval allows everything that it does not ask for, including waiting requests. Requests
+    /// that a rule refuses or wants asked, that take the owner's consent, and questions still wait for their
+    /// answers.
     pub(super) fn allow_unasked(
         &mut self,
         by: &Sender,
@@ -214,8 +226,8 @@ impl Session {
     }
 
     fn denied_often(&self, request: &AskRequest) -> bool {
-        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
-        self.denials.get(&wish).is_some_and(|count| *count >= DENIALS_MAX)
+        let action = (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
+        self.denials.get(&action).is_some_and(|count| *count >= DENIALS_MAX)
     }
 
     /// Counts what people refuse, so that an agent that insists does not wear them down.
@@ -223,16 +235,16 @@ impl Session {
         if open.request.question.is_some() {
             return;
         }
-        let wish =
+        let action =
             (Arc::clone(&open.request.tool), Arc::clone(&open.request.subject), open.request.consent.clone());
         match (resolution, by) {
             (Resolution::DeniedOnce, Resolver::Surface { .. }) => {
-                if self.denials.len() < DENIED_WISHES_MAX || self.denials.contains_key(&wish) {
-                    *self.denials.entry(wish).or_default() += 1;
+                if self.denials.len() < DENIED_ACTIONS_MAX || self.denials.contains_key(&action) {
+                    *self.denials.entry(action).or_default() += 1;
                 }
             }
             (Resolution::AllowedOnce | Resolution::AllowedAlways, Resolver::Surface { .. }) => {
-                self.denials.remove(&wish);
+                self.denials.remove(&action);
             }
             (_, _) => {}
         }
@@ -247,8 +259,8 @@ impl Session {
     }
 }
 
-/// How an ask ends.
-pub(super) struct Settled {
+/// How a permission request or question ends.
+pub(super) struct AskOutcome {
     resolution: Resolution,
     said: Option<Arc<str>>,
     /// The very answer that the external agent offered.
@@ -257,13 +269,13 @@ pub(super) struct Settled {
     exactly: bool,
 }
 
-impl Settled {
+impl AskOutcome {
     fn denied(why: Arc<str>) -> Self {
         Self { said: Some(why), ..Resolution::DeniedOnce.into() }
     }
 }
 
-impl From<Resolution> for Settled {
+impl From<Resolution> for AskOutcome {
     fn from(resolution: Resolution) -> Self {
         Self { resolution, said: None, chosen: None, exactly: false }
     }
@@ -274,9 +286,10 @@ impl OpenAsk {
         Self { turn, request: Arc::new(request.clone()) }
     }
 
-    /// What it is about, and what it would change besides if that is several files: each is looked up by itself.
+    /// The subjects of the action: the one asked about and, if it would change several files, the others.
+    /// Each is looked up by itself.
     pub(super) fn subjects(&self) -> impl Iterator<Item = Arc<str>> {
-        let others = self.request.by_file().into_iter().skip(1).map(|wish| Arc::clone(&wish.subject));
+        let others = self.request.by_file().into_iter().skip(1).map(|action| Arc::clone(&action.subject));
         std::iter::once(Arc::clone(&self.request.subject)).chain(others)
     }
 
@@ -284,39 +297,41 @@ impl OpenAsk {
         ConsentKind::of(&self.request.tool, self.request.consent.as_deref())
     }
 
-    /// How far an answer goes if it is for good. An external agent's own words for it say nothing of a rule here,
-    /// so ours is as narrow as can be.
-    fn scope(&self, answer: &Answer) -> RuleScope {
+    /// The scope of a remembered answer. An external agent's own option says nothing about a rule here, so
+    /// our rule is as narrow as possible.
+    fn scope(&self, answer: &PermissionAnswer) -> RuleScope {
         match answer {
-            Answer::AllowExactly | Answer::DenyExactly => RuleScope::Arguments(self.request.input.clone()),
-            Answer::Choose(_) => RuleScope::Subject,
-            Answer::AllowOnce
-            | Answer::AllowAlways
-            | Answer::DenyOnce
-            | Answer::DenyBecause(_)
-            | Answer::DenyAlways
-            | Answer::Withdraw
-            | Answer::CancelTurn
-            | Answer::Reply(_) => RuleScope::Shown,
+            PermissionAnswer::AllowExactly | PermissionAnswer::DenyExactly => {
+                RuleScope::Arguments(self.request.input.clone())
+            }
+            PermissionAnswer::Choose(_) => RuleScope::Subject,
+            PermissionAnswer::AllowOnce
+            | PermissionAnswer::AllowAlways
+            | PermissionAnswer::DenyOnce
+            | PermissionAnswer::DenyBecause(_)
+            | PermissionAnswer::DenyAlways
+            | PermissionAnswer::Withdraw
+            | PermissionAnswer::CancelTurn
+            | PermissionAnswer::Reply(_) => RuleScope::Shown,
         }
     }
 
-    /// An answer by an external agent's own name for it, in the words that all wishes are answered with.
-    /// What was not offered must not be taken for a yes, nor for a person's no. An agent keeps what is answered for good in files of
-    /// its own, so it is told that only where the answer may hold outside this session.
-    fn chosen(&self, answer: Answer, for_good: bool) -> (Answer, Option<Arc<str>>) {
-        let Answer::Choose(id) = answer else { return (answer, None) };
+    /// Translates an external agent's own option into our answers. An option that was not offered must count
+    /// neither as a yes nor as a person's no. An agent stores remembered answers in files of its own, so it
+    /// gets its own option only where the answer may hold outside this session.
+    fn chosen(&self, answer: PermissionAnswer, for_good: bool) -> (PermissionAnswer, Option<Arc<str>>) {
+        let PermissionAnswer::Choose(id) = answer else { return (answer, None) };
         let Some(option) = self.request.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
-            return (Answer::Withdraw, None);
+            return (PermissionAnswer::Withdraw, None);
         };
         let answer = match option.means {
-            Resolution::AllowedOnce => Answer::AllowOnce,
-            Resolution::AllowedAlways => Answer::AllowAlways,
-            Resolution::DeniedAlways => Answer::DenyAlways,
+            Resolution::AllowedOnce => PermissionAnswer::AllowOnce,
+            Resolution::AllowedAlways => PermissionAnswer::AllowAlways,
+            Resolution::DeniedAlways => PermissionAnswer::DenyAlways,
             Resolution::DeniedOnce
             | Resolution::Cancelled
             | Resolution::TimedOut
-            | Resolution::EndedByRestart => Answer::DenyOnce,
+            | Resolution::EndedByRestart => PermissionAnswer::DenyOnce,
         };
         let told = match option.means {
             Resolution::AllowedAlways | Resolution::DeniedAlways if !for_good => None,
@@ -333,7 +348,7 @@ impl OpenAsk {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AskKind {
     Permission,
     Question,
 }
@@ -344,62 +359,62 @@ fn nobody_answers() -> Ruling {
 }
 
 /// A reason that is not too long. Without words it is none.
-fn bounded(answer: Answer) -> Result<Answer, Refusal> {
+fn bounded(answer: PermissionAnswer) -> Result<PermissionAnswer, Refusal> {
     match answer {
-        Answer::DenyBecause(why) if why.trim().is_empty() => Ok(Answer::DenyOnce),
-        Answer::DenyBecause(why) if why.len() > REPLY_BYTES_MAX => {
+        PermissionAnswer::DenyBecause(why) if why.trim().is_empty() => Ok(PermissionAnswer::DenyOnce),
+        PermissionAnswer::DenyBecause(why) if why.len() > REPLY_BYTES_MAX => {
             Err(Refusal::ReasonTooLong { limit_bytes: REPLY_BYTES_MAX })
         }
-        Answer::DenyBecause(_)
-        | Answer::AllowOnce
-        | Answer::AllowAlways
-        | Answer::AllowExactly
-        | Answer::DenyOnce
-        | Answer::DenyAlways
-        | Answer::DenyExactly
-        | Answer::Withdraw
-        | Answer::CancelTurn
-        | Answer::Reply(_)
-        | Answer::Choose(_) => Ok(answer),
+        PermissionAnswer::DenyBecause(_)
+        | PermissionAnswer::AllowOnce
+        | PermissionAnswer::AllowAlways
+        | PermissionAnswer::AllowExactly
+        | PermissionAnswer::DenyOnce
+        | PermissionAnswer::DenyAlways
+        | PermissionAnswer::DenyExactly
+        | PermissionAnswer::Withdraw
+        | PermissionAnswer::CancelTurn
+        | PermissionAnswer::Reply(_)
+        | PermissionAnswer::Choose(_) => Ok(answer),
     }
 }
 
-/// What an answer means to a question. Whoever allows or denies has not understood that there is
-/// a question: a yes without words answers nothing.
-fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
+/// What an answer means for a question. An allow or deny misunderstands the question: a yes without text
+/// answers nothing.
+fn reply_to(ask: AskId, question: &Question, answer: PermissionAnswer) -> Result<AskOutcome, Refusal> {
     match answer {
-        Answer::Reply(said) if question.takes(&said) => {
-            Ok(Settled { said: Some(said), ..Resolution::AllowedOnce.into() })
+        PermissionAnswer::Reply(said) if question.takes(&said) => {
+            Ok(AskOutcome { said: Some(said), ..Resolution::AllowedOnce.into() })
         }
-        Answer::Reply(_) | Answer::Choose(_) => {
+        PermissionAnswer::Reply(_) | PermissionAnswer::Choose(_) => {
             let choices = question.choices.join(", ");
             Err(Refusal::NotAnAnswer { ask, choices })
         }
-        Answer::Withdraw => Ok(Resolution::Cancelled.into()),
-        Answer::DenyBecause(why) => Ok(Settled::denied(why)),
-        Answer::AllowOnce
-        | Answer::AllowAlways
-        | Answer::AllowExactly
-        | Answer::DenyOnce
-        | Answer::DenyAlways
-        | Answer::DenyExactly
-        | Answer::CancelTurn => Ok(Resolution::DeniedOnce.into()),
+        PermissionAnswer::Withdraw => Ok(Resolution::Cancelled.into()),
+        PermissionAnswer::DenyBecause(why) => Ok(AskOutcome::denied(why)),
+        PermissionAnswer::AllowOnce
+        | PermissionAnswer::AllowAlways
+        | PermissionAnswer::AllowExactly
+        | PermissionAnswer::DenyOnce
+        | PermissionAnswer::DenyAlways
+        | PermissionAnswer::DenyExactly
+        | PermissionAnswer::CancelTurn => Ok(Resolution::DeniedOnce.into()),
     }
 }
 
-/// What the model is told about a decision.
-fn reason_of(asked: Asked, resolution: Resolution, by: &Resolver) -> Arc<str> {
+/// The reason that the model gets for a decision.
+fn reason_of(asked: AskKind, resolution: Resolution, by: &Resolver) -> Arc<str> {
     if let Resolver::Policy { reason } | Resolver::Rule { reason } = by {
         return Arc::clone(reason);
     }
     match resolution {
-        Resolution::DeniedOnce | Resolution::DeniedAlways if asked == Asked::Question => {
+        Resolution::DeniedOnce | Resolution::DeniedAlways if asked == AskKind::Question => {
             "the user lets you decide; say what you chose".into()
         }
-        Resolution::Cancelled if asked == Asked::Question && matches!(by, Resolver::Surface { .. }) => {
+        Resolution::Cancelled if asked == AskKind::Question && matches!(by, Resolver::Surface { .. }) => {
             "the user wants to answer in the conversation: ask in your reply, and end your turn there".into()
         }
-        Resolution::TimedOut if asked == Asked::Question => {
+        Resolution::TimedOut if asked == AskKind::Question => {
             "nobody answered in time; decide yourself, and say what you assumed".into()
         }
         Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),

@@ -1,9 +1,9 @@
-//! A part of the log is lost: what it may have said is taken to be the stricter.
+//! What a session does when a part of its log is lost: it assumes the stricter settings.
 //!
-//! The lost events may have set approval or mode, refused something for this session, or moved it to another
-//! folder. So from there on everything is asked, nothing is changed, and no answer for good allows anything, until
-//! somebody chooses again. `read-only` stays: it refuses where `strict` asks. It cannot be known that the lost change
-//! was not to `read-only`, but with `strict` nothing happens that a person has not seen.
+//! The lost events may have changed the approval or the mode, refused something for this session, or moved it to another
+//! folder. So from there on everything is asked, nothing is changed, and no remembered answer allows anything, until
+//! somebody chooses again. `read-only` stays: it refuses where `strict` asks. The lost change may have been one to
+//! `read-only`, which cannot be known, but with `strict` nothing happens that a person has not seen.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::store::POSITIONS_SKIPPED_MAX;
 const ASKS_EVERYTHING: &str = "strict";
 const READ_ONLY: &str = "read-only";
 
-/// What each setting was before it became stricter.
+/// The value of each setting before it became stricter.
 #[derive(Default)]
-pub(super) struct Narrowed {
+pub(super) struct NarrowedSettings {
     approval: Option<Arc<str>>,
     mode: Option<Arc<str>>,
 }
 
-impl Narrowed {
-    /// Somebody chose this setting after the loss, so it is known again.
+impl NarrowedSettings {
+    /// The setting was chosen after the loss, so its value is known again.
     pub(super) fn chosen(&mut self, id: &str) {
         match id {
             APPROVAL => self.approval = None,
@@ -51,9 +51,10 @@ impl Session {
         }
     }
 
-    /// The log ends before `next`, and somebody has seen its events up to `seen`: the file was put back, or its end is
-    /// damaged. None of the positions is given again, and neither are the numbers of turns and questions; each of
-    /// those took a position, so no more of them can be lost. The notice carries the last turn that may be.
+    /// The log ends before `next`, and somebody has seen its events up to `seen`: the file was restored, or
+    /// its end is damaged. None of these positions is assigned again, and neither are the numbers of turns
+    /// and questions; each of those took a position, so no more of them can be lost. The notice carries the
+    /// last turn that may be lost.
     pub fn lost_end(&mut self, next: Seq, seen: Seq) -> Vec<Effect> {
         let Some(lost) = seen
             .0
@@ -75,7 +76,7 @@ impl Session {
         effects
     }
 
-    /// What stands in the place of a lost end names the last turn that may have been in it.
+    /// The notice in the place of a lost end has the last turn that may have been in it.
     pub(super) fn leave_out(&mut self, turn: Option<TurnId>) {
         let lost = turn.map_or(0, |turn| turn.0.saturating_sub(self.next_turn));
         if lost > 0 {
@@ -84,11 +85,11 @@ impl Session {
         }
     }
 
-    /// Writes down what became stricter, and says why. Called once, after the whole log was observed: whoever opens
-    /// the session again finds the choice in the log, after the loss.
+    /// Records what became stricter, and why. Called once, after the whole log was observed: the next
+    /// opening finds the choice in the log, after the loss.
     pub fn record_narrowed(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let Narrowed { approval, mode } = std::mem::take(&mut self.narrowed);
+        let NarrowedSettings { approval, mode } = std::mem::take(&mut self.narrowed);
         let mut stricter = Vec::new();
         for (id, was) in [(APPROVAL, approval), (MODE, mode)] {
             let Some(was) = was.filter(|_| self.specs.iter().any(|spec| *spec.id == *id)) else { continue };
@@ -109,7 +110,7 @@ impl Session {
         effects
     }
 
-    /// The modes of an external agent are its own business: what it may do is decided wish by wish.
+    /// The modes of an external agent are its own business: what it may do is decided action by action.
     fn changes_things(&self, mode: &str) -> bool {
         !self.joined && (mode == "code" || self.free_modes.iter().any(|free| **free == *mode))
     }
@@ -171,7 +172,7 @@ mod tests {
         assert!(session.lost_end(Seq(5), Seq(4)).is_empty(), "what everybody has seen is there");
         assert!(session.lost_end(Seq(5), Seq(u64::MAX)).is_empty(), "nobody has seen so much");
         let effects = session.lost_end(Seq(5), Seq(9));
-        let [Effect::GoOnAfter { seen: Seq(9) }, Effect::Record { origin, turn, said }] = effects.as_slice()
+        let [Effect::GoOnAfter { seen: Seq(9) }, Effect::Record { origin, turn, event }] = effects.as_slice()
         else {
             panic!("{effects:?}")
         };
@@ -182,7 +183,7 @@ mod tests {
         // Whoever opens it again counts the same.
         let mut again = self::session();
         see(&mut again, Body::TurnStarted);
-        again.observe(origin, *turn, &said.body);
+        again.observe(origin, *turn, &event.body);
         assert_eq!(numbers(&again), numbers(&session));
     }
 
@@ -193,7 +194,7 @@ mod tests {
         lose(&mut session);
         lose(&mut session);
         let effects = session.record_narrowed();
-        let body = |effect| if let Effect::Record { said, .. } = effect { Some(said.body) } else { None };
+        let body = |effect| if let Effect::Record { event, .. } = effect { Some(event.body) } else { None };
         let bodies: Vec<Body> = effects.into_iter().filter_map(body).collect();
         let [approval, mode, Body::Notice { level: NoticeLevel::Warning, text }] = bodies.as_slice() else {
             panic!("{bodies:?}")

@@ -1,11 +1,11 @@
-//! Where a session works and has worked: it may go back to where it came from.
+//! The folders that a session works in and has worked in: it may go back to an earlier one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Session;
 
-/// The first ones are kept, and the folder that the session was opened in is the first.
+/// The first ones are kept; the folder that the session was opened in is the first.
 const FOLDERS_MAX: usize = 64;
 
 impl Session {

@@ -1,56 +1,57 @@
-//! Answers for good that hold in one session alone.
+//! Remembered answers that hold in one session alone.
 //!
-//! "Always" and "never" become rules of the machine when its owner at the machine says them. From anybody
-//! else they hold for the same wish, in the same folder, until the session is deleted: the log says
-//! them, and the state is made from it again after a restart. Whoever was shown no rule answers about exactly
-//! the arguments that were asked about; everybody else about what has the same subject.
+//! When the owner at the machine answers "always" or "never", the answer becomes a rule of the machine. From anybody
+//! else it holds for the same action, in the same folder, until the session is deleted. Such answers are in the log, and
+//! are rebuilt from it after a restart. If the person was shown no rule, the answer holds for exactly the arguments that
+//! were asked about; otherwise for everything with the same subject.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::asks::Wish;
+use super::asks::ActionKey;
 use super::{OpenAsk, Session};
 use crate::content::Opaque;
 use crate::event::{AskRequest, Resolution, Resolver};
-use crate::rules::{RuleEffect, RuleHit, Rules};
+use crate::rules::{PermissionRules, RuleEffect, RuleHit};
 
-/// Different wishes of either kind that are remembered; whoever answers more is asked again.
+/// The most remembered actions of either kind; beyond that, people are asked again.
 const GRANTS_MAX: usize = 256;
 
 #[derive(Default)]
-pub(super) struct Grants {
-    /// Whether a wish in a folder is allowed or refused, whatever its arguments are.
-    by_subject: BTreeMap<(PathBuf, Wish), bool>,
+pub(super) struct SessionGrants {
+    /// Whether an action in a folder is allowed or refused, whatever its arguments are.
+    by_subject: BTreeMap<(PathBuf, ActionKey), bool>,
     /// The latest is the last.
     by_arguments: Vec<ArgumentsGrant>,
 }
 
-/// An answer about exactly these arguments.
+/// A remembered answer about exactly these arguments.
 struct ArgumentsGrant {
     folder: PathBuf,
-    wish: Wish,
+    action: ActionKey,
     input: Opaque,
     allow: bool,
 }
 
-impl Grants {
-    /// What was allowed is asked again; what was refused stays so.
+impl SessionGrants {
+    /// Allowed actions are asked again; refused ones stay refused.
     pub(super) fn drop_allowed(&mut self) {
         self.by_subject.retain(|_, allow| !*allow);
         self.by_arguments.retain(|grant| !grant.allow);
     }
 
-    fn insert(&mut self, folder: PathBuf, wish: Wish, allow: bool) {
-        let key = (folder, wish);
+    fn insert(&mut self, folder: PathBuf, action: ActionKey, allow: bool) {
+        let key = (folder, action);
         if self.by_subject.len() < GRANTS_MAX || self.by_subject.contains_key(&key) {
             self.by_subject.insert(key, allow);
         }
     }
 
     fn insert_exactly(&mut self, new: ArgumentsGrant) {
-        let same =
-            |old: &ArgumentsGrant| old.folder == new.folder && old.wish == new.wish && old.input == new.input;
+        let same = |old: &ArgumentsGrant| {
+            old.folder == new.folder && old.action == new.action && old.input == new.input
+        };
         self.by_arguments.retain(|old| !same(old));
         if self.by_arguments.len() >= GRANTS_MAX {
             // A refusal makes no room for others: what was allowed longest ago is asked again.
@@ -62,9 +63,9 @@ impl Grants {
 }
 
 impl Session {
-    /// What was answered here, and holds here alone. `rules` tell which arguments are the same.
-    pub fn granted(&self, request: &AskRequest, rules: &dyn Rules) -> Option<RuleHit> {
-        // What is refused is refused wherever it would run; what is allowed is not allowed outside the fence.
+    /// The remembered answer of this session to an action. `rules` decide which arguments are the same.
+    pub fn granted(&self, request: &AskRequest, rules: &dyn PermissionRules) -> Option<RuleHit> {
+        // A refusal holds wherever the command would run; a permission does not hold outside the sandbox.
         let about_subject = self
             .granted_subject(request, request.consent.clone())
             .or_else(|| self.granted_subject(request, None));
@@ -83,21 +84,22 @@ impl Session {
         if self.grants.by_subject.is_empty() {
             return None;
         }
-        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), consent);
-        self.grants.by_subject.get(&(self.cwd.clone(), wish)).copied()
+        let action = (Arc::clone(&request.tool), Arc::clone(&request.subject), consent);
+        self.grants.by_subject.get(&(self.cwd.clone(), action)).copied()
     }
 
-    fn granted_arguments(&self, request: &AskRequest, rules: &dyn Rules) -> Option<bool> {
+    fn granted_arguments(&self, request: &AskRequest, rules: &dyn PermissionRules) -> Option<bool> {
         let mut of_tool =
-            self.grants.by_arguments.iter().filter(|grant| grant.wish.0 == request.tool).peekable();
+            self.grants.by_arguments.iter().filter(|grant| grant.action.0 == request.tool).peekable();
         of_tool.peek()?;
         let key = rules.arguments_key(&request.tool, &request.subject, &request.input);
         let same = |grant: &&ArgumentsGrant| {
-            grant.folder == self.cwd && rules.arguments_key(&grant.wish.0, &grant.wish.1, &grant.input) == key
+            grant.folder == self.cwd
+                && rules.arguments_key(&grant.action.0, &grant.action.1, &grant.input) == key
         };
         let same: Vec<_> = of_tool.filter(same).collect();
         let latest = |consent: Option<&Arc<str>>| {
-            same.iter().rev().find(|grant| grant.wish.2.as_ref() == consent).map(|grant| grant.allow)
+            same.iter().rev().find(|grant| grant.action.2.as_ref() == consent).map(|grant| grant.allow)
         };
         latest(request.consent.as_ref()).or_else(|| latest(None))
     }
@@ -117,9 +119,9 @@ impl Session {
         }
         let folder = self.cwd.clone();
         let AskRequest { tool, subject, consent, input, .. } = open.request.as_ref();
-        let wish = |subject| (Arc::clone(tool), subject, consent.clone());
+        let action = |subject| (Arc::clone(tool), subject, consent.clone());
         if !exactly {
-            return self.grants.insert(folder, wish(Arc::clone(subject)), allow);
+            return self.grants.insert(folder, action(Arc::clone(subject)), allow);
         }
         let subjects: Vec<_> = open.subjects().collect();
         if subjects.len() > GRANTS_MAX {
@@ -127,8 +129,8 @@ impl Session {
             return;
         }
         for subject in subjects {
-            let (folder, wish, input) = (folder.clone(), wish(subject), input.clone());
-            self.grants.insert_exactly(ArgumentsGrant { folder, wish, input, allow });
+            let (folder, action, input) = (folder.clone(), action(subject), input.clone());
+            self.grants.insert_exactly(ArgumentsGrant { folder, action, input, allow });
         }
     }
 }
@@ -172,8 +174,9 @@ mod tests {
     }
 
     fn granted(session: &Session, request: &AskRequest) -> Vec<Option<RuleEffect>> {
-        let effect = |wish: &AskRequest| session.granted(wish, &MemoryRules::default()).map(|hit| hit.effect);
-        request.by_file().iter().map(|wish| effect(wish)).collect()
+        let effect =
+            |action: &AskRequest| session.granted(action, &MemoryRules::default()).map(|hit| hit.effect);
+        request.by_file().iter().map(|action| effect(action)).collect()
     }
 
     #[test]
@@ -189,19 +192,19 @@ mod tests {
     #[test]
     fn as_many_are_kept_as_may_be_and_no_refusal_is_forgotten() {
         let mut session = session();
-        let wish = |number: u64| AskRequest {
+        let action = |number: u64| AskRequest {
             input: Opaque(number.to_string().into()),
             ..AskRequest::new("tool", "tool", ToolClass::Execute)
         };
-        answer(&mut session, 0, &wish(0), Resolution::DeniedAlways);
+        answer(&mut session, 0, &action(0), Resolution::DeniedAlways);
         let most = GRANTS_MAX as u64;
         for number in 1..=most {
-            answer(&mut session, number, &wish(number), Resolution::AllowedAlways);
+            answer(&mut session, number, &action(number), Resolution::AllowedAlways);
         }
         assert_eq!(session.grants.by_arguments.len(), GRANTS_MAX);
-        assert_eq!(granted(&session, &wish(0)), [Some(RuleEffect::Deny)]);
-        assert_eq!(granted(&session, &wish(1)), [None]);
-        assert_eq!(granted(&session, &wish(2)), [Some(RuleEffect::Allow)]);
-        assert_eq!(granted(&session, &wish(most)), [Some(RuleEffect::Allow)]);
+        assert_eq!(granted(&session, &action(0)), [Some(RuleEffect::Deny)]);
+        assert_eq!(granted(&session, &action(1)), [None]);
+        assert_eq!(granted(&session, &action(2)), [Some(RuleEffect::Allow)]);
+        assert_eq!(granted(&session, &action(most)), [Some(RuleEffect::Allow)]);
     }
 }

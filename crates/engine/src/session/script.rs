@@ -1,14 +1,14 @@
-//! The language in which tests write down who said what in which order, and what came of it.
+//! The script language of the session tests: who sends what in which order, and the effects.
 //!
-//! A line is `who: verb words`. `agent` is the running turn (`agent@1` one that may be over),
-//! `server` and `clock` are ourselves, `rules` is the file of rules (`rules: ask git push`), every other
+//! A line is `who: verb words`. `agent` is the running turn (`agent@1` a turn that may have ended),
+//! `server` and `clock` are the server itself, `rules` is the file of rules (`rules: ask git push`), every other
 //! name is a surface.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::asks::Wish;
-use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
+use super::asks::ActionKey;
+use super::{Effect, Input, PermissionAnswer, Refusal, Sender, Session, TurnReport};
 use crate::authority::{EDITOR_TERMINAL, Standing};
 use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
 use crate::event::{
@@ -17,15 +17,15 @@ use crate::event::{
 };
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{MemoryRules, RuleEffect, RuleHit, RuleScope};
-use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
+use crate::tool_servers::SERVER_CONSENT;
 
-pub(super) struct Stage {
+pub(super) struct ScriptRunner {
     pub session: Session,
-    /// What was recorded, as the store would have it.
+    /// The recorded events, as the store would have them.
     pub record: Vec<(Option<TurnId>, Body)>,
     unattended: bool,
-    rules: Vec<(Wish, RuleEffect)>,
+    rules: Vec<(ActionKey, RuleEffect)>,
     /// The last turn that was started.
     turn: TurnId,
     pub shown: String,
@@ -45,7 +45,7 @@ pub(super) fn new_session(unattended: bool) -> Session {
     Session::new([mode, approval_spec()].into(), "/project".into(), None, unattended)
 }
 
-impl Stage {
+impl ScriptRunner {
     pub fn new(unattended: bool) -> Self {
         Self {
             session: new_session(unattended),
@@ -87,22 +87,23 @@ impl Stage {
             Err(refusal) => return self.refused(&refusal),
         }
         if let Some(by) = chooser {
-            let waiting = self.session.open_wishes();
-            let hits = waiting.filter_map(|(ask, wish)| Some((ask, self.hit(wish)?))).collect();
+            let waiting = self.session.open_requests();
+            let hits = waiting.filter_map(|(ask, action)| Some((ask, self.hit(action)?))).collect();
             self.feed(Input::ApprovalChosen { by, hits });
         }
     }
 
-    /// What the rules say of a wish.
+    /// The rules' decision about an action.
     fn hit(&self, request: &AskRequest) -> Option<RuleHit> {
-        let own: Wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
-        let known = self.rules.iter().rev().find(|(wish, _)| *wish == own);
+        let own: ActionKey =
+            (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
+        let known = self.rules.iter().rev().find(|(action, _)| *action == own);
         let hit =
             known.map(|(_, effect)| RuleHit { consent: own.2.is_some(), effect: *effect, ..rule(true) });
         hit.or_else(|| self.session.granted(request, &MemoryRules::default()))
     }
 
-    /// The server died and came back: all that is left is the record.
+    /// The server died and came back: only the record is left.
     fn restart(&mut self) {
         self.session = new_session(self.unattended);
         for (turn, body) in &self.record {
@@ -117,7 +118,7 @@ impl Stage {
             let shown = show(&effect);
             writeln!(self.shown, "{shown}").unwrap();
             match effect {
-                Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
+                Effect::Record { turn, event, .. } => self.record.push((turn, event.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
                 Effect::Remember { tool, subject, consent, scope: _, allow } => {
                     let effect = if allow { RuleEffect::Allow } else { RuleEffect::Deny };
@@ -149,11 +150,11 @@ impl Stage {
         };
         let report = match (class, verb) {
             (Some(class), _) => {
-                let mut request = Box::new(wish(verb, words, class));
+                let mut request = Box::new(action(verb, words, class));
                 if verb == "with" {
                     // The same command as `ask`, with arguments besides.
                     let (input, subject) = words.split_once(' ').unwrap();
-                    request = Box::new(wish("ask", subject, class));
+                    request = Box::new(action("ask", subject, class));
                     request.input = Opaque(input.into());
                 }
                 if verb == "outside" {
@@ -187,14 +188,14 @@ pub(super) fn sender(name: &str) -> Sender {
     let id = name.bytes().fold(0, |id, byte| id * 31 + u64::from(byte));
     let sender = Sender::owner(SurfaceId(id), name);
     match name {
-        // Whoever is called so is at another machine, or has a token of their own.
+        // These names are at another machine, or have a token of their own.
         "elsewhere" => Sender { remote: Some(name.into()), standing: Standing::Other, ..sender },
         "client" => Sender { standing: Standing::Other, ..sender },
         _ => sender,
     }
 }
 
-pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
+pub(super) fn action(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
     AskRequest { kind: ToolKind::Other, risk: Risk::Medium, ..AskRequest::new(tool, subject, class) }
 }
 
@@ -235,16 +236,16 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "prompt" => Input::Prompt { by, content: vec![Content::text(words)] },
         "cancel" if words.is_empty() => Input::Cancel { by, only: None },
         "cancel" => Input::Cancel { by, only: Some(TurnId(number(words))) },
-        "allow" => answer(by, Answer::AllowOnce),
-        "always" => answer(by, Answer::AllowAlways),
-        "deny" => answer(by, Answer::DenyOnce),
-        "never" => answer(by, Answer::DenyAlways),
-        "exactly" => answer(by, Answer::AllowExactly),
-        "never-exactly" => answer(by, Answer::DenyExactly),
-        "cancel-turn" => answer(by, Answer::CancelTurn),
-        "withdraw" => answer(by, Answer::Withdraw),
-        "reply" => in_words(by, words, Answer::Reply),
-        "because" => in_words(by, words, Answer::DenyBecause),
+        "allow" => answer(by, PermissionAnswer::AllowOnce),
+        "always" => answer(by, PermissionAnswer::AllowAlways),
+        "deny" => answer(by, PermissionAnswer::DenyOnce),
+        "never" => answer(by, PermissionAnswer::DenyAlways),
+        "exactly" => answer(by, PermissionAnswer::AllowExactly),
+        "never-exactly" => answer(by, PermissionAnswer::DenyExactly),
+        "cancel-turn" => answer(by, PermissionAnswer::CancelTurn),
+        "withdraw" => answer(by, PermissionAnswer::Withdraw),
+        "reply" => in_words(by, words, PermissionAnswer::Reply),
+        "because" => in_words(by, words, PermissionAnswer::DenyBecause),
         "set" => {
             let (id, value) = words.split_once(' ').unwrap();
             Input::Change { by, id: id.into(), value: value.into() }
@@ -256,7 +257,7 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
     }
 }
 
-fn in_words(by: Sender, words: &str, answer: fn(Arc<str>) -> Answer) -> Input {
+fn in_words(by: Sender, words: &str, answer: fn(Arc<str>) -> PermissionAnswer) -> Input {
     let (ask, said) = words.split_once(' ').unwrap_or((words, ""));
     Input::Answer { by, ask: AskId(number(ask)), answer: answer(said.into()) }
 }
@@ -274,7 +275,7 @@ fn emitted(verb: &str, words: &str) -> Body {
         "turn-ended" => Body::TurnEnded { stop: Stop::EndTurn, error: None },
         "user" => Body::UserMessage { content: vec![Content::text(words)] },
         "queued" => Body::TurnQueued { content: Vec::new() },
-        "asked" => Body::Asked { ask: AskId(1), request: Box::new(wish("ask", words, ToolClass::Execute)) },
+        "asked" => Body::Asked { ask: AskId(1), request: Box::new(action("ask", words, ToolClass::Execute)) },
         "cancelled" => Body::CancelRequested { reason: None },
         "setting" => Body::SettingChanged { id: MODE.into(), value: words.into() },
         "moved" => Body::Moved { cwd: words.into(), from: None },
@@ -284,7 +285,7 @@ fn emitted(verb: &str, words: &str) -> Body {
 
 fn show(effect: &Effect) -> String {
     match effect {
-        Effect::Record { origin, turn, said: crate::backend::Said { body, .. } } => {
+        Effect::Record { origin, turn, event: crate::backend::NewEvent { body, .. } } => {
             let turn = turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
             format!("{turn} {}", show_body(origin, body))
         }

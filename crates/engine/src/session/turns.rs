@@ -1,9 +1,11 @@
-//! A turn's way: accepted, perhaps queued, started, reported on, ended exactly once.
+//! The life cycle of a turn: accepted, perhaps queued, started, reported on, ended exactly once.
 
 use std::sync::Arc;
 
-use super::{Effect, QUEUE_BYTES_MAX, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
-use crate::backend::Said;
+use super::{
+    Effect, QUEUE_BYTES_MAX, QUEUE_MAX, QueuedPrompt, Refusal, RunningTurn, Sender, Session, TurnReport,
+};
+use crate::backend::NewEvent;
 use crate::content::{Content, ToolContent};
 use crate::event::{
     Body, Family, NoticeLevel, Origin, Resolution, Resolver, SetupEvent, SpeechEvent, Stop, ToolEnd,
@@ -30,7 +32,7 @@ impl Session {
         effects.push(Effect::Accepted { turn });
         if self.running.is_some() {
             self.record(by.origin(), Some(turn), Body::TurnQueued { content: content.clone() }, effects);
-            self.queue.push_back(Queued { turn, by, content });
+            self.queue.push_back(QueuedPrompt { turn, by, content });
         } else {
             self.start(turn, &by, content, effects);
         }
@@ -45,14 +47,14 @@ impl Session {
 
     fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {
         let remote = by.remote.is_some().then(|| Sender { request: None, ..by.clone() });
-        self.running = Some(Running { turn, cancelling: false, prompter: by.surface, remote });
+        self.running = Some(RunningTurn { turn, cancelling: false, prompter: by.surface, remote });
         self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
         self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
         effects.push(Effect::StartTurn { turn, content, standing: by.standing });
     }
 
     pub(super) fn cancel(&mut self, by: &Sender, only: Option<TurnId>, effects: &mut Vec<Effect>) {
-        let dropped = |queued: &Queued| match only {
+        let dropped = |queued: &QueuedPrompt| match only {
             Some(turn) => queued.turn == turn,
             None => queued.by.surface == by.surface,
         };
@@ -72,8 +74,8 @@ impl Session {
         }
     }
 
-    /// The turn whose ask was answered with its end, if it is this sender's to end. Somebody who only looks on
-    /// gives that answer too when their client goes away.
+    /// The turn whose request was answered by ending it, if this sender may end it. A client that only
+    /// watches sends that answer too when it disconnects.
     pub(super) fn ends_by(&self, by: &Sender, turn: Option<TurnId>) -> Option<TurnId> {
         let running = self.running.as_ref()?;
         (Some(running.turn) == turn && running.prompter == by.surface).then_some(running.turn)
@@ -88,8 +90,8 @@ impl Session {
         effects.push(Effect::CancelTurn { turn });
     }
 
-    /// A client that closes the session in the middle of a turn cancels that turn, and the log says so. One that gives
-    /// a reason asked for a cancel, which is told also where nothing runs.
+    /// A client that closes the session in the middle of a turn cancels that turn, and the log records it. A
+    /// client that gives a reason asked for a cancel, which is recorded even if no turn runs.
     pub(super) fn close(&mut self, by: Option<&Sender>, reason: Option<Arc<str>>, effects: &mut Vec<Effect>) {
         self.closing = true;
         for queued in std::mem::take(&mut self.queue) {
@@ -110,7 +112,7 @@ impl Session {
         }
     }
 
-    pub(super) fn reported(
+    pub(super) fn turn_reported(
         &mut self,
         turn: TurnId,
         within: Option<CallId>,
@@ -122,9 +124,9 @@ impl Session {
             return Err(Refusal::StaleTurn(turn));
         }
         match report {
-            TurnReport::Emit(said) => {
-                self.check_emit(&said.body)?;
-                self.record(origin, Some(turn), said, effects);
+            TurnReport::Emit(event) => {
+                self.check_emit(&event.body)?;
+                self.record(origin, Some(turn), event, effects);
             }
             TurnReport::Ask { request, hit } => self.ask(turn, origin, request, hit.as_ref(), effects),
             TurnReport::Change { id, value } => {
@@ -137,13 +139,17 @@ impl Session {
         Ok(())
     }
 
-    /// What an external agent says between turns belongs to none.
-    pub(super) fn told(&mut self, said: Said, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
-        self.check_emit(&said.body)?;
-        if let Body::ToolStarted(_) = said.body {
+    /// Events that an external agent reports between turns belong to no turn.
+    pub(super) fn agent_reported(
+        &mut self,
+        event: NewEvent,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        self.check_emit(&event.body)?;
+        if let Body::ToolStarted(_) = event.body {
             return Err(Refusal::NotATurnsBusiness);
         }
-        self.record(Origin::Agent, None, said, effects);
+        self.record(Origin::Agent, None, event, effects);
         Ok(())
     }
 
@@ -157,7 +163,7 @@ impl Session {
                 SetupEvent::Commands { .. } | SetupEvent::Title { .. } | SetupEvent::Joined { .. },
             ) => true,
             Family::Setup(SetupEvent::Offered { .. }) => self.joined,
-            // What an external agent chose by itself; a person's choice comes as a wish to change.
+            // An external agent chose this by itself; a person's choice comes as a request to change.
             Family::Setup(SetupEvent::Setting { id, .. }) => self.joined && **id != *APPROVAL,
             Family::Speech(SpeechEvent::Output { call, .. }) => open(call),
             Family::Tool(ToolEvent::Changed(change)) => open(&change.call),
@@ -169,7 +175,8 @@ impl Session {
         if allowed { Ok(()) } else { Err(Refusal::NotATurnsBusiness) }
     }
 
-    /// Of what nobody follows, what a turn may say is named here, so that no kind is a turn's by accident.
+    /// Of the kinds that nobody follows, those that a turn may report are listed here, so that no kind is
+    /// allowed by accident.
     fn may_show(&self, body: &Body) -> bool {
         if let Body::ToolTerminal { call, .. } = body {
             return self.open_calls.contains_key(call);

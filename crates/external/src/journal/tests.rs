@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use engine::StreamRedactor;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use wire::upstream::journal::{Replay, Step};
+use wire::agent_updates::journal::{JournalReplay, Step};
 
 use super::*;
-use crate::{Heard, Peer, PeerLimits, Terms};
+use crate::{AgentConnection, AgentMessage, ConnectionLimits, RequestOptions};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const LINE_BYTES_MAX: usize = 1 << 10;
 
 /// Knows no secrets.
@@ -35,7 +35,7 @@ impl Redactor for Open {
 async fn noted(says: &[u8], lines_max: usize) -> (usize, Vec<String>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&lines);
-    let journal = Journal::begin("theirs", Arc::new(Open), move |line| {
+    let journal = AgentJournal::begin("theirs", Arc::new(Open), move |line| {
         let mut kept = kept.lock().unwrap();
         kept.push(line.to_owned());
         kept.len() < lines_max
@@ -43,24 +43,28 @@ async fn noted(says: &[u8], lines_max: usize) -> (usize, Vec<String>) {
     let tasks = TaskTracker::new();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (input, output) = tokio::io::split(ours);
-    let limits = PeerLimits { line_bytes_max: LINE_BYTES_MAX, ..PeerLimits::default() };
-    let (peer, mut ears) = Peer::start(input, output, limits, journal.notes(&tasks), &tasks);
-    let asked = peer.request("initialize", &serde_json::json!({}), Terms::default());
+    let limits = ConnectionLimits { line_bytes_max: LINE_BYTES_MAX, ..ConnectionLimits::default() };
+    let (connection, mut receiver) =
+        AgentConnection::start(input, output, limits, journal.notes(&tasks), &tasks);
+    let asked = connection.request("initialize", &serde_json::json!({}), RequestOptions::default());
     let (input, mut output) = tokio::io::split(theirs);
     BufReader::new(input).lines().next_line().await.unwrap();
     output.write_all(says).await.unwrap();
     output.shutdown().await.unwrap();
     drop(output);
-    let mut heard = 0;
-    while !matches!(tokio::time::timeout(PATIENCE, ears.next()).await.unwrap(), Heard::Ended(_)) {
-        heard += 1;
+    let mut message_count = 0;
+    while !matches!(
+        tokio::time::timeout(TEST_TIMEOUT, receiver.next()).await.unwrap(),
+        AgentMessage::Ended(_)
+    ) {
+        message_count += 1;
     }
-    drop((asked, ears, peer));
+    drop((asked, receiver, connection));
     journal.close();
     tasks.close();
-    tokio::time::timeout(PATIENCE, tasks.wait()).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, tasks.wait()).await.unwrap();
     let lines = std::mem::take(&mut *lines.lock().unwrap());
-    (heard, lines)
+    (message_count, lines)
 }
 
 fn says() -> Vec<u8> {
@@ -72,9 +76,9 @@ fn says() -> Vec<u8> {
 
 #[tokio::test]
 async fn everything_that_is_heard_is_noted_before_in_its_order() {
-    let (heard, lines) = noted(&says(), usize::MAX).await;
-    assert_eq!(heard, 6);
-    let mut replay = Replay::default();
+    let (message_count, lines) = noted(&says(), usize::MAX).await;
+    assert_eq!(message_count, 6);
+    let mut replay = JournalReplay::default();
     let steps: Vec<Step> = lines.iter().filter_map(|line| replay.read(line.as_bytes()).unwrap()).collect();
     let sound = replay.finish().unwrap();
     assert_eq!((sound.steps, sound.ended, sound.faults), (6, true, 3), "{lines:?}");
@@ -86,21 +90,21 @@ async fn everything_that_is_heard_is_noted_before_in_its_order() {
 
 #[tokio::test]
 async fn a_journal_that_cannot_be_written_ends_and_nothing_else_does() {
-    let (heard, lines) = noted(&says(), 3).await;
-    assert_eq!((heard, lines.len()), (6, 3));
+    let (message_count, lines) = noted(&says(), 3).await;
+    assert_eq!((message_count, lines.len()), (6, 3));
 }
 
 #[tokio::test]
 async fn an_agent_that_never_started_has_a_journal_without_steps() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&lines);
-    let journal = Journal::begin("theirs", Arc::new(Open), move |line| {
+    let journal = AgentJournal::begin("theirs", Arc::new(Open), move |line| {
         kept.lock().unwrap().push(line.to_owned());
         true
     });
     journal.close();
     assert!(journal.notes(&TaskTracker::new()).is_none(), "what is closed stays closed");
-    let mut replay = Replay::default();
+    let mut replay = JournalReplay::default();
     for line in lines.lock().unwrap().iter() {
         assert_eq!(replay.read(line.as_bytes()), Ok(None));
     }

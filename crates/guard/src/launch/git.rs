@@ -1,13 +1,13 @@
-//! What git runs because its words say so: aliases, settings that name programs, `rebase --exec`,
-//! `bisect run`, `submodule foreach`, programs for the other side of a connection.
+//! What git runs because its arguments say so: aliases, settings that name programs, `rebase --exec`, `bisect run`,
+//! `submodule foreach`, programs for the remote side of a connection.
 
-use super::Launched;
+use super::LaunchedPrograms;
 use crate::risk::git_subcommand;
 use crate::shell::Word;
 
 /// What a git command starts. Nothing for most of them.
-pub(super) fn launched(arguments: &[Word]) -> Option<Launched<'_>> {
-    let mut launched = Launched::default();
+pub(super) fn launched(arguments: &[Word]) -> Option<LaunchedPrograms<'_>> {
+    let mut launched = LaunchedPrograms::default();
     for pair in arguments.windows(2).filter(|pair| pair[0].text() == "-c") {
         launched.lines.extend(pair[1].text().split_once('=').and_then(|(key, value)| setting(key, value)));
     }
@@ -47,7 +47,7 @@ pub(crate) fn parameters(text: &str) -> Vec<String> {
     whole.chain(apart).filter_map(|(key, value)| setting(key, value)).collect()
 }
 
-fn subcommand<'w>(name: &str, rest: &'w [Word], launched: &mut Launched<'w>) {
+fn subcommand<'w>(name: &str, rest: &'w [Word], launched: &mut LaunchedPrograms<'w>) {
     match name {
         "bisect" if rest.first().is_some_and(|word| word.text() == "run") => {
             launched.programs.push(&rest[1..])
@@ -98,7 +98,7 @@ fn texts(words: &[Word]) -> impl Iterator<Item = String> {
 }
 
 /// The values of an option, in the same word or the next. Long ones may be abbreviated.
-fn values(rest: &[Word], short: &[&str], long: &str, launched: &mut Launched<'_>) {
+fn values(rest: &[Word], short: &[&str], long: &str, launched: &mut LaunchedPrograms<'_>) {
     for (at, word) in rest.iter().enumerate() {
         let text = word.text();
         let (name, attached) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));

@@ -1,14 +1,14 @@
 //! What `sed` runs: its command `e`, and the flag `e` of its command `s`.
 //!
-//! A script is read as GNU sed reads it, as far as is needed to know which letters are commands. What
-//! cannot be read so is taken for something that runs what its words do not say.
+//! A script is read as GNU sed reads it, as far as needed to know which letters are commands. A script that cannot be
+//! read this way counts as running something that its arguments do not say.
 
-use super::Launched;
+use super::LaunchedPrograms;
 use crate::shell::Word;
 
 /// What a command of sed starts. Nothing for most of them.
-pub(super) fn launched(arguments: &[Word]) -> Option<Launched<'_>> {
-    let mut launched = Launched::default();
+pub(super) fn launched(arguments: &[Word]) -> Option<LaunchedPrograms<'_>> {
+    let mut launched = LaunchedPrograms::default();
     for script in scripts(arguments) {
         let mut reader = Reader { rest: script, launched: &mut launched };
         if reader.script().is_none() {
@@ -18,7 +18,7 @@ pub(super) fn launched(arguments: &[Word]) -> Option<Launched<'_>> {
     (launched.unknown || !launched.lines.is_empty()).then_some(launched)
 }
 
-/// The values of `-e`, or else the first operand. Where it cannot be told, both are.
+/// The values of `-e`, or else the first operand. Where this is ambiguous, both.
 fn scripts(arguments: &[Word]) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut takes_next, mut in_file) = (false, false);
@@ -56,11 +56,11 @@ fn scripts(arguments: &[Word]) -> Vec<&str> {
 
 struct Reader<'s, 'l, 'w> {
     rest: &'s str,
-    launched: &'l mut Launched<'w>,
+    launched: &'l mut LaunchedPrograms<'w>,
 }
 
 impl<'s> Reader<'s, '_, '_> {
-    /// Every command of a script; nothing if one is not known.
+    /// Reads every command of a script; `None` if one is unknown.
     fn script(&mut self) -> Option<()> {
         loop {
             self.rest = self.rest.trim_start_matches([';', '}', ' ', '\t', '\n']);
@@ -135,7 +135,7 @@ impl<'s> Reader<'s, '_, '_> {
         Some(())
     }
 
-    /// Up to a delimiter that no backslash takes the meaning from.
+    /// Reads up to the next delimiter that is not escaped by a backslash.
     fn until(&mut self, delimiter: char, is_pattern: bool) -> Option<&'s str> {
         let mut escaped = false;
         // Inside of brackets a delimiter is a character like any other.

@@ -1,18 +1,18 @@
-//! Secrets in JSON: each string is judged as what it means, not as how it is written, and what comes
-//! out is JSON again. Everything between the strings stays byte for byte.
+//! Redacts secrets in JSON: each string is judged by its decoded value, not by its escaped source, and the result is
+//! JSON again. Everything between the strings stays byte for byte.
 
 use engine::Redactor;
 
-use super::keyed::{Key, is_quoted_secret};
-use super::marks::{MARKS, Mark};
-use super::{REDACTED, Secrets};
+use super::named_values::{SecretKind, is_quoted_secret};
+use super::secret_marks::{MARKS, SecretMark};
+use super::{REDACTED, SecretRedactor};
 
-pub(super) fn redact(secrets: &Secrets, json: &str) -> Option<String> {
+pub(super) fn redact(secrets: &SecretRedactor, json: &str) -> Option<String> {
     let mut out: Option<String> = None;
     let mut copied = 0;
     let mut at = 0;
-    // What the string before was, if it was the name of a secret.
-    let mut named: Option<Key> = None;
+    // The kind of secret that the string before named, if it did.
+    let mut named: Option<SecretKind> = None;
     while let Some(start) = json[at..].find('"').map(|found| at + found) {
         let Some(end) = string_end(json, start) else { return secrets.redact(json) };
         let Ok(text) = serde_json::from_str::<String>(&json[start..end]) else { return secrets.redact(json) };
@@ -50,11 +50,11 @@ fn string_end(json: &str, start: usize) -> Option<usize> {
 }
 
 /// The names of objects are short: what this one ends with is compared with each mark.
-fn key_of(name: &str) -> Option<Key> {
+fn key_of(name: &str) -> Option<SecretKind> {
     let name = name.to_ascii_lowercase();
     let stem = name.strip_suffix("key").map_or("", |stem| stem.trim_end_matches(['_', '-']));
     MARKS.iter().find_map(|(text, mark)| match mark {
-        Mark::Key(key) if name.ends_with(text) || stem.ends_with(text) => Some(*key),
+        SecretMark::NamedValue(key) if name.ends_with(text) || stem.ends_with(text) => Some(*key),
         _ => None,
     })
 }

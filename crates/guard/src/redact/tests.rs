@@ -10,10 +10,10 @@ mod pieces;
 
 const KNOWN: &str = "Zq7-known-Value";
 
-static SECRETS: LazyLock<Secrets> =
-    LazyLock::new(|| Secrets::new([KNOWN.into(), "sk-mine 00 with spaces".into()]).unwrap());
+static SECRETS: LazyLock<SecretRedactor> =
+    LazyLock::new(|| SecretRedactor::new([KNOWN.into(), "sk-mine 00 with spaces".into()]).unwrap());
 
-fn secrets() -> &'static Secrets {
+fn secrets() -> &'static SecretRedactor {
     &SECRETS
 }
 
@@ -177,7 +177,7 @@ fn fewer_than_one_line_of_a_hundred_is_taken_for_a_secret_in_this_project() {
 }
 
 thread_local! {
-    static SECRETS_FOR_CORPUS: Secrets = Secrets::new([]).unwrap();
+    static SECRETS_FOR_CORPUS: SecretRedactor = SecretRedactor::new([]).unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! git: which of its commands lose work, and which make it run other programs.
+//! git: which of its subcommands lose work, and which make it run other programs.
 
 use engine::Risk;
 
@@ -6,9 +6,9 @@ use super::Finding;
 use super::options::{has, has_abbreviated, names, operands, texts};
 use crate::shell::Word;
 
-mod reading;
+mod read_only;
 
-pub(super) use reading::only_reads;
+pub(super) use read_only::only_reads;
 
 /// The subcommand and what follows it, behind options for git itself.
 pub(crate) fn subcommand(arguments: &[Word]) -> Option<(&str, &[Word])> {
@@ -32,7 +32,7 @@ pub(super) fn is_steered(arguments: &[Word]) -> bool {
     first.is_some_and(|word| word.text().starts_with('-'))
 }
 
-/// What git commands do that cannot be taken back, or is seen by others.
+/// The danger of git commands that cannot be undone or that others see.
 pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
     let found = |risk, what| Some(Finding::new(risk, what, words));
     if runs_settings(arguments) {
@@ -117,7 +117,7 @@ fn runs_settings(arguments: &[Word]) -> bool {
     })
 }
 
-/// Whether git runs what this setting says.
+/// Whether git runs the value of this setting.
 pub(crate) fn setting_runs(key: &str) -> bool {
     steers(key)
 }

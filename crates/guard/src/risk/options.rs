@@ -1,7 +1,7 @@
-//! Options of a command line, read without knowing which of them take values.
+//! Reads the options of a command without knowing which of them take values.
 //!
-//! Nothing is skipped as "the value of the option before": a word that begins with a dash is always
-//! looked at as an option. So a wrong belief about a program can make it look worse, never better.
+//! No word is skipped as "the value of the option before": a word that begins with a dash is always read as an option.
+//! So a wrong assumption about a program can make it look riskier, never safer.
 
 use crate::shell::Word;
 
@@ -34,7 +34,7 @@ pub(super) fn names(arguments: &[Word], wanted: &[&str]) -> bool {
     })
 }
 
-/// Every word, as it is known.
+/// The text of every word.
 pub(super) fn texts(arguments: &[Word]) -> impl Iterator<Item = &str> {
     arguments.iter().map(Word::text)
 }
@@ -44,7 +44,7 @@ fn options(arguments: &[Word]) -> impl Iterator<Item = &str> {
     texts(arguments).take_while(|text| *text != "--").filter(|text| text.len() > 1 && text.starts_with('-'))
 }
 
-/// Words that are no options.
+/// Words that are not options.
 pub(super) fn operands(arguments: &[Word]) -> impl Iterator<Item = &Word> {
     let end = arguments.iter().position(|word| word.text() == "--").unwrap_or(arguments.len());
     let (before, after) = arguments.split_at(end);
@@ -55,7 +55,7 @@ pub(super) fn operands(arguments: &[Word]) -> impl Iterator<Item = &Word> {
 }
 
 /// The options that a program may have without doing anything but reading.
-pub(super) struct Harmless {
+pub(super) struct ReadOnlyOptions {
     /// Letters without a value.
     pub(super) short: &'static str,
     /// Letters whose value may follow in the same word.
@@ -66,7 +66,7 @@ pub(super) struct Harmless {
     pub(super) operands_max: usize,
 }
 
-impl Harmless {
+impl ReadOnlyOptions {
     /// Whether every word is literal and every option is on the list.
     pub(super) fn admits(&self, arguments: &[Word]) -> bool {
         let mut operands = 0;

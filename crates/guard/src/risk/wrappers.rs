@@ -1,12 +1,12 @@
-//! Programs that run other programs: what they run is judged too.
+//! Programs that run other programs (`sudo`, `env`, `bash -c`): what they run is assessed too.
 
 use engine::Risk;
 
 use super::options::texts;
-use super::{Around, Finding, Judge, LAUNCHED_MAX, dangers, targets};
+use super::{CommandContext, Finding, LAUNCHED_MAX, LineAssessor, command_targets, dangerous_programs};
 use crate::launch;
 pub(super) use crate::launch::is_assignment;
-use crate::shell::{Simple, Way, Word};
+use crate::shell::{RedirectKind, SimpleCommand, Word};
 
 const SHELLS: [&str; 13] =
     ["sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash", "mksh", "csh", "tcsh", "yash", "elvish"];
@@ -15,12 +15,12 @@ pub(super) fn is_shell(name: &str) -> bool {
     SHELLS.contains(&name)
 }
 
-/// Shells whose scripts are read here as they read them; others quote and expand differently.
-fn reads_as_we_do(name: &str) -> bool {
+/// Shells whose scripts the parser reads as they do; other shells quote and expand differently.
+fn is_posix_shell(name: &str) -> bool {
     matches!(name, "sh" | "bash" | "dash")
 }
 
-/// Options of a wrapper that take the next word, for those wrappers whose options come first.
+/// Options of a wrapper that take the next word as their value, for wrappers whose options come first.
 fn valued(name: &str) -> &'static [&'static str] {
     match name {
         "env" => &["-u", "--unset", "-C", "--chdir", "-a", "--argv0"],
@@ -74,8 +74,8 @@ fn after_options<'w>(name: &str, arguments: &'w [Word]) -> &'w [Word] {
     rest
 }
 
-/// The program behind wrappers that change nothing about what it does, for rules.
-pub(super) fn behind(words: &[Word]) -> &[Word] {
+/// The command behind wrappers that do not change what it does, for rules.
+pub(super) fn unwrapped_command(words: &[Word]) -> &[Word] {
     let mut rest = words;
     while let Some((first, arguments)) = rest.split_first() {
         let name = first.text().rsplit('/').next().unwrap_or_default();
@@ -95,9 +95,15 @@ pub(super) fn behind(words: &[Word]) -> &[Word] {
     rest
 }
 
-impl Judge<'_> {
-    /// Judges what a wrapper runs. Says whether this is one and everything was said of it.
-    pub(super) fn wrapper(&mut self, name: &str, words: &[Word], arguments: &[Word], around: Around) -> bool {
+impl LineAssessor<'_> {
+    /// Assesses what a wrapper runs. Returns whether this is a wrapper that was assessed completely.
+    pub(super) fn wrapper(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        arguments: &[Word],
+        context: CommandContext,
+    ) -> bool {
         let floor = |risk, what| Finding::new(risk, what, words);
         let rest = after_options(name, arguments);
         match name {
@@ -105,29 +111,29 @@ impl Judge<'_> {
                 return false;
             }
             "command" | "builtin" | "time" if arguments.len() == rest.len() && !rest.is_empty() => {
-                self.words(rest, around)
+                self.words(rest, context)
             }
-            "exec" if rest.is_empty() => self.found(floor(Risk::Medium, "changes the shell itself")),
+            "exec" if rest.is_empty() => self.record(floor(Risk::Medium, "changes the shell itself")),
             "nice" | "timeout" | "gtimeout" | "command" | "builtin" | "time" => {
-                self.plain(name, words, arguments, rest, around)
+                self.plain(name, words, arguments, rest, context)
             }
-            "env" => self.environment(words, arguments, rest, around),
+            "env" => self.environment(words, arguments, rest, context),
             "xargs" => {
-                self.found(floor(Risk::Medium, "runs a program on whatever its input names"));
-                self.fed(words, rest, around);
+                self.record(floor(Risk::Medium, "runs a program on whatever its input names"));
+                self.with_input_arguments(words, rest, context);
             }
             "sudo" | "doas" | "pkexec" | "su" | "runuser" => {
-                self.raised(name, words, arguments, rest, around)
+                self.elevated(name, words, arguments, rest, context)
             }
-            "eval" => self.evaluated(words, arguments, around),
+            "eval" => self.evaluated(words, arguments, context),
             "export" | "declare" | "typeset" | "readonly" | "local" => {
-                self.found(floor(Risk::Medium, "changes the shell itself"));
+                self.record(floor(Risk::Medium, "changes the shell itself"));
                 for (name, value) in texts(arguments).filter_map(|text| text.split_once('=')) {
-                    self.found(targets::assignment(name, &Word::Unknown(value.into())));
+                    self.record(command_targets::assignment(name, &Word::Unknown(value.into())));
                 }
             }
             "trap" | "alias" => {
-                self.found(floor(Risk::Medium, "changes the shell itself"));
+                self.record(floor(Risk::Medium, "changes the shell itself"));
                 for text in texts(arguments).filter_map(|text| {
                     if name == "trap" { Some(text) } else { text.split_once('=').map(|(_, value)| value) }
                 }) {
@@ -135,45 +141,49 @@ impl Judge<'_> {
                 }
             }
             "ssh" | "mosh" => {
-                self.remote(words, rest, around);
-                self.launcher(name, words, arguments, around);
+                self.remote_command(words, rest, context);
+                self.launcher(name, words, arguments, context);
             }
             "source" | "." => {
-                self.printed_inside(around);
+                self.printed_inside(context);
                 return false;
             }
             "docker" | "podman" | "kubectl" | "docker-compose" | "nerdctl" => {
-                return self.container(name, arguments, around);
+                return self.container(name, arguments, context);
             }
-            "find" => return self.found_files(words, arguments, around),
+            "find" => return self.find_command(words, arguments, context),
             _ if is_shell(name) => {
-                if !reads_as_we_do(name) {
-                    self.found(floor(Risk::Medium, "runs a script"));
+                if !is_posix_shell(name) {
+                    self.record(floor(Risk::Medium, "runs a script"));
                 }
-                self.shell(words, arguments, around);
+                self.shell(words, arguments, context);
             }
             _ => {
-                self.launcher(name, words, arguments, around);
+                self.launcher(name, words, arguments, context);
                 return false;
             }
         }
         true
     }
 
-    /// Judges whatever another launcher may start, besides the launcher itself.
-    fn launcher(&mut self, name: &str, words: &[Word], arguments: &[Word], around: Around) {
+    /// Assesses everything that a launcher may start, in addition to the launcher itself.
+    fn launcher(&mut self, name: &str, words: &[Word], arguments: &[Word], context: CommandContext) {
         let Some(launched) = launch::launched(name, arguments) else { return };
         self.launched += launched.programs.len() + launched.lines.len();
         if self.launched > LAUNCHED_MAX {
-            return self.found(Finding::new(
+            return self.record(Finding::new(
                 Risk::High,
                 "starts more programs than can be looked through",
                 words,
             ));
         }
-        self.found(Finding::new(Risk::Medium, "runs another program", words));
+        self.record(Finding::new(Risk::Medium, "runs another program", words));
         for program in &launched.programs {
-            if launched.open { self.fed(words, program, around) } else { self.words(program, around) }
+            if launched.open {
+                self.with_input_arguments(words, program, context)
+            } else {
+                self.words(program, context)
+            }
         }
         for line in &launched.lines {
             self.line(line);
@@ -181,7 +191,14 @@ impl Judge<'_> {
     }
 
     /// Wrappers that leave a harmless command harmless.
-    fn plain(&mut self, name: &str, words: &[Word], arguments: &[Word], rest: &[Word], around: Around) {
+    fn plain(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        arguments: &[Word],
+        rest: &[Word],
+        context: CommandContext,
+    ) {
         let inner = if name.ends_with("timeout") { rest.get(1..).unwrap_or_default() } else { rest };
         let known = ["-n", "-p", "-s", "-k", "-10", "-19", "-5", "-15", "-20"];
         let options = &arguments[..arguments.len() - rest.len()];
@@ -189,19 +206,19 @@ impl Judge<'_> {
         let duration =
             !name.ends_with("timeout") || rest.first().is_some_and(|word| word.literal().is_some());
         if inner.is_empty() || !plain || !duration {
-            self.found(Finding::new(Risk::Medium, "runs another program", words));
+            self.record(Finding::new(Risk::Medium, "runs another program", words));
         }
-        self.words(inner, around);
+        self.words(inner, context);
     }
 
-    fn environment(&mut self, words: &[Word], arguments: &[Word], rest: &[Word], around: Around) {
+    fn environment(&mut self, words: &[Word], arguments: &[Word], rest: &[Word], context: CommandContext) {
         let count = rest.iter().take_while(|word| is_assignment(word.text())).count();
         for word in &rest[..count] {
             let (name, value) = word.text().split_once('=').unwrap_or_default();
-            self.found(targets::assignment(name, &Word::Unknown(value.into())));
+            self.record(command_targets::assignment(name, &Word::Unknown(value.into())));
         }
         if arguments.len() != rest.len() {
-            self.found(Finding::new(Risk::Medium, "changes the environment of a program", words));
+            self.record(Finding::new(Risk::Medium, "changes the environment of a program", words));
         }
         for text in texts(arguments)
             .filter(|text| text.starts_with("-S") || text.starts_with("--split-string") || text.contains(' '))
@@ -214,60 +231,69 @@ impl Judge<'_> {
             self.line(text);
         }
         match rest.get(count..) {
-            Some(inner) if !inner.is_empty() => self.words(inner, around),
-            _ => {
-                self.found(Finding::new(Risk::Medium, "shows the environment, which may hold secrets", words))
-            }
+            Some(inner) if !inner.is_empty() => self.words(inner, context),
+            _ => self.record(Finding::new(
+                Risk::Medium,
+                "shows the environment, which may hold secrets",
+                words,
+            )),
         }
     }
 
-    /// A program whose last words come from its input.
-    fn fed(&mut self, words: &[Word], rest: &[Word], around: Around) {
+    /// A program that gets its last arguments from its input.
+    fn with_input_arguments(&mut self, words: &[Word], rest: &[Word], context: CommandContext) {
         let Some(first) = rest.first() else { return };
         let name = first.text().rsplit('/').next().unwrap_or_default();
         if matches!(name, "rm" | "unlink" | "shred") {
-            self.found(Finding::new(Risk::High, "removes whatever its input names", words));
+            self.record(Finding::new(Risk::High, "removes whatever its input names", words));
         }
         let given = rest.iter().any(|word| word.text().contains("{}") || word.text().contains('$'));
         if is_shell(name) && given {
-            self.input(words, around);
+            self.input(words, context);
         }
-        if is_shell(name) && around.others().any(|other| dangers::is_source(other, around)) {
-            self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
+        if is_shell(name) && context.others().any(|other| dangerous_programs::is_source(other, context)) {
+            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
-        self.words(rest, around);
+        self.words(rest, context);
     }
 
-    fn raised(&mut self, name: &str, words: &[Word], arguments: &[Word], rest: &[Word], around: Around) {
-        self.found(Finding::new(Risk::High, "runs with the rights of another user", words));
+    fn elevated(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        arguments: &[Word],
+        rest: &[Word],
+        context: CommandContext,
+    ) {
+        self.record(Finding::new(Risk::High, "runs with the rights of another user", words));
         let script = arguments.windows(2).find(|pair| matches!(pair[0].text(), "-c" | "--command"));
         match script {
             Some(pair) if matches!(name, "su" | "runuser") => self.line(pair[1].text()),
             _ if matches!(name, "su" | "runuser") => {}
             _ => {
                 let count = rest.iter().take_while(|word| is_assignment(word.text())).count();
-                self.words(&rest[count..], around);
+                self.words(&rest[count..], context);
             }
         }
     }
 
-    fn evaluated(&mut self, words: &[Word], arguments: &[Word], around: Around) {
-        if around.others().any(|other| dangers::feeds_words(other, around)) {
-            self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
+    fn evaluated(&mut self, words: &[Word], arguments: &[Word], context: CommandContext) {
+        if context.others().any(|other| dangerous_programs::feeds_words(other, context)) {
+            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
         if arguments.iter().any(|word| word.literal().is_none()) {
-            self.found(Finding::new(Risk::High, "runs a command that is computed", words));
+            self.record(Finding::new(Risk::High, "runs a command that is computed", words));
         }
-        self.found(Finding::new(Risk::Medium, "runs a command that is put together", words));
+        self.record(Finding::new(Risk::Medium, "runs a command that is put together", words));
         let line: Vec<&str> = texts(arguments).collect();
         self.line(&line.join(" "));
     }
 
     /// `bash -c 'script'`, `bash file`, `bash` with its input.
-    fn shell(&mut self, words: &[Word], arguments: &[Word], around: Around) {
-        let downloaded = around.others().any(|other| dangers::feeds_words(other, around));
+    fn shell(&mut self, words: &[Word], arguments: &[Word], context: CommandContext) {
+        let downloaded = context.others().any(|other| dangerous_programs::feeds_words(other, context));
         if downloaded {
-            self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
+            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
         let flag = arguments.iter().position(|word| {
             word.literal()
@@ -278,12 +304,12 @@ impl Judge<'_> {
             match arguments.get(at + 1) {
                 Some(Word::Literal(script)) => {
                     if !plain || arguments.len() != 2 {
-                        self.found(Finding::new(Risk::Medium, "runs a script", words));
+                        self.record(Finding::new(Risk::Medium, "runs a script", words));
                     }
                     self.line(script);
                 }
                 _ => {
-                    self.found(Finding::new(Risk::High, "runs a command that is computed", words));
+                    self.record(Finding::new(Risk::High, "runs a command that is computed", words));
                 }
             }
             return;
@@ -291,49 +317,51 @@ impl Judge<'_> {
         if matches!(arguments, [only] if only.text() == "--version") {
             return;
         }
-        self.found(Finding::new(Risk::Medium, "runs a script", words));
-        self.printed_inside(around);
+        self.record(Finding::new(Risk::Medium, "runs a script", words));
+        self.printed_inside(context);
         if super::options::operands(arguments).next().is_none_or(|first| first.text() == "-")
             || super::options::has(arguments, "s", &[])
         {
-            self.input(words, around);
+            self.input(words, context);
         }
     }
 
     /// A shell that takes its script from its input.
-    fn input(&mut self, words: &[Word], around: Around) {
-        for redirect in around.command.redirects.iter().filter(|redirect| redirect.way == Way::Here) {
+    fn input(&mut self, words: &[Word], context: CommandContext) {
+        for redirect in
+            context.command.redirects.iter().filter(|redirect| redirect.kind == RedirectKind::InlineText)
+        {
             self.line(redirect.target.text());
         }
-        let Some(pipe) = around.command.place.pipe.filter(|pipe| pipe.stage > 0) else { return };
-        let before = |other: &&crate::shell::Simple| {
-            other.place.pipe.is_some_and(|its| its.number == pipe.number && its.stage < pipe.stage)
+        let Some(pipe) = context.command.position.pipe.filter(|pipe| pipe.stage > 0) else { return };
+        let before = |other: &&crate::shell::SimpleCommand| {
+            other.position.pipe.is_some_and(|its| its.number == pipe.number && its.stage < pipe.stage)
         };
-        if around.others().filter(before).any(dangers::is_download) {
-            return self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
+        if context.others().filter(before).any(dangerous_programs::is_download) {
+            return self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
-        if around.others().filter(before).any(dangers::decodes) {
-            return self.found(Finding::new(
+        if context.others().filter(before).any(dangerous_programs::decodes) {
+            return self.record(Finding::new(
                 Risk::Critical,
                 "runs a script that was hidden from view",
                 words,
             ));
         }
-        self.found(Finding::new(Risk::High, "runs what another command prints", words));
-        for other in around.others().filter(before) {
+        self.record(Finding::new(Risk::High, "runs what another command prints", words));
+        for other in context.others().filter(before) {
             self.printed(other);
         }
     }
 
-    /// What commands inside the words of this one print, where that is run: `source <(echo ls)`.
-    fn printed_inside(&mut self, around: Around) {
-        for other in around.others().filter(|other| super::inside(other, around.index)) {
+    /// The output of commands inside the words of this one, if it is run: `source <(echo ls)`.
+    fn printed_inside(&mut self, context: CommandContext) {
+        for other in context.others().filter(|other| super::inside(other, context.index)) {
             self.printed(other);
         }
     }
 
-    /// What is only printed can be read here.
-    fn printed(&mut self, other: &Simple) {
+    /// Assesses the text that `echo` or `printf` prints: it is known.
+    fn printed(&mut self, other: &SimpleCommand) {
         if let [name, printed @ ..] = other.argv.as_slice()
             && matches!(name.text(), "echo" | "printf")
         {
@@ -342,8 +370,8 @@ impl Judge<'_> {
         }
     }
 
-    fn remote(&mut self, words: &[Word], rest: &[Word], around: Around) {
-        self.found(Finding::new(Risk::Medium, "reaches another machine", words));
+    fn remote_command(&mut self, words: &[Word], rest: &[Word], context: CommandContext) {
+        self.record(Finding::new(Risk::Medium, "reaches another machine", words));
         let steered = texts(words).any(|text| {
             let text = text.to_lowercase();
             text.contains("proxycommand")
@@ -351,17 +379,17 @@ impl Judge<'_> {
                 || text.contains("permitlocalcommand")
         });
         if steered {
-            self.found(Finding::new(Risk::High, "makes ssh run another program", words));
+            self.record(Finding::new(Risk::High, "makes ssh run another program", words));
         }
         match rest.get(1..) {
             Some([only]) => self.line(only.text()),
-            Some(inner) if !inner.is_empty() => self.words(inner, around),
+            Some(inner) if !inner.is_empty() => self.words(inner, context),
             _ => {}
         }
     }
 
     /// `docker exec box command`, `kubectl exec pod -- command`, `docker compose run service command`
-    fn container(&mut self, name: &str, arguments: &[Word], around: Around) -> bool {
+    fn container(&mut self, name: &str, arguments: &[Word], context: CommandContext) -> bool {
         let skipped = usize::from(arguments.first().is_some_and(|first| first.text() == "compose"));
         let rest = arguments.get(skipped..).unwrap_or_default();
         let Some((verb, rest)) = rest.split_first() else { return false };
@@ -372,13 +400,13 @@ impl Judge<'_> {
             Some(at) if name == "kubectl" => &rest[at + 1..],
             _ => after_options("docker", rest).get(1..).unwrap_or_default(),
         };
-        self.words(inner, around);
-        self.launcher(name, arguments, arguments, around);
+        self.words(inner, context);
+        self.launcher(name, arguments, arguments, context);
         false
     }
 
     /// `find` with actions.
-    fn found_files(&mut self, words: &[Word], arguments: &[Word], around: Around) -> bool {
+    fn find_command(&mut self, words: &[Word], arguments: &[Word], context: CommandContext) -> bool {
         let mut acts = false;
         for (at, word) in arguments.iter().enumerate() {
             match word.text() {
@@ -389,24 +417,25 @@ impl Judge<'_> {
                         .iter()
                         .position(|word| matches!(word.text(), ";" | "+" | "\\;"))
                         .unwrap_or(inner.len());
-                    self.found(Finding::new(
+                    self.record(Finding::new(
                         Risk::Medium,
                         "runs a program on the files that it finds",
                         words,
                     ));
-                    self.fed(words, &inner[..end], around);
+                    self.with_input_arguments(words, &inner[..end], context);
                 }
                 "-delete" => {
                     acts = true;
-                    self.found(Finding::new(Risk::High, "removes the files that it finds", words));
+                    self.record(Finding::new(Risk::High, "removes the files that it finds", words));
                 }
                 "-fprint" | "-fprint0" | "-fprintf" | "-fls" => {
                     acts = true;
-                    self.found(Finding::new(Risk::Medium, "writes a file", words));
+                    self.record(Finding::new(Risk::Medium, "writes a file", words));
                     if let Some(target) = arguments.get(at + 1)
-                        && let Some(finding) = targets::touched(super::Want::Write, target, self.place)
+                        && let Some(finding) =
+                            command_targets::touched(super::PathAccess::Write, target, self.place)
                     {
-                        self.found(finding);
+                        self.record(finding);
                     }
                 }
                 _ => {}

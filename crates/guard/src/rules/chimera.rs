@@ -1,32 +1,32 @@
-//! The rules that chimera's otter and ferret keep in `permissions.json`: the last that matches counts.
-//! They are read and never written.
+//! The rules that chimera's otter and ferret keep in `permissions.json`: the last one that matches counts. The file is
+//! read and never written.
 //!
-//! A pattern of theirs for commands is matched against a text, where `git *` matches `git x; rm y`.
-//! Here it is matched against every command of the line: all must be allowed, one denied is enough.
+//! There a pattern for commands is matched against the whole text, so `git *` matches `git x; rm y`. Here it is matched
+//! against every command of the line: all must be allowed, one that is denied is enough.
 
 use std::path::Path;
 
 use engine::RuleEffect;
 use serde_json::Value;
 
-use super::glob::{Glob, Kind};
-use super::line::known_words;
-use super::text::Text;
-use super::tool::Tool;
-use super::wish::Wish;
+use super::command_line::known_words;
+use super::file_text::FileText;
+use super::glob::{Glob, GlobKind};
+use super::rule_query::RuleQuery;
+use super::tool_names::KnownTool;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChimeraFile {
     pub(super) exists: bool,
-    /// Why everything is asked: what could not be read may deny it.
+    /// Why everything is asked: a part that could not be read may deny it.
     pub(super) damage: Option<String>,
     pub(super) warnings: Vec<String>,
     default: Option<RuleEffect>,
-    rules: Vec<Listed>,
+    rules: Vec<ChimeraRule>,
 }
 
 #[derive(Debug, Clone)]
-struct Listed {
+struct ChimeraRule {
     tool: Glob,
     argument: Option<(String, Glob)>,
     effect: RuleEffect,
@@ -34,13 +34,13 @@ struct Listed {
 }
 
 impl ChimeraFile {
-    pub(super) fn new(path: &Path, text: Text) -> Self {
-        let mut file = Self { exists: text != Text::Missing, ..Self::default() };
-        let (text, loose) = match text {
-            Text::Missing => return file,
-            Text::Empty => return file.damaged(path, "it is empty, which is not JSON".into()),
-            Text::Unusable { reason, .. } => return file.damaged(path, reason),
-            Text::Here { text, loose } => (text, loose),
+    pub(super) fn new(path: &Path, text: FileText) -> Self {
+        let mut file = Self { exists: text != FileText::Missing, ..Self::default() };
+        let (text, others_may_write) = match text {
+            FileText::Missing => return file,
+            FileText::Empty => return file.damaged(path, "it is empty, which is not JSON".into()),
+            FileText::Unusable { reason, .. } => return file.damaged(path, reason),
+            FileText::Readable { text, others_may_write } => (text, others_may_write),
         };
         let value: Value = match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => value,
@@ -48,7 +48,7 @@ impl ChimeraFile {
             Err(error) => return file.damaged(path, format!("it is not JSON: {error}")),
         };
         file.default = value.get("default").and_then(|default| file.action(path, "default", default));
-        // Asking is what happens anyway; as a rule it would beat every answer given here.
+        // Asking is the default anyway; as a rule it would override every answer given here.
         file.default = file.default.filter(|effect| *effect != RuleEffect::Ask);
         match value.get("rules") {
             None => {}
@@ -59,7 +59,7 @@ impl ChimeraFile {
             }
             Some(_) => return file.damaged(path, "rules is not a list".into()),
         }
-        if loose {
+        if others_may_write {
             file.drop_allows(path);
         }
         file
@@ -88,8 +88,8 @@ impl ChimeraFile {
             Some((key, pattern)) => format!("{tool}({key}:{pattern})"),
             None => tool.to_owned(),
         };
-        self.rules.push(Listed {
-            tool: Glob::new(&tool.to_lowercase(), Kind::Text),
+        self.rules.push(ChimeraRule {
+            tool: Glob::new(&tool.to_lowercase(), GlobKind::Text),
             argument: argument.map(|(key, pattern)| (key.to_owned(), fnmatch(pattern))),
             effect,
             text,
@@ -117,7 +117,7 @@ impl ChimeraFile {
         self.warnings.push(format!(
             "{path}: others may write this file, so none of its rules allows anything. Run: chmod 600 {path}"
         ));
-        // An exception from a denial must not leave the denial out: it is asked.
+        // An exception from a denial must not be dropped, or the denial would apply: it is asked instead.
         for rule in self.rules.iter_mut().filter(|rule| rule.effect == RuleEffect::Allow) {
             rule.effect = RuleEffect::Ask;
         }
@@ -129,20 +129,20 @@ impl ChimeraFile {
         self.rules.iter().map(|rule| (rule.effect, rule.text.clone())).chain(default).collect()
     }
 
-    /// What the file says of a wish, and which rule of it.
-    pub(super) fn verdict(&self, wish: &Wish) -> Option<(RuleEffect, String)> {
+    /// The effect of the file on a request, and the rule that decides.
+    pub(super) fn verdict(&self, query: &RuleQuery) -> Option<(RuleEffect, String)> {
         if !self.exists {
             return None;
         }
-        if !wish.is_command() {
-            return self.last(wish, None);
+        if !query.is_command() {
+            return self.last(query, None);
         }
-        let line = wish.line();
+        let line = query.line();
         let started = line.starts.iter().filter_map(|start| {
-            let (effect, text) = self.last(wish, Some(&start.joined))?;
+            let (effect, text) = self.last(query, Some(&start.joined))?;
             Some((start.weakened(effect), text))
         });
-        let narrowing = started.chain(self.last(wish, Some(&line.text)));
+        let narrowing = started.chain(self.last(query, Some(&line.text)));
         let worst =
             narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
         if worst.is_some() {
@@ -150,35 +150,35 @@ impl ChimeraFile {
         }
         let mut verdict = None;
         for command in line.commands.as_ref()? {
-            verdict = Some(self.last(wish, Some(&known_words(command)?.join(" ")))?);
+            verdict = Some(self.last(query, Some(&known_words(command)?.join(" ")))?);
         }
         verdict.filter(|_| !line.opaque)
     }
 
-    /// The last rule that matches, with this as the command.
-    fn last(&self, wish: &Wish, command: Option<&str>) -> Option<(RuleEffect, String)> {
-        let matching = self.rules.iter().rev().find(|rule| rule.matches(wish, command));
+    /// The last rule that matches, with `command` as the command.
+    fn last(&self, query: &RuleQuery, command: Option<&str>) -> Option<(RuleEffect, String)> {
+        let matching = self.rules.iter().rev().find(|rule| rule.matches(query, command));
         let named = matching.map(|rule| (rule.effect, rule.text.clone()));
         named.or_else(|| self.default.map(|effect| (effect, "default".to_owned())))
     }
 }
 
-impl Listed {
-    fn matches(&self, wish: &Wish, command: Option<&str>) -> bool {
-        let tool = &wish.tool;
-        let by_alias = |known: Tool| known.names().iter().any(|name| self.tool.matches(name));
+impl ChimeraRule {
+    fn matches(&self, query: &RuleQuery, command: Option<&str>) -> bool {
+        let tool = &query.tool;
+        let by_alias = |known: KnownTool| known.names().iter().any(|name| self.tool.matches(name));
         if !self.tool.matches(&tool.lower) && !tool.known.is_some_and(by_alias) {
             return false;
         }
         match (&self.argument, command) {
             (None, _) => true,
             (Some((key, glob)), Some(command)) if key == "command" => glob.matches(command),
-            (Some((key, glob)), _) => wish.argument(key).is_some_and(|value| glob.matches(&value)),
+            (Some((key, glob)), _) => query.argument(key).is_some_and(|value| glob.matches(&value)),
         }
     }
 }
 
 /// Python's fnmatch knows no `\`.
 fn fnmatch(pattern: &str) -> Glob {
-    Glob::new(&pattern.replace('\\', "\\\\"), Kind::Text)
+    Glob::new(&pattern.replace('\\', "\\\\"), GlobKind::Text)
 }

@@ -1,14 +1,13 @@
-//! Patterns as people know them from the shell: `*`, `?`, `[a-z]`, `**`, and `\` before what is meant
-//! literally.
+//! Glob patterns as in the shell: `*`, `?`, `[a-z]`, `**`, and `\` before a character that is meant literally.
 //!
-//! **Invariant:** the time for one match grows with pattern times text, never faster: whoever writes
-//! a pattern cannot make the guard hang.
+//! **Invariant:** the time for one match grows with pattern times text, never faster: the author of a pattern cannot
+//! make the guard hang.
 
 use std::fmt::Write;
 
 /// What a `*` stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum GlobKind {
     /// Anything.
     Text,
     /// Anything within one name; `**` also crosses folders.
@@ -26,7 +25,7 @@ enum Part {
     One {
         slash: bool,
     },
-    Class {
+    CharClass {
         not: bool,
         ranges: Vec<(char, char)>,
         slash: bool,
@@ -40,7 +39,7 @@ enum Part {
 }
 
 impl Glob {
-    pub(super) fn new(source: &str, kind: Kind) -> Self {
+    pub(super) fn new(source: &str, kind: GlobKind) -> Self {
         let mut glob = Self { parts: Vec::new() };
         let mut rest = source;
         while let Some(next) = rest.chars().next() {
@@ -52,13 +51,13 @@ impl Glob {
                     escaped.map_or(after, |c| &after[c.len_utf8()..])
                 }
                 '?' => {
-                    glob.parts.push(Part::One { slash: kind == Kind::Text });
+                    glob.parts.push(Part::One { slash: kind == GlobKind::Text });
                     after
                 }
                 '*' => glob.star(after, kind),
                 '[' => match class(after) {
-                    Some((Class { not, ranges }, after)) => {
-                        glob.parts.push(Part::Class { not, ranges, slash: kind == Kind::Text });
+                    Some((CharClass { not, ranges }, after)) => {
+                        glob.parts.push(Part::CharClass { not, ranges, slash: kind == GlobKind::Text });
                         after
                     }
                     None => {
@@ -84,7 +83,7 @@ impl Glob {
         }
     }
 
-    /// Whether a text that begins with this word could match: a quick no for most.
+    /// Whether a text that begins with this word could match: quickly rules out most texts.
     pub(super) fn may_begin(&self, word: &str) -> bool {
         match self.parts.first() {
             Some(Part::Literal(text)) => text.starts_with(word) || word.starts_with(text.as_str()),
@@ -152,9 +151,9 @@ impl Glob {
         }
     }
 
-    fn star<'a>(&mut self, after: &'a str, kind: Kind) -> &'a str {
+    fn star<'a>(&mut self, after: &'a str, kind: GlobKind) -> &'a str {
         let Some(rest) = after.strip_prefix('*') else {
-            self.parts.push(if kind == Kind::Text { Part::Anything } else { Part::Name });
+            self.parts.push(if kind == GlobKind::Text { Part::Anything } else { Part::Name });
             return after;
         };
         let rest = rest.trim_start_matches('*');
@@ -164,7 +163,7 @@ impl Glob {
             Some(Part::Folders) => true,
             Some(_) => false,
         };
-        if kind == Kind::Path
+        if kind == GlobKind::Path
             && begins_name
             && let Some(rest) = rest.strip_prefix('/')
         {
@@ -185,7 +184,7 @@ impl Part {
                 let c = text.chars().next().filter(|c| *slash || *c != '/')?;
                 Some(c.len_utf8())
             }
-            Self::Class { not, ranges, slash } => {
+            Self::CharClass { not, ranges, slash } => {
                 let c = text.chars().next().filter(|c| *slash || *c != '/')?;
                 let inside = ranges.iter().any(|(from, to)| (*from..=*to).contains(&c));
                 (inside != *not).then_some(c.len_utf8())
@@ -201,13 +200,13 @@ fn step(text: &str, resume: usize, from: usize) -> Option<(usize, usize)> {
     Some((resume, from + c.len_utf8()))
 }
 
-struct Class {
+struct CharClass {
     not: bool,
     ranges: Vec<(char, char)>,
 }
 
-/// What stands after `[`, and what follows it.
-fn class(source: &str) -> Option<(Class, &str)> {
+/// Parses a character class behind its `[`; returns it and the rest.
+fn class(source: &str) -> Option<(CharClass, &str)> {
     let (not, body) = match source.strip_prefix(['!', '^']) {
         Some(body) => (true, body),
         None => (false, source),
@@ -216,7 +215,7 @@ fn class(source: &str) -> Option<(Class, &str)> {
     let mut ranges = Vec::new();
     while let Some((at, c)) = chars.next() {
         if c == ']' && !ranges.is_empty() {
-            return Some((Class { not, ranges }, &body[at + 1..]));
+            return Some((CharClass { not, ranges }, &body[at + 1..]));
         }
         let from = if c == '\\' { unescaped(chars.next()?.1) } else { c };
         let mut ahead = chars.clone();
@@ -258,7 +257,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// The first place where this character stands without a `\` before it.
+/// The first offset of this character without a `\` before it.
 pub(super) fn find_plain(source: &str, wanted: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in source.char_indices() {
@@ -279,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    fn check(kind: Kind, pattern: &str, yes: &[&str], no: &[&str]) {
+    fn check(kind: GlobKind, pattern: &str, yes: &[&str], no: &[&str]) {
         let glob = Glob::new(pattern, kind);
         for text in yes {
             assert!(glob.matches(text), "{pattern} should match {text}");
@@ -292,38 +291,38 @@ mod tests {
     #[test]
     fn wildcards_mean_what_they_mean_in_a_shell() {
         check(
-            Kind::Text,
+            GlobKind::Text,
             "npm run *",
             &["npm run x", "npm run a/b c", "npm run "],
             &["npm run", "xnpm run x"],
         );
-        check(Kind::Text, "a?c", &["abc", "a/c", "aéc"], &["ac", "abbc"]);
-        check(Kind::Text, "[a-c]x[!0-9]", &["ax!", "cxz"], &["dxz", "ax3", "ax"]);
-        check(Kind::Text, "*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]);
-        check(Kind::Text, "[", &["["], &["x"]);
-        check(Kind::Text, "[]a]", &["]", "a"], &["b"]);
-        check(Kind::Text, r"\*\?\[\\", &[r"*?[\"], &["xxx"]);
-        check(Kind::Text, r"a\nb", &["a\nb"], &["anb"]);
-        check(Kind::Path, "src/*.rs", &["src/a.rs", "src/.rs"], &["src/a/b.rs", "src/a.rs/x", "a.rs"]);
-        check(Kind::Path, "src/**", &["src/a", "src/a/b.rs"], &["src", "srcx/a"]);
-        check(Kind::Path, "**/x.rs", &["x.rs", "a/x.rs", "a/b/x.rs"], &["ax.rs", "a/x.rs/b"]);
-        check(Kind::Path, "a/**/b", &["a/b", "a/x/b", "a/x/y/b"], &["ab", "a/xb", "a/x/y/c"]);
-        check(Kind::Path, "a/**/*.md", &["a/x.md", "a/b/c/x.md"], &["b/x.md", "a/x.md/y"]);
-        check(Kind::Path, "a?b", &["axb"], &["a/b"]);
-        check(Kind::Path, "a[!x]b", &["ayb"], &["a/b"]);
+        check(GlobKind::Text, "a?c", &["abc", "a/c", "aéc"], &["ac", "abbc"]);
+        check(GlobKind::Text, "[a-c]x[!0-9]", &["ax!", "cxz"], &["dxz", "ax3", "ax"]);
+        check(GlobKind::Text, "*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]);
+        check(GlobKind::Text, "[", &["["], &["x"]);
+        check(GlobKind::Text, "[]a]", &["]", "a"], &["b"]);
+        check(GlobKind::Text, r"\*\?\[\\", &[r"*?[\"], &["xxx"]);
+        check(GlobKind::Text, r"a\nb", &["a\nb"], &["anb"]);
+        check(GlobKind::Path, "src/*.rs", &["src/a.rs", "src/.rs"], &["src/a/b.rs", "src/a.rs/x", "a.rs"]);
+        check(GlobKind::Path, "src/**", &["src/a", "src/a/b.rs"], &["src", "srcx/a"]);
+        check(GlobKind::Path, "**/x.rs", &["x.rs", "a/x.rs", "a/b/x.rs"], &["ax.rs", "a/x.rs/b"]);
+        check(GlobKind::Path, "a/**/b", &["a/b", "a/x/b", "a/x/y/b"], &["ab", "a/xb", "a/x/y/c"]);
+        check(GlobKind::Path, "a/**/*.md", &["a/x.md", "a/b/c/x.md"], &["b/x.md", "a/x.md/y"]);
+        check(GlobKind::Path, "a?b", &["axb"], &["a/b"]);
+        check(GlobKind::Path, "a[!x]b", &["ayb"], &["a/b"]);
     }
 
     #[test]
     fn a_hostile_pattern_takes_no_long_time() {
-        let glob = Glob::new(&"*a".repeat(500), Kind::Text);
+        let glob = Glob::new(&"*a".repeat(500), GlobKind::Text);
         assert!(!glob.matches(&"a".repeat(400)));
-        assert!(!Glob::new(&format!("{}b", "**/*a".repeat(200)), Kind::Path).matches(&"a/".repeat(2000)));
+        assert!(!Glob::new(&format!("{}b", "**/*a".repeat(200)), GlobKind::Path).matches(&"a/".repeat(2000)));
     }
 
     proptest! {
         #[test]
         fn an_escaped_text_matches_itself_and_nothing_else(text in ".*", other in ".*") {
-            for kind in [Kind::Text, Kind::Path] {
+            for kind in [GlobKind::Text, GlobKind::Path] {
                 let glob = Glob::new(&escape(&text), kind);
                 prop_assert_eq!(glob.exact(), Some(text.as_str()));
                 prop_assert!(glob.matches(&text));
@@ -334,7 +333,7 @@ mod tests {
         /// The quick matcher agrees with the obvious one.
         #[test]
         fn a_match_is_what_trying_every_way_finds(pattern in "[ab/*?]{0,8}", text in "[ab/]{0,8}") {
-            for kind in [Kind::Text, Kind::Path] {
+            for kind in [GlobKind::Text, GlobKind::Path] {
                 let glob = Glob::new(&pattern, kind);
                 prop_assert_eq!(glob.matches(&text), slow(&glob.parts, &text), "{:?}", glob);
             }

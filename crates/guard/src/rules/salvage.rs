@@ -1,27 +1,27 @@
-//! What can still be read of a file of rules that is not TOML any more, a truncated one for example.
+//! Recovers rules from a file that is not valid TOML any more, a truncated one for example.
 //!
-//! Only rules that deny or ask are taken: with too many of them too much is asked, with too few the
-//! file as a whole still makes everything asked. Nothing that allows comes from here.
+//! Only rules that deny or ask are recovered. With too many of them, too much is asked; with too few, the damaged file
+//! still makes everything asked. No rule that allows is recovered.
 
 use std::path::PathBuf;
 
 use engine::RuleEffect;
 use toml_edit::DocumentMut;
 
-use super::file::LISTS;
+use super::rule_file::LISTS;
 
-/// A rule as it stands in a damaged file.
+/// A rule recovered from a damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Salvaged {
+pub(super) struct SalvagedRule {
     pub(super) effect: RuleEffect,
     pub(super) text: String,
-    /// It held in this folder only. Without a folder that can be read it holds everywhere.
+    /// The only folder that it applied in. If the folder cannot be read it applies everywhere.
     pub(super) project: Option<PathBuf>,
     pub(super) line: usize,
 }
 
 /// The rules that deny or ask, line by line.
-pub(super) fn salvage(text: &str) -> Vec<Salvaged> {
+pub(super) fn salvage(text: &str) -> Vec<SalvagedRule> {
     let mut found = Vec::new();
     let mut list = None;
     let mut project: Option<PathBuf> = None;
@@ -42,7 +42,7 @@ pub(super) fn salvage(text: &str) -> Vec<Salvaged> {
         }
         let (texts, closed) = strings(body);
         if let Some(effect) = list.filter(|effect| *effect != RuleEffect::Allow) {
-            found.extend(texts.into_iter().map(|text| Salvaged {
+            found.extend(texts.into_iter().map(|text| SalvagedRule {
                 effect,
                 text,
                 project: project.clone(),

@@ -1,4 +1,4 @@
-//! Files of rules on a real disk, and what they say of wishes.
+//! Rule files on a real disk, and how they decide requests.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -60,7 +60,7 @@ impl World {
         })
     }
 
-    /// What the rules say of a wish, in a word.
+    /// What the rules say of a request, in a word.
     fn says(&self, tool: &str, subject: &str) -> &'static str {
         said(&self.book(), &self.work(), tool, subject)
     }
@@ -85,7 +85,7 @@ impl World {
 
 fn said(book: &Rulebook, work: &Path, tool: &str, subject: &str) -> &'static str {
     let home = work.parent();
-    match book.find(work, &imagined(tool, subject, work, home)) {
+    match book.find(work, &hypothetical_request(tool, subject, work, home)) {
         None => "-",
         Some(RuleHit { effect: RuleEffect::Deny, .. }) => "deny",
         Some(RuleHit { effect: RuleEffect::Ask, .. }) => "ask",
@@ -97,8 +97,8 @@ fn said(book: &Rulebook, work: &Path, tool: &str, subject: &str) -> &'static str
 /// Keeps an answer, as a session does.
 fn answer(book: &Rulebook, work: &Path, tool: &str, subject: &str, allow: bool) -> Result<Arc<str>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let request = imagined(tool, subject, work, None);
-    let answer = Remembered {
+    let request = hypothetical_request(tool, subject, work, None);
+    let answer = RememberedAnswer {
         workspace: work.to_owned(),
         tool: request.tool,
         subject: request.subject,
@@ -277,7 +277,7 @@ fn a_project_may_only_narrow() {
         /home/work/.ropewalk/permissions.toml line 1: shell(ls) is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here 'shell(ls)'
         /home/work/.ropewalk/permissions.toml line 5: [[project]] counts in your own file only and is ignored here
     "#]]);
-    let refused = world.book().add(&Where::ProjectFile(world.work()), RuleEffect::Allow, "shell");
+    let refused = world.book().add(&RuleLocation::ProjectFile(world.work()), RuleEffect::Allow, "shell");
     assert!(matches!(refused, Err(RuleError::Refused(_))));
 }
 
@@ -472,7 +472,7 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
         ("mcp__s__u", "mcp__s__u", "mcp__s__u"),
     ] {
         assert_ne!(said(&book, &work, tool, subject), "exactly");
-        let told = book.rule_of(&work, &imagined(tool, subject, &work, None));
+        let told = book.rule_of(&work, &hypothetical_request(tool, subject, &work, None));
         assert_eq!(told.as_deref(), Some(rule), "what the person is told before");
         let kept = answer(&book, &work, tool, subject, true).unwrap();
         assert!(["allow", "exactly"].contains(&said(&book, &work, tool, subject)), "{subject}");
@@ -528,14 +528,14 @@ fn an_answer_counts_at_once_even_if_it_cannot_be_written() {
 /// G6.
 #[test]
 fn a_file_is_written_for_its_owner_alone_and_keeps_what_it_held() {
-    let before = "# my rules\nother = 1 # kept\n\nallow = [\n    \"shell(ls)\", # look\n]\n";
-    let world = World::with(before);
+    let previous = "# my rules\nother = 1 # kept\n\nallow = [\n    \"shell(ls)\", # look\n]\n";
+    let world = World::with(previous);
     let book = world.book();
-    book.add(&Where::Everywhere, RuleEffect::Allow, "shell(pwd)").unwrap();
-    book.add(&Where::Everywhere, RuleEffect::Deny, "read(.env)").unwrap();
-    book.add(&Where::Folder(world.work()), RuleEffect::Ask, "shell(git push:*)").unwrap();
-    let again = book.add(&Where::Everywhere, RuleEffect::Allow, "Bash(pwd)").unwrap();
-    assert!(again.already, "the same rule in other words");
+    book.add(&RuleLocation::Everywhere, RuleEffect::Allow, "shell(pwd)").unwrap();
+    book.add(&RuleLocation::Everywhere, RuleEffect::Deny, "read(.env)").unwrap();
+    book.add(&RuleLocation::Folder(world.work()), RuleEffect::Ask, "shell(git push:*)").unwrap();
+    let again = book.add(&RuleLocation::Everywhere, RuleEffect::Allow, "Bash(pwd)").unwrap();
+    assert!(again.unchanged, "the same rule in other words");
     let root = world.work().display().to_string();
     expect![[r##"
         # my rules
@@ -553,11 +553,11 @@ fn a_file_is_written_for_its_owner_alone_and_keeps_what_it_held() {
     "##]]
     .assert_eq(&world.user_file().replace(&root, "WORK"));
     assert_eq!(fs::metadata(world.path("home/permissions.toml")).unwrap().mode() & 0o777, 0o600);
-    let changed = book.add(&Where::Everywhere, RuleEffect::Deny, "shell(pwd)").unwrap();
-    assert_eq!(changed.before, Some(RuleEffect::Allow));
+    let changed = book.add(&RuleLocation::Everywhere, RuleEffect::Deny, "shell(pwd)").unwrap();
+    assert_eq!(changed.previous, Some(RuleEffect::Allow));
     assert_eq!(world.says("shell", "pwd"), "deny");
-    assert!(!book.remove(&Where::Everywhere, "shell(pwd)").unwrap().already);
-    assert!(book.remove(&Where::Everywhere, "shell(pwd)").unwrap().already);
+    assert!(!book.remove(&RuleLocation::Everywhere, "shell(pwd)").unwrap().unchanged);
+    assert!(book.remove(&RuleLocation::Everywhere, "shell(pwd)").unwrap().unchanged);
     assert_eq!(world.says("shell", "pwd"), "-");
     let left: Vec<_> =
         fs::read_dir(world.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -570,11 +570,11 @@ fn a_file_that_is_a_link_stays_one() {
     world.write("dotfiles/rules.toml", "# mine\n");
     std::os::unix::fs::symlink(world.path("dotfiles/rules.toml"), world.path("home/permissions.toml"))
         .unwrap();
-    world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell").unwrap();
+    world.book().add(&RuleLocation::Everywhere, RuleEffect::Deny, "shell").unwrap();
     assert!(fs::read_to_string(world.path("dotfiles/rules.toml")).unwrap().contains("deny"));
     assert!(world.path("home").read_dir().unwrap().any(|entry| entry.unwrap().path().is_symlink()));
     std::os::unix::fs::symlink(world.path("dotfiles"), world.path("home/work/.ropewalk")).unwrap();
-    let led_away = world.book().add(&Where::ProjectFile(world.work()), RuleEffect::Deny, "shell");
+    let led_away = world.book().add(&RuleLocation::ProjectFile(world.work()), RuleEffect::Deny, "shell");
     assert!(matches!(led_away, Err(RuleError::Refused(_))));
 }
 
@@ -585,10 +585,10 @@ fn a_change_by_another_program_is_noticed() {
     assert_eq!(said(&book, &work, "shell", "ls"), "exactly");
     world.write("home/permissions.toml", "deny = [\"shell(ls)\"]\n");
     world.write("home/work/.ropewalk/permissions.toml", "ask = [\"shell(pwd)\"]\n");
-    book.inner.look_again();
+    book.inner.expire();
     assert_eq!((said(&book, &work, "shell", "ls"), said(&book, &work, "shell", "pwd")), ("deny", "ask"));
     fs::remove_file(world.path("home/permissions.toml")).unwrap();
-    book.inner.look_again();
+    book.inner.expire();
     assert_eq!(said(&book, &work, "shell", "ls"), "-");
 }
 
@@ -600,8 +600,12 @@ fn two_writers_at_once_lose_nothing() {
             let book = world.book();
             scope.spawn(move || {
                 for nth in 0..10 {
-                    book.add(&Where::Everywhere, RuleEffect::Deny, &format!("read(file-{writer}-{nth})"))
-                        .unwrap();
+                    book.add(
+                        &RuleLocation::Everywhere,
+                        RuleEffect::Deny,
+                        &format!("read(file-{writer}-{nth})"),
+                    )
+                    .unwrap();
                 }
             });
         }
@@ -621,10 +625,10 @@ proptest! {
             let again = Rule::parse(&rule.text, RuleEffect::Allow).unwrap();
             prop_assert_eq!(&again, &rule);
             let covers = |subject: &str| {
-                let request = imagined(tool, subject, work, None);
-                again.covers(&wish::Wish::new(&request, work, None), work)
+                let request = hypothetical_request(tool, subject, work, None);
+                again.covers(&rule_query::RuleQuery::new(&request, work, None), work)
             };
-            prop_assert_eq!(covers(&subject), Some(rule::Match::Exact));
+            prop_assert_eq!(covers(&subject), Some(rule::MatchKind::Exact));
             prop_assert_eq!(covers(&other).is_some(), other.trim() == subject.trim() && (tool == "shell" || other == subject));
         }
     }
@@ -637,10 +641,10 @@ proptest! {
             let rule = Rule::exact("edit", &path, work).unwrap();
             let again = Rule::parse(&rule.text, RuleEffect::Deny).unwrap();
             let touches = |path: &str| {
-                let mut request = imagined("edit", "x", work, None);
+                let mut request = hypothetical_request("edit", "x", work, None);
                 request.path = Some(path.into());
-                let wish = wish::Wish::new(&request, work, Some(Path::new("/home")));
-                again.touches(&wish, work).is_some()
+                let query = rule_query::RuleQuery::new(&request, work, Some(Path::new("/home")));
+                again.touches(&query, work).is_some()
             };
             prop_assert!(touches(&path), "{} {}", rule.text, path);
             let elsewhere = format!("/w/{other}/z");
@@ -679,7 +683,7 @@ async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
         book.find(&work, &request(line, Some(digest))).map(|hit| (hit.effect, hit.consent))
     };
     let answer = async |line: &str, digest: &str, allow: bool| {
-        let answer = Remembered {
+        let answer = RememberedAnswer {
             workspace: work.clone(),
             tool: "shell".into(),
             subject: line.into(),
@@ -690,7 +694,7 @@ async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
         book.remember(answer).await.unwrap()
     };
     let rules = || std::fs::read_to_string(&world.book().inner.paths.user).unwrap();
-    let before = rules();
+    let previous = rules();
     assert_eq!(asked(&book, "make", a), None, "rules that allow mean the command inside");
     assert_eq!(asked(&book, "rm x", a), Some((RuleEffect::Deny, false)));
     assert_eq!(&*answer("make", a, true).await, "outside the sandbox: make");
@@ -701,17 +705,17 @@ async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
     assert_eq!(asked(&book, "make", b), Some((RuleEffect::Deny, true)));
     let inside = book.find(&work, &request("make", None)).unwrap();
     assert_eq!((inside.effect, inside.consent), (RuleEffect::Allow, false), "it may run inside");
-    assert_eq!(rules(), before, "no rule was written");
+    assert_eq!(rules(), previous, "no rule was written");
     // The later answer counts, and it can be taken back.
     answer("make", b, true).await;
     assert_eq!(asked(&book, "make", b), Some((RuleEffect::Allow, true)));
-    assert_eq!(book.outside_commands().len(), 2);
+    assert_eq!(book.unsandboxed_commands().len(), 2);
     assert_eq!(book.trusted().0, [], "it is no server");
-    assert_eq!(book.forget_outside(a, None).unwrap().len(), 1);
-    assert_eq!((asked(&book, "make", a), book.forget_outside(a, None).unwrap().len()), (None, 0));
+    assert_eq!(book.remove_unsandboxed(a, None).unwrap().len(), 1);
+    assert_eq!((asked(&book, "make", a), book.remove_unsandboxed(a, None).unwrap().len()), (None, 0));
     // Programs of projects and commands share the file.
     book.trust(&work, "e", "sha256:1").unwrap();
-    assert_eq!((book.trusted().0.len(), book.outside_commands().len()), (1, 1));
+    assert_eq!((book.trusted().0.len(), book.unsandboxed_commands().len()), (1, 1));
     let file = trusted_file(&world.book().inner.paths.user);
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     assert_eq!(asked(&book, "make", b), None, "what others may write is nobody's consent");

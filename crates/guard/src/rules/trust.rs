@@ -1,8 +1,8 @@
-//! What the owner of the machine has consented to for good: `trusted_servers.toml`, beside the person's rules.
-//! Programs that projects name are here; commands outside the sandbox, in the same file, are in `outside.rs`.
+//! What the owner of the machine has consented to for good: `trusted_servers.toml`, beside the person's rules. Programs
+//! that projects name are handled here; commands outside the sandbox, in the same file, are in `unsandboxed.rs`.
 //!
-//! An entry is one program in one folder, by a digest of everything that starts it. A program that is
-//! written in another way is another one.
+//! An entry is one program in one folder, by a digest of everything that starts it. A program with any other arguments is
+//! a different entry.
 //!
 //! **Invariant:** a file that cannot be read, or that others may write, trusts nothing.
 
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use engine::{AskRequest, BoxFuture, ConsentKind, RuleEffect, RuleHit, SERVER_CONSENT};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, Value};
 
-use super::file::Owner;
-use super::outside::{self, OutsideCommand};
+use super::file_text::{self, EMPTY, FileText};
 use super::rule::Rule;
-use super::text::{self, EMPTY, Text};
-use super::{Inner, RuleChange, RuleError, Rulebook, real, store};
+use super::rule_file::FileOwner;
+use super::unsandboxed::{self, UnsandboxedCommand};
+use super::{Inner, RuleChange, RuleError, Rulebook, real, rule_writer};
 
 const FILE: &str = "trusted_servers.toml";
 const HEADER: &str = "\
@@ -35,39 +35,39 @@ pub struct TrustedServer {
     pub digest: String,
 }
 
-/// Where consent is kept, given where the person's rules are.
+/// The path of the consent file, which is beside the person's rule file.
 pub fn trusted_file(rules: &Path) -> PathBuf {
     rules.with_file_name(FILE)
 }
 
-/// The file as it is read.
+/// The parsed consent file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrustFile {
     pub(super) warnings: Vec<String>,
     servers: Vec<TrustedServer>,
-    pub(super) commands: Vec<OutsideCommand>,
-    /// Rules of earlier versions that became entries here, or could have: they mean nothing any more.
+    pub(super) commands: Vec<UnsandboxedCommand>,
+    /// Rules of earlier versions that became entries here, or could have: they have no effect any more.
     carried_over: Vec<String>,
 }
 
 impl TrustFile {
-    pub(super) fn new(path: &Path, text: Text) -> Self {
+    pub(super) fn new(path: &Path, text: FileText) -> Self {
         let unusable = |reason: &str| {
             let warning = format!("{}: {reason}. It trusts nothing until that is repaired", path.display());
             Self { warnings: vec![warning], ..Self::default() }
         };
         let text = match text {
-            Text::Missing => return Self::default(),
-            Text::Empty => return unusable(EMPTY),
-            Text::Unusable { reason, .. } => return unusable(&reason),
-            Text::Here { loose: true, .. } => {
+            FileText::Missing => return Self::default(),
+            FileText::Empty => return unusable(EMPTY),
+            FileText::Unusable { reason, .. } => return unusable(&reason),
+            FileText::Readable { others_may_write: true, .. } => {
                 return unusable(&format!("others may write this file; run: chmod 600 {}", path.display()));
             }
-            Text::Here { text, loose: false } => text,
+            FileText::Readable { text, others_may_write: false } => text,
         };
         let Ok(document) = Document::parse(text.as_str()) else { return unusable("it is not TOML") };
         let tables = document.get("server").and_then(Item::as_array_of_tables);
-        // A rule that was carried over is not carried over again, so that consent that was taken back stays so.
+        // A rule is carried over only once, so that revoked consent stays revoked.
         let is_list = |item: &Item| item.as_array().is_some_and(|list| list.iter().all(Value::is_str));
         if document.get("carried_over").is_some_and(|item| !is_list(item)) {
             return unusable("carried_over is not a list of rules");
@@ -76,7 +76,7 @@ impl TrustFile {
         Self {
             warnings: Vec::new(),
             servers: tables.into_iter().flatten().filter_map(server).collect(),
-            commands: outside::commands(&document),
+            commands: unsandboxed::commands(&document),
             carried_over: carried
                 .into_iter()
                 .flatten()
@@ -96,8 +96,8 @@ fn server(table: &Table) -> Option<TrustedServer> {
     Some(TrustedServer { folder: text("folder")?.into(), name: text("name")?, digest: text("digest")? })
 }
 
-/// What is to be different in the file.
-enum Change<'a> {
+/// A change to the servers in the file.
+enum TrustChange<'a> {
     Add(&'a TrustedServer),
     /// Those with this name or digest, in this folder or in any.
     Remove {
@@ -112,7 +112,7 @@ enum Change<'a> {
 }
 
 impl Rulebook {
-    /// Everything that the owner has consented to, and what is wrong with the file.
+    /// Everything that the owner has consented to, and warnings about the file.
     pub fn trusted(&self) -> (Vec<TrustedServer>, Vec<String>) {
         let file = self.inner.trust_file();
         (file.servers.clone(), file.warnings.clone())
@@ -123,16 +123,16 @@ impl Rulebook {
         self.inner.trust_file().trusts(&real(folder), digest).is_some()
     }
 
-    /// Writes down that the owner consents to this program in this folder. Says whether that is new.
+    /// Records that the owner consents to this program in this folder. Returns whether that is new.
     pub fn trust(&self, folder: &Path, name: &str, digest: &str) -> Result<bool, RuleError> {
         let server = TrustedServer { folder: real(folder), name: name.into(), digest: digest.into() };
         self.inner.trust(&server).map_err(RuleError::File)
     }
 
-    /// Takes consent back. Says to what.
+    /// Revokes consent. Returns the revoked entries.
     pub fn untrust(&self, named: &str, folder: Option<&Path>) -> Result<Vec<TrustedServer>, RuleError> {
         let folder = folder.map(real);
-        let change = Change::Remove { named, folder: folder.as_deref() };
+        let change = TrustChange::Remove { named, folder: folder.as_deref() };
         let gone = self.inner.change_trust(&change).map_err(RuleError::File)?;
         for server in &gone {
             self.inner.announce_trust(None, server);
@@ -140,8 +140,8 @@ impl Rulebook {
         Ok(gone)
     }
 
-    /// Takes over a rule of an earlier version that allowed exactly this program, once: the person's own
-    /// file said so, and it counts as a digest from here on. Answers with the rule.
+    /// Converts a rule of an earlier version, in the person's own file, that allowed exactly this program. This
+    /// happens once; from then on the digest counts. Returns the rule.
     pub fn carry_over(&self, folder: &Path, name: &str, digest: &str, subject: &str) -> Option<Arc<str>> {
         let folder = real(folder);
         let rule = self.inner.exact_rule(&folder, subject)?;
@@ -150,7 +150,7 @@ impl Rulebook {
             return None;
         }
         let server = TrustedServer { folder, name: name.into(), digest: digest.into() };
-        let change = Change::CarryOver { rule: &rule, server: &server };
+        let change = TrustChange::CarryOver { rule: &rule, server: &server };
         match self.inner.change_trust(&change) {
             Ok(new) if new.is_empty() => None,
             Ok(_) => {
@@ -166,24 +166,24 @@ impl Rulebook {
 }
 
 impl Inner {
-    /// What the owner's consent says of a wish to start a program that a project names, or a command outside
+    /// The effect of the owner's consent on a request to start a program that a project names, or a command outside
     /// the sandbox.
     pub(super) fn consent(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         let digest = request.consent.as_ref()?;
         let file = self.trust_file();
         if request.consent_kind() == Some(ConsentKind::LeaveFence) {
-            return outside::hit(&file, &real(workspace), digest, &self.shown(&self.trust_path()));
+            return unsandboxed::hit(&file, &real(workspace), digest, &self.display_path(&self.trust_path()));
         }
         file.trusts(&real(workspace), digest).map(|server| RuleHit {
             effect: RuleEffect::Allow,
             rule: format!("{SERVER_CONSENT} {}", server.name).into(),
-            source: self.shown(&self.trust_path()).into(),
+            source: self.display_path(&self.trust_path()).into(),
             exact: true,
             consent: true,
         })
     }
 
-    /// Keeps the owner's answer "always".
+    /// Stores the owner's answer "always".
     pub(super) fn consented(
         self: &Arc<Self>,
         folder: PathBuf,
@@ -200,9 +200,9 @@ impl Inner {
         })
     }
 
-    /// Says whether it is new.
+    /// Returns whether it is new.
     pub(super) fn trust(&self, server: &TrustedServer) -> Result<bool, String> {
-        let new = !self.change_trust(&Change::Add(server))?.is_empty();
+        let new = !self.change_trust(&TrustChange::Add(server))?.is_empty();
         if new {
             self.announce_trust(Some(RuleEffect::Allow), server);
         }
@@ -217,7 +217,7 @@ impl Inner {
     /// sandbox, not with every call.
     pub(super) fn trust_file(&self) -> TrustFile {
         let path = self.trust_path();
-        let file = TrustFile::new(&path, text::read(&path).1);
+        let file = TrustFile::new(&path, file_text::read(&path).1);
         for warning in &file.warnings {
             tracing::warn!(warning, "nothing that takes the owner's consent is trusted");
         }
@@ -248,20 +248,20 @@ impl Inner {
             .map(|entry| Arc::clone(&entry.text))
     }
 
-    /// Changes the servers. Answers with the entries that are new or gone.
-    fn change_trust(&self, change: &Change<'_>) -> Result<Vec<TrustedServer>, String> {
+    /// Changes the servers. Returns the entries that were added or removed.
+    fn change_trust(&self, change: &TrustChange<'_>) -> Result<Vec<TrustedServer>, String> {
         self.rewrite_trust(|file, document| {
             let mut changed = Vec::new();
             match change {
-                Change::Add(server) => add(&mut file.servers, server, &mut changed),
-                Change::Remove { named, folder } => {
+                TrustChange::Add(server) => add(&mut file.servers, server, &mut changed),
+                TrustChange::Remove { named, folder } => {
                     let gone = |server: &TrustedServer| {
                         (server.name == *named || server.digest == *named)
                             && folder.is_none_or(|folder| folder == server.folder)
                     };
                     (changed, file.servers) = std::mem::take(&mut file.servers).into_iter().partition(gone);
                 }
-                Change::CarryOver { rule, server } => {
+                TrustChange::CarryOver { rule, server } => {
                     if file.carried_over.iter().any(|known| known == rule) {
                         return Ok(Vec::new());
                     }
@@ -275,7 +275,7 @@ impl Inner {
         })
     }
 
-    /// Changes the file, whole or not at all, and not if nothing is new or gone. Answers with what is.
+    /// Changes the file completely or not at all, and not if the edit changes nothing. Returns what the edit changed.
     pub(super) fn rewrite_trust<T>(
         &self,
         edit: impl FnOnce(&mut TrustFile, &mut DocumentMut) -> Result<Vec<T>, String>,
@@ -283,15 +283,15 @@ impl Inner {
         let path = self.trust_path();
         let path = path.canonicalize().unwrap_or(path);
         let folder = path.parent().ok_or("the file has no folder")?;
-        store::make_folder(folder, Owner::User)
+        rule_writer::make_folder(folder, FileOwner::User)
             .map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-        let _held = store::lock_folder(folder)?;
-        let read = text::read(&path).1;
+        let _held = rule_writer::lock_folder(folder)?;
+        let read = file_text::read(&path).1;
         let mut file = TrustFile::new(&path, read.clone());
         if let Some(warning) = file.warnings.first() {
             return Err(warning.clone());
         }
-        let text = if let Text::Here { text, .. } = read { text } else { String::new() };
+        let text = if let FileText::Readable { text, .. } = read { text } else { String::new() };
         let mut document: DocumentMut =
             text.parse().map_err(|_| format!("{} is not TOML; repair it first", path.display()))?;
         let changed = edit(&mut file, &mut document)?;
@@ -299,11 +299,12 @@ impl Inner {
             return Ok(changed);
         }
         put(&mut document, &file.servers)?;
-        outside::put(&mut document, &file.commands)?;
-        // The comment goes with the first entry when that is replaced. With it, no file is left empty.
+        unsandboxed::put(&mut document, &file.commands)?;
+        // Replacing the first entry removes the comment above it, so it is written again. It also keeps the file from being
+        // empty.
         let text = document.to_string();
         let header = if text.trim_start().starts_with('#') { "" } else { HEADER };
-        store::replace(&path, &format!("{header}{text}"), Owner::User)
+        rule_writer::replace(&path, &format!("{header}{text}"), FileOwner::User)
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         Ok(changed)
     }

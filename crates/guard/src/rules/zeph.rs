@@ -1,8 +1,8 @@
-//! The answers that zeph keeps in `acp-permissions.toml`: one word per tool, and for its shell one per
-//! program. They are read and never written.
+//! The answers that zeph keeps in `acp-permissions.toml`: one word per tool, and for its shell one per program. The file
+//! is read and never written.
 //!
-//! zeph looks at the first program of a line only. Here every command of a line must be allowed, and
-//! one that is denied is enough.
+//! zeph looks at the first program of a line only. Here every command of a line must be allowed, and one that is denied is
+//! enough.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,42 +10,42 @@ use std::path::Path;
 use engine::RuleEffect;
 use toml_edit::{Document, Item, TableLike};
 
-use super::file::one_line;
-use super::line::{base, is_interpreter};
-use super::text::{Text, line_of};
-use super::tool::Tools;
-use super::wish::Wish;
+use super::command_line::{is_interpreter, program_name};
+use super::file_text::{FileText, line_of};
+use super::rule_file::one_line;
+use super::rule_query::RuleQuery;
+use super::tool_names::ToolSelector;
 use crate::risk::covered;
-use crate::shell::Simple;
+use crate::shell::SimpleCommand;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ZephFile {
     pub(super) exists: bool,
-    /// Why everything is asked: what could not be read may deny it.
+    /// Why everything is asked: a part that could not be read may deny it.
     pub(super) damage: Option<String>,
     pub(super) warnings: Vec<String>,
-    tools: Vec<Answers>,
+    tools: Vec<ToolAnswers>,
 }
 
 #[derive(Debug, Clone)]
-struct Answers {
+struct ToolAnswers {
     name: String,
-    tools: Tools,
+    tools: ToolSelector,
     default: Option<RuleEffect>,
     programs: BTreeMap<String, RuleEffect>,
 }
 
 impl ZephFile {
-    pub(super) fn new(path: &Path, text: Text) -> Self {
-        let mut file = Self { exists: text != Text::Missing, ..Self::default() };
-        let (text, loose) = match text {
-            // What zeph writes without a single answer has no byte.
-            Text::Missing | Text::Empty => return file,
-            Text::Unusable { reason, .. } => {
+    pub(super) fn new(path: &Path, text: FileText) -> Self {
+        let mut file = Self { exists: text != FileText::Missing, ..Self::default() };
+        let (text, others_may_write) = match text {
+            // Without any answer zeph writes an empty file.
+            FileText::Missing | FileText::Empty => return file,
+            FileText::Unusable { reason, .. } => {
                 file.damaged(path, reason);
                 return file;
             }
-            Text::Here { text, loose } => (text, loose),
+            FileText::Readable { text, others_may_write } => (text, others_may_write),
         };
         match Document::parse(text.as_str()) {
             Ok(document) => file.read(path, document.get("tools").and_then(Item::as_table_like)),
@@ -54,7 +54,7 @@ impl ZephFile {
                 file.damaged(path, format!("line {line} is not TOML: {}", one_line(error.message())));
             }
         }
-        if loose {
+        if others_may_write {
             file.drop_allows(path);
         }
         file
@@ -68,7 +68,7 @@ impl ZephFile {
 
     fn read(&mut self, path: &Path, tools: Option<&dyn TableLike>) {
         for (name, item) in tools.into_iter().flat_map(TableLike::iter) {
-            let Some(tools) = Tools::parse(name) else {
+            let Some(tools) = ToolSelector::parse(name) else {
                 self.warnings
                     .push(format!("{}: {name:?} is not the name of a tool and is ignored", path.display()));
                 if item.as_str() != Some("allow") {
@@ -77,7 +77,7 @@ impl ZephFile {
                 continue;
             };
             let mut answers =
-                Answers { name: name.to_owned(), tools, default: None, programs: BTreeMap::new() };
+                ToolAnswers { name: name.to_owned(), tools, default: None, programs: BTreeMap::new() };
             match item.as_table_like() {
                 None => answers.default = Some(self.word(path, name, item)),
                 Some(table) => {
@@ -85,7 +85,7 @@ impl ZephFile {
                     let patterns = table.get("patterns").and_then(Item::as_table_like);
                     for (program, item) in patterns.into_iter().flat_map(TableLike::iter) {
                         let effect = self.word(path, program, item);
-                        // An interpreter is any program: what zeph meant was one text for it.
+                        // Allowing an interpreter would allow any program, which zeph did not mean.
                         if effect == RuleEffect::Allow && is_interpreter(program) {
                             self.warnings.push(format!(
                                 "{}: {program} runs any program that it is given, so this allows nothing here",
@@ -93,7 +93,7 @@ impl ZephFile {
                             ));
                             continue;
                         }
-                        answers.programs.insert(base(program).to_owned(), effect);
+                        answers.programs.insert(program_name(program).to_owned(), effect);
                     }
                 }
             }
@@ -101,7 +101,7 @@ impl ZephFile {
         }
     }
 
-    /// What is not understood is asked.
+    /// A value that is not understood counts as ask.
     fn word(&mut self, path: &Path, name: &str, item: &Item) -> RuleEffect {
         match item.as_str() {
             Some("allow") => RuleEffect::Allow,
@@ -139,17 +139,17 @@ impl ZephFile {
         lines
     }
 
-    /// What the file says of a wish, and which line of it.
-    pub(super) fn verdict(&self, wish: &Wish) -> Option<(RuleEffect, String)> {
-        let said = self.tools.iter().filter_map(|answers| answers.verdict(wish));
+    /// The effect of the file on a request, and the line that decides.
+    pub(super) fn verdict(&self, query: &RuleQuery) -> Option<(RuleEffect, String)> {
+        let said = self.tools.iter().filter_map(|answers| answers.verdict(query));
         said.max_by_key(|(effect, _)| *effect)
     }
 }
 
-impl Answers {
-    fn verdict(&self, wish: &Wish) -> Option<(RuleEffect, String)> {
-        let narrow = self.tools.include(&wish.tool, true);
-        let allows = self.tools.include(&wish.tool, false);
+impl ToolAnswers {
+    fn verdict(&self, query: &RuleQuery) -> Option<(RuleEffect, String)> {
+        let narrow = self.tools.include(&query.tool, true);
+        let allows = self.tools.include(&query.tool, false);
         if !narrow && !allows {
             return None;
         }
@@ -157,13 +157,13 @@ impl Answers {
             let effect = self.default.filter(|effect| allows || *effect != RuleEffect::Allow)?;
             Some((effect, format!("tools.{}", self.name)))
         };
-        if !wish.is_command() || self.programs.is_empty() {
+        if !query.is_command() || self.programs.is_empty() {
             return whole();
         }
-        let line = wish.line();
+        let line = query.line();
         let named = |program: &str| {
-            let effect = self.programs.get(base(program)).copied()?;
-            Some((effect, format!("tools.{}.patterns.{}", self.name, base(program))))
+            let effect = self.programs.get(program_name(program)).copied()?;
+            Some((effect, format!("tools.{}.patterns.{}", self.name, program_name(program))))
         };
         let narrowing = line.starts.iter().filter_map(|start| {
             let (effect, text) = named(start.words.first()?)?;
@@ -174,7 +174,7 @@ impl Answers {
         if worst.is_some() {
             return worst;
         }
-        let allowed = |command: &Simple| {
+        let allowed = |command: &SimpleCommand| {
             let allows = |(program, effect): &(&String, &RuleEffect)| {
                 **effect == RuleEffect::Allow && covered(std::slice::from_ref(*program), command)
             };

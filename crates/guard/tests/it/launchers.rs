@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use engine::{RuleEffect, Rules};
-use guard::{RulePaths, Rulebook, imagined};
+use engine::{PermissionRules, RuleEffect};
+use guard::{RulePaths, Rulebook, hypothetical_request};
 
 use crate::table::{assess, judged_launchers, launchers};
 
@@ -17,7 +17,7 @@ fn rules(text: &str) -> (tempfile::TempDir, Rulebook) {
 }
 
 fn effect(book: &Rulebook, folder: &Path, line: &str) -> Option<RuleEffect> {
-    book.find(folder, &imagined("shell", line, folder, None::<&Path>)).map(|hit| hit.effect)
+    book.find(folder, &hypothetical_request("shell", line, folder, None::<&Path>)).map(|hit| hit.effect)
 }
 
 #[test]

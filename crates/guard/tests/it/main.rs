@@ -1,10 +1,10 @@
-//! The guard from outside: what it says of commands that people and agents type.
+//! Integration tests of the guard: how it assesses commands that people and agents type.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod corpus;
 mod launchers;
+mod parser;
 mod paths;
-mod reading;
 mod scope;
 mod server;
 mod shells;

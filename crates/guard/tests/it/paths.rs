@@ -1,11 +1,11 @@
-//! Files that are special by their names.
+//! Files that are sensitive by their names.
 
 use std::path::Path;
 
 use engine::Risk;
-use guard::{Want, assess_path};
+use guard::{PathAccess, assess_path};
 
-fn check(want: Want, expected: Option<Risk>, paths: &[&str]) {
+fn check(want: PathAccess, expected: Option<Risk>, paths: &[&str]) {
     for path in paths {
         assert_eq!(assess_path(want, Path::new(path)).map(|said| said.risk), expected, "{want:?} {path}");
     }
@@ -13,7 +13,7 @@ fn check(want: Want, expected: Option<Risk>, paths: &[&str]) {
 
 #[test]
 fn secrets_are_risky_to_read_and_to_write() {
-    for want in [Want::Read, Want::Write] {
+    for want in [PathAccess::Read, PathAccess::Write] {
         check(
             want,
             Some(Risk::High),
@@ -80,8 +80,8 @@ fn files_that_programs_keep_secrets_in_are_risky_by_their_names() {
         "wp-config.php",
         "local.settings.json",
     ];
-    check(Want::Read, Some(Risk::High), &secret);
-    check(Want::Read, Some(Risk::Critical), &["/h/.claude/.credentials.json", "x/oauth_creds.json"]);
+    check(PathAccess::Read, Some(Risk::High), &secret);
+    check(PathAccess::Read, Some(Risk::Critical), &["/h/.claude/.credentials.json", "x/oauth_creds.json"]);
     let ordinary = [
         ".env.example",
         "example.env",
@@ -106,7 +106,7 @@ fn files_that_programs_keep_secrets_in_are_risky_by_their_names() {
         "settings.json",
         "kubeconfig.go",
     ];
-    check(Want::Read, None, &ordinary);
+    check(PathAccess::Read, None, &ordinary);
 }
 
 #[test]
@@ -123,24 +123,24 @@ fn ordinary_files_are_not_special() {
         "README.md",
         "",
     ];
-    check(Want::Read, None, &ordinary);
-    check(Want::Write, None, &ordinary[..4]);
-    check(Want::Write, None, &["/tmp/x", "/dev/null"]);
-    check(Want::Read, None, &["/usr/include/stdio.h", "/dev/null", ".git/HEAD", ".bashrc"]);
+    check(PathAccess::Read, None, &ordinary);
+    check(PathAccess::Write, None, &ordinary[..4]);
+    check(PathAccess::Write, None, &["/tmp/x", "/dev/null"]);
+    check(PathAccess::Read, None, &["/usr/include/stdio.h", "/dev/null", ".git/HEAD", ".bashrc"]);
 }
 
 #[test]
 fn what_steers_the_machine_is_risky_to_write() {
     check(
-        Want::Write,
+        PathAccess::Write,
         Some(Risk::High),
         &[".git/hooks/pre-commit", "/h/.bashrc", "/h/.zshrc", "/usr/bin/ls", "/boot/x", "/proc/sys/x"],
     );
-    check(Want::Write, Some(Risk::Critical), &["/dev/sda", "/h/.ssh/authorized_keys"]);
+    check(PathAccess::Write, Some(Risk::Critical), &["/dev/sda", "/h/.ssh/authorized_keys"]);
 }
 
 #[test]
 fn the_reason_can_be_shown() {
-    let said = assess_path(Want::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
+    let said = assess_path(PathAccess::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
     assert_eq!(said.reason, "touches a file of secrets: x\\u{1b}[2J/.env");
 }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use engine::{RuleEffect, Rules};
-use guard::{RulePaths, Rulebook, Scope, covers, imagined, scope_of_always};
+use engine::{PermissionRules, RuleEffect};
+use guard::{CommandScope, RulePaths, Rulebook, covers, hypothetical_request, scope_of_always};
 
 fn tokens(words: &str) -> Vec<String> {
     words.split(' ').map(str::to_owned).collect()
 }
 
 fn check(line: &str, expected: Option<&str>) {
-    let scope = expected.map_or(Scope::Exact, |words| Scope::Program(tokens(words)));
+    let scope = expected.map_or(CommandScope::Exact, |words| CommandScope::Program(tokens(words)));
     assert_eq!(scope_of_always(line), scope, "{line:?}");
 }
 
@@ -200,7 +200,8 @@ fn a_rule_that_refuses_touches_whatever_would_run_the_command() {
     std::fs::write(&user, "deny = [\"shell(git push:*)\"]\n").unwrap();
     let book = Rulebook::new(RulePaths { user, ..RulePaths::default() });
     let touches = |line: &str| {
-        let hit = book.find(folder.path(), &imagined("shell", line, folder.path(), None::<&Path>));
+        let hit =
+            book.find(folder.path(), &hypothetical_request("shell", line, folder.path(), None::<&Path>));
         hit.is_some_and(|hit| hit.effect == RuleEffect::Deny)
     };
     for line in [

@@ -1,10 +1,10 @@
-//! Answers for good, through the whole server: a rule in the file, and no second question.
+//! "Always" and "never" answers through the whole server: a rule in the file, and no second question.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use agent::{Agent, AgentConfig};
-use engine::{AskRequest, BoxFuture, Remembered, RuleHit, Rules};
+use engine::{AskRequest, BoxFuture, PermissionRules, RememberedAnswer, RuleHit};
 use guard::{RulePaths, Rulebook};
 use tempfile::TempDir;
 use testkit::Script;
@@ -35,7 +35,7 @@ fn open(file: &Path) -> Arc<Rulebook> {
     Arc::new(Rulebook::new(RulePaths { user: file.to_owned(), ..RulePaths::default() }))
 }
 
-impl Rules for Reopened {
+impl PermissionRules for Reopened {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         self.book().find(workspace, request)
     }
@@ -44,7 +44,7 @@ impl Rules for Reopened {
         self.book().rule_of(workspace, request)
     }
 
-    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
+    fn remember(&self, answer: RememberedAnswer) -> BoxFuture<'static, Result<Arc<str>, String>> {
         self.book().remember(answer)
     }
 }

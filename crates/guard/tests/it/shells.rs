@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use guard::shell::{self, Way};
+use guard::shell::{self, RedirectKind};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -114,7 +114,8 @@ fn understood(line: &str) -> Option<Vec<Vec<String>>> {
     let mut said = Vec::new();
     for command in &script.commands {
         let harmless = command.redirects.iter().all(|redirect| {
-            redirect.way == Way::Duplicate || (redirect.way == Way::Write && !redirect.writes())
+            redirect.kind == RedirectKind::Duplicate
+                || (redirect.kind == RedirectKind::Write && !redirect.writes())
         });
         if !harmless || !command.assignments.is_empty() {
             return None;

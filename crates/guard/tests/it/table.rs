@@ -1,4 +1,4 @@
-//! The tables under `tests/tables`, and the workplace that they speak of.
+//! Reads the tables under `tests/tables`, and sets up the workplace that they assume.
 
 use std::path::{Path, PathBuf};
 

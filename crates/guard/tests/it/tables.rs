@@ -1,4 +1,4 @@
-//! What is said of every command of the tables.
+//! The assessment of every command of the tables.
 
 use std::path::{Path, PathBuf};
 

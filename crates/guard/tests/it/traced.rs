@@ -125,7 +125,7 @@ impl Tracer {
         command
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("LC_ALL", "C.UTF-8")
-            // As commands that only look are run (`sandbox::git_looks_only`).
+            // As commands that only look are run (`sandbox::git_read_only_environment`).
             .env("GIT_OPTIONAL_LOCKS", "0")
             .envs([("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "diff.autoRefreshIndex")])
             .env("GIT_CONFIG_VALUE_0", "false");

@@ -1,11 +1,11 @@
-//! The same as the sockets, in requests: for bridges behind proxies that know no WebSocket. The contract is in
-//! `docs/bridge.md`.
+//! The same connections over plain HTTP requests: for bridges behind proxies that do not support WebSockets. The contract
+//! is in `docs/bridge.md`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Content, Refusal};
+use access::{BodyBytes, Refusal};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
@@ -17,15 +17,15 @@ use engine::SessionId;
 use serde::Deserialize;
 use store::sql::Statement;
 
-use super::{arriving, bearer, refused, unknown};
-use crate::audit::Note;
-use crate::door::From;
-use crate::guest::PersonId;
+use super::{database_refusal, machine_connection, machine_token, unknown_id};
+use crate::accounts::PersonId;
+use crate::audit::AuditEntry;
 use crate::hub::Hub;
-use crate::mirror::Attachment;
+use crate::mirror::MirrorConnection;
+use crate::router::ClientAddress;
 use crate::socket;
 
-/// A poll that says nothing else waits this long.
+/// How long a poll waits if its request does not say.
 const WAIT_SECONDS: u64 = 25;
 
 /// The same routes for sessions and for machines.
@@ -41,13 +41,13 @@ pub(super) fn routes() -> Router<Arc<Hub>> {
     routes
 }
 
-/// What a tunnel is of, as its address says.
-enum Of {
+/// The session or machine that a tunnel is for, from its path.
+enum TunnelTarget {
     Session(String),
     Machine(String),
 }
 
-impl Of {
+impl TunnelTarget {
     /// No session's id has a slash in it.
     fn path(&self) -> String {
         match self {
@@ -57,66 +57,70 @@ impl Of {
     }
 }
 
-impl FromRequestParts<Arc<Hub>> for Of {
+impl FromRequestParts<Arc<Hub>> for TunnelTarget {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Arc<Hub>) -> Result<Self, Refusal> {
-        let named = Path::<HashMap<String, String>>::from_request_parts(parts, hub).await;
-        let Path(mut named) = named.map_err(|_| unknown())?;
-        match (named.remove("session"), named.remove("machine")) {
+        let parameters = Path::<HashMap<String, String>>::from_request_parts(parts, hub).await;
+        let Path(mut parameters) = parameters.map_err(|_| unknown_id())?;
+        match (parameters.remove("session"), parameters.remove("machine")) {
             (Some(session), _) => Ok(Self::Session(session)),
             (None, Some(machine)) => Ok(Self::Machine(machine)),
-            (None, None) => Err(unknown()),
+            (None, None) => Err(unknown_id()),
         }
     }
 }
 
-/// Whether a session is this person's, and to be found at all.
-pub(super) async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(), Refusal> {
+/// Refuses unless the session exists and is this person's.
+pub(super) async fn must_own_session(
+    hub: &Hub,
+    session: &SessionId,
+    person: &PersonId,
+) -> Result<(), Refusal> {
     let question = Statement::new(
         "SELECT 1 FROM mirrors WHERE session = $1 AND person = $2",
         [session.as_str().into(), person.0.as_ref().into()],
     );
-    let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
-    if rows.is_empty() { Err(unknown()) } else { Ok(()) }
+    let rows = hub.rows(question).await.map_err(|error| database_refusal(&error))?;
+    if rows.is_empty() { Err(unknown_id()) } else { Ok(()) }
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct PollQuery {
     connection: String,
     wait: Option<u64>,
 }
 
 async fn open(
     State(hub): State<Arc<Hub>>,
-    of: Of,
-    Extension(from): Extension<From>,
+    target: TunnelTarget,
+    Extension(from): Extension<ClientAddress>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    let (pipe, mouth) = socket::pipe();
-    let person = bearer.person.clone();
-    let name = match &of {
-        Of::Machine(machine) => {
-            let arriving = arriving(&hub, machine, bearer, from.0)?;
-            let name = hub.polls.open(of.path(), person, mouth)?;
-            drop(hub.tasks.spawn(arriving.run(pipe)));
+    let machine_token = machine_token(&hub, &headers, None).await?;
+    let (channel, socket_end) = socket::channel();
+    let person = machine_token.person.clone();
+    let name = match &target {
+        TunnelTarget::Machine(machine) => {
+            let machine_connection = machine_connection(&hub, machine, machine_token, from.0)?;
+            let name = hub.long_polls.open(target.path(), person, socket_end)?;
+            drop(hub.tasks.spawn(machine_connection.run(channel)));
             name
         }
-        Of::Session(session) => {
-            let id = SessionId::parse(session).map_err(|_| unknown())?;
-            is_own(&hub, &id, &person).await?;
-            let ended = hub.door.keeper.ended(&bearer);
-            // Who attaches fences off who was there, so there must be a place for it first.
-            let name = hub.polls.open(of.path(), person.clone(), mouth)?;
-            let note = Note::new("session.attached", Some(&person.0)).about(id.as_str()).from(from.0);
-            let attached = match Attachment::attach(&hub, id, person.clone()).await {
-                Ok(attached) => attached.ok_or_else(unknown),
-                Err(error) => Err(refused(&error)),
+        TunnelTarget::Session(session) => {
+            let id = SessionId::parse(session).map_err(|_| unknown_id())?;
+            must_own_session(&hub, &id, &person).await?;
+            let revoked = hub.people_api.accounts.revoked(&machine_token);
+            // Attaching fences off the connection before, so this one must have its place first.
+            let name = hub.long_polls.open(target.path(), person.clone(), socket_end)?;
+            let entry = AuditEntry::new("session.attached", Some(&person.0)).about(id.as_str()).from(from.0);
+            let connection = match MirrorConnection::attach(&hub, id, person.clone()).await {
+                Ok(connection) => connection.ok_or_else(unknown_id),
+                Err(error) => Err(database_refusal(&error)),
             };
-            let attached = attached.inspect_err(|_| hub.polls.close(&name, session, &person))?;
-            hub.note(note);
-            drop(hub.tasks.spawn(attached.run(pipe, ended)));
+            let connection = connection.inspect_err(|_| hub.long_polls.close(&name, session, &person))?;
+            hub.record(entry);
+            drop(hub.tasks.spawn(connection.run(channel, revoked)));
             name
         }
     };
@@ -125,41 +129,41 @@ async fn open(
 
 async fn up(
     State(hub): State<Arc<Hub>>,
-    of: Of,
-    Query(named): Query<Named>,
+    target: TunnelTarget,
+    Query(query): Query<PollQuery>,
     headers: HeaderMap,
-    Content(body): Content,
+    BodyBytes(body): BodyBytes,
 ) -> Result<Response, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.up(&named.connection, &of.path(), &bearer.person, &body).await.map(array)
+    let machine_token = machine_token(&hub, &headers, None).await?;
+    hub.long_polls.up(&query.connection, &target.path(), &machine_token.person, &body).await.map(array)
 }
 
 async fn down(
     State(hub): State<Arc<Hub>>,
-    of: Of,
-    Query(named): Query<Named>,
+    target: TunnelTarget,
+    Query(query): Query<PollQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    let path = of.path();
-    let wait = Duration::from_secs(named.wait.unwrap_or(WAIT_SECONDS));
+    let machine_token = machine_token(&hub, &headers, None).await?;
+    let path = target.path();
+    let wait = Duration::from_secs(query.wait.unwrap_or(WAIT_SECONDS));
     let stopping =
         Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
     tokio::select! {
         biased;
-        frames = hub.polls.down(&named.connection, &path, &bearer.person, wait) => frames.map(array),
+        frames = hub.long_polls.down(&query.connection, &path, &machine_token.person, wait) => frames.map(array),
         () = hub.stop.cancelled() => Err(stopping),
     }
 }
 
 async fn close(
     State(hub): State<Arc<Hub>>,
-    of: Of,
-    Query(named): Query<Named>,
+    target: TunnelTarget,
+    Query(query): Query<PollQuery>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.close(&named.connection, &of.path(), &bearer.person);
+    let machine_token = machine_token(&hub, &headers, None).await?;
+    hub.long_polls.close(&query.connection, &target.path(), &machine_token.person);
     Ok(StatusCode::NO_CONTENT)
 }
 

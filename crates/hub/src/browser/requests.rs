@@ -1,4 +1,4 @@
-//! What people ask for: who answers it, and whether they may ask.
+//! Requests of a browser: who answers each of them, and whether the visitor may ask.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,116 +8,116 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use store::sql::Statement;
 use wire::json::{self, JsonError};
-use wire::native::hub::{HubAnswered, HubRequest};
-use wire::native::{Answered, Envelope, Request, Role, Wrong};
+use wire::native::hub::{HubReplyBody, HubRequest};
+use wire::native::{ReplyBody, ReplyError, Request, RequestEnvelope, Role};
 
-use super::handing::{check, is_done, operator, pass_on, session_of, word_of};
-use super::table::{drawn, page, sees, views};
-use super::watching::{Watch, Watching};
-use super::{HubReply, Hung, Line, WATCHES_MAX};
-use crate::audit::Note;
-use crate::calls::not_connected;
-use crate::feed::Shape;
-use crate::guest::{PersonId, Who};
-use crate::hub::{Hub, away, wrong};
+use super::card_updates::{can_see, cut_page, encode_cards, views};
+use super::forward::{audit_word, check_role, forward_reply, is_done, operator, session_of};
+use super::watch::{WatchHandle, WatchTask};
+use super::{BrowserConnection, BrowserGone, HubReply, WATCHES_MAX};
+use crate::accounts::{PersonId, VisitorKind};
+use crate::audit::AuditEntry;
+use crate::feed::ViewFraming;
+use crate::hub::{Hub, database_error, wrong};
 use crate::ids::MachineId;
-use crate::metrics::Counted;
+use crate::machine_calls::not_connected;
+use crate::metrics::GaugeGuard;
 use crate::people;
 use crate::schema;
-use crate::shelf::Mirrored;
+use crate::session_list::ListedSession;
 use crate::topics;
 
-/// What is searched for is this short.
+/// Bytes of a search text.
 const SEARCH_BYTES_MAX: usize = 256;
 
-/// A mirror, for who asks about it.
-pub(super) struct Mirror {
+/// What is known of a mirror when somebody asks about its session.
+pub(super) struct MirrorInfo {
     pub owner: PersonId,
-    /// What it was registered with: a name to show, and no more than that.
+    /// The machine that it was registered with: only for display.
     pub named: Option<Arc<str>>,
-    /// The same, while it is a machine of the mirror's owner. Whoever asks is let through to this one only: an id that
-    /// was named while it was free may be somebody else's machine by now.
+    /// The same id, if it is a machine of the mirror's owner. Requests are forwarded to this one only: an id that was free
+    /// when the session was registered may be somebody else's machine by now.
     pub machine: Option<Arc<str>>,
     pub sealed: bool,
-    /// The session that this is kept of.
+    /// The session that this is a branch of.
     pub branch_of: Option<Arc<str>>,
 }
 
-pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wrong> {
+pub(super) async fn mirror_info(hub: &Hub, session: &str) -> Result<Option<MirrorInfo>, ReplyError> {
     let question = Statement::new(
         "SELECT mirrors.person, mirrors.machine, machines.id, mirrors.sealed, mirrors.branch_of FROM mirrors
          LEFT JOIN machines ON machines.id = mirrors.machine AND machines.person = mirrors.person
          WHERE mirrors.session = $1",
         [session.into()],
     );
-    let rows = hub.rows(question).await.map_err(|error| away(&error))?;
+    let rows = hub.rows(question).await.map_err(|error| database_error(&error))?;
     let read = |row: &store::sql::Row| {
         let (owner, sealed) = (PersonId(row.text(0)?), row.int(3)? != 0);
         let (named, machine, branch_of) = (row.maybe_text(1)?, row.maybe_text(2)?, row.maybe_text(4)?);
-        Ok(Mirror { owner, named, machine, sealed, branch_of })
+        Ok(MirrorInfo { owner, named, machine, sealed, branch_of })
     };
-    rows.first().map(read).transpose().map_err(|error| away(&error))
+    rows.first().map(read).transpose().map_err(|error| database_error(&error))
 }
 
-fn not_found() -> Wrong {
+fn not_found() -> ReplyError {
     wrong(
         "notFound",
         "there is no such session here; it may have been forgotten, or it is not shared with you",
     )
 }
 
-fn is_kept(of: &str) -> Wrong {
+fn read_only_copy(of: &str) -> ReplyError {
     let message = format!(
         "this is a read-only copy from before the machine's state was put back; continue in session {of}"
     );
     wrong("kept", message)
 }
 
-fn bad(message: impl Into<String>) -> Wrong {
+fn bad_request(message: impl Into<String>) -> ReplyError {
     wrong("badRequest", message)
 }
 
 /// Who answers a request about a session.
-enum Asking {
+enum RequestTarget {
     Machine {
         machine: MachineId,
         role: Role,
         deletes: Option<(SessionId, PersonId)>,
     },
-    /// The hub itself: no machine has it.
-    Kept {
+    /// The hub itself: a branch is on no machine.
+    BranchCopy {
         session: SessionId,
         owner: PersonId,
         of: Arc<str>,
     },
 }
 
-/// What is sent to a machine.
-struct Sent<'a> {
-    /// What the record calls it.
+/// A request that is forwarded to a machine.
+struct ForwardedRequest<'a> {
+    /// Its name in the audit.
     word: &'static str,
     session: Option<&'a str>,
-    /// The session that is gone when it is done, and whose it was.
+    /// The session that it deletes, and its owner.
     deletes: Option<(SessionId, PersonId)>,
 }
 
-/// What can be read of anything that is sent.
+/// The members that every request has, read before the request itself.
 #[derive(Deserialize)]
-struct Head {
+struct RequestHead {
     #[serde(default)]
     id: u64,
     #[serde(rename = "do")]
     word: Option<String>,
 }
 
-/// An envelope with what only a hub is asked.
+/// The envelope of a request that only hubs answer.
 #[derive(Deserialize)]
 struct HubEnvelope {
     #[serde(flatten)]
     request: HubRequest,
 }
 
-/// Requests that a hub answers itself, or hands on in its own way.
+/// The requests that only hubs answer, or forward in their own way.
 const HUB_WORDS: [&str; 15] = [
     "at",
     "sealed",
@@ -136,12 +136,12 @@ const HUB_WORDS: [&str; 15] = [
     "dropPasskey",
 ];
 
-impl Line {
-    /// Answers a request, or sees to it that it will be.
-    pub(super) async fn take(&mut self, text: &str) -> Result<(), Hung> {
-        let head: Head = serde_json::from_str(text).unwrap_or(Head { id: 0, word: None });
+impl BrowserConnection {
+    /// Handles a request: answers it, or starts a task that does.
+    pub(super) async fn handle_text(&mut self, text: &str) -> Result<(), BrowserGone> {
+        let head: RequestHead = serde_json::from_str(text).unwrap_or(RequestHead { id: 0, word: None });
         let unknown = |error: JsonError| {
-            bad(format!("this is no request that this hub knows: {error}; reload the page"))
+            bad_request(format!("this is no request that this hub knows: {error}; reload the page"))
         };
         if head.word.as_deref().is_some_and(|word| HUB_WORDS.contains(&word)) {
             return match json::read::<HubEnvelope>(text, "the request") {
@@ -149,13 +149,13 @@ impl Line {
                 Err(error) => self.reply(head.id, Err(unknown(error))).await,
             };
         }
-        match json::read::<Envelope>(text, "the request") {
-            Ok(Envelope { id, request }) => self.request(id, request).await,
+        match json::read::<RequestEnvelope>(text, "the request") {
+            Ok(RequestEnvelope { id, request }) => self.request(id, request).await,
             Err(error) => self.reply(head.id, Err(unknown(error))).await,
         }
     }
 
-    async fn request(&mut self, id: u64, request: Request) -> Result<(), Hung> {
+    async fn request(&mut self, id: u64, request: Request) -> Result<(), BrowserGone> {
         match request {
             Request::Sessions { before, search } => {
                 let answer = self.sessions(id, before.as_deref(), search.as_deref()).await;
@@ -171,13 +171,13 @@ impl Line {
             },
             Request::Unwatch { session } => {
                 if let Some(watch) = SessionId::parse(&session).ok().and_then(|id| self.watches.remove(&id)) {
-                    watch.over.cancel();
+                    watch.cancel.cancel();
                 }
-                self.reply(id, Ok(Answered::Done)).await
+                self.reply(id, Ok(ReplyBody::Done)).await
             }
-            Request::Looking { visible, .. } => {
-                self.hub.door.looks(self.seat.as_ref(), &self.guest, visible).await;
-                self.reply(id, Ok(Answered::Done)).await
+            Request::Presence { visible, .. } => {
+                self.hub.people_api.looks(self.seat.as_ref(), &self.visitor, visible).await;
+                self.reply(id, Ok(ReplyBody::Done)).await
             }
             about_browsers @ (Request::Devices
             | Request::Invite { .. }
@@ -185,22 +185,22 @@ impl Line {
             | Request::Revoke { .. }
             | Request::Push { .. }
             | Request::Mute { .. }
-            | Request::TryPush) => {
-                let answer = self.hub.door.answer(&self.guest, about_browsers).await;
+            | Request::TestPush) => {
+                let answer = self.hub.people_api.answer(&self.visitor, about_browsers).await;
                 self.reply(id, answer).await
             }
             request => match session_of(&request).map(str::to_owned) {
                 Some(session) => self.ask_about(id, &session, request).await,
                 None => {
                     let message = "name the machine that this is asked of";
-                    self.reply(id, Err(bad(message))).await
+                    self.reply(id, Err(bad_request(message))).await
                 }
             },
         }
     }
 
-    async fn hub_request(&mut self, id: u64, request: HubRequest) -> Result<(), Hung> {
-        let answered = self.hub.door.keeper.answer(&self.guest, request).await;
+    async fn hub_request(&mut self, id: u64, request: HubRequest) -> Result<(), BrowserGone> {
+        let answered = self.hub.people_api.accounts.answer(&self.visitor, request).await;
         let request = match answered {
             Ok(answer) => return self.hub_reply(id, answer).await,
             Err(request) => request,
@@ -208,45 +208,45 @@ impl Line {
         match request {
             HubRequest::Machines => {
                 let machines = self.machines();
-                self.hub_reply(id, Ok(HubAnswered::Machines { machines })).await
+                self.hub_reply(id, Ok(HubReplyBody::Machines { machines })).await
             }
             HubRequest::ForgetMachine { machine } => {
                 let answer = self.forget(&machine).await;
-                self.reply(id, answer.map(|()| Answered::Done)).await
+                self.reply(id, answer.map(|()| ReplyBody::Done)).await
             }
-            HubRequest::At { machine, request } => self.ask_machine(id, &machine, *request).await,
+            HubRequest::ToMachine { machine, request } => self.ask_machine(id, &machine, *request).await,
             HubRequest::Sealed { machine, session, sealed } => {
                 self.ask_sealed(id, &machine, session.as_deref(), sealed).await
             }
-            // The doorkeeper answers all others.
-            _ => self.reply(id, Err(bad("this hub does not do this"))).await,
+            // All others were answered by `accounts`.
+            _ => self.reply(id, Err(bad_request("this hub does not do this"))).await,
         }
     }
 
-    async fn hub_reply(&self, id: u64, answer: Result<HubAnswered, Wrong>) -> Result<(), Hung> {
+    async fn hub_reply(&self, id: u64, answer: Result<HubReplyBody, ReplyError>) -> Result<(), BrowserGone> {
         match answer {
-            Ok(answered) => self.tell(&HubReply { re: id, ok: &answered }).await,
+            Ok(answered) => self.send(&HubReply { re: id, ok: &answered }).await,
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
     }
 
     fn machines(&self) -> Vec<wire::native::hub::MachineView> {
-        let news = self.shelf.as_ref().and_then(|shelf| shelf.after(0));
-        let Some(news) = news else { return Vec::new() };
-        let seen = news.cards.iter().filter(|card| sees(&self.guest, card));
-        let places: HashMap<_, _> = seen
+        let changes = self.session_list.as_ref().and_then(|session_list| session_list.after(0));
+        let Some(changes) = changes else { return Vec::new() };
+        let seen = changes.cards.iter().filter(|card| can_see(&self.visitor, card));
+        let machine_of: HashMap<_, _> = seen
             .filter_map(|card| Some((Arc::clone(&card.session), Arc::clone(card.machine.as_ref()?))))
             .collect();
-        views(&self.guest, &news.machines, &places)
+        views(&self.visitor, &changes.machines, &machine_of)
     }
 
-    /// A page of cards. Sealed ones are told before the answer, each for itself.
+    /// Sends a page of cards. Sealed cards are sent before the reply, each in a frame of its own.
     async fn sessions(
         &self,
         id: u64,
         before: Option<&str>,
         search: Option<&str>,
-    ) -> Result<(), Result<Wrong, Hung>> {
+    ) -> Result<(), Result<ReplyError, BrowserGone>> {
         #[derive(Serialize)]
         struct Page {
             is: &'static str,
@@ -259,174 +259,181 @@ impl Line {
             ok: Page,
         }
         let words: Vec<String> = match search {
-            Some(search) if search.len() > SEARCH_BYTES_MAX => return Err(Ok(bad("search for fewer words"))),
+            Some(search) if search.len() > SEARCH_BYTES_MAX => {
+                return Err(Ok(bad_request("search for fewer words")));
+            }
             Some(search) => search.to_lowercase().split_whitespace().map(str::to_owned).collect(),
             None => Vec::new(),
         };
-        let place = before.map(|before| {
+        let position = before.map(|before| {
             let (at, session) = before.split_once('.')?;
             Some((at.parse::<i64>().ok()?, session))
         });
-        let place = match place {
-            Some(None) => return Err(Ok(bad("`before` is not what a page of sessions ended with"))),
-            Some(Some(place)) => Some(place),
+        let position = match position {
+            Some(None) => return Err(Ok(bad_request("`before` is not what a page of sessions ended with"))),
+            Some(Some(position)) => Some(position),
             None => None,
         };
-        let news = self.shelf.as_ref().and_then(|shelf| shelf.after(0));
-        let mut cards: Vec<Arc<Mirrored>> = news.map(|news| news.cards).unwrap_or_default();
+        let changes = self.session_list.as_ref().and_then(|session_list| session_list.after(0));
+        let mut cards: Vec<Arc<ListedSession>> = changes.map(|changes| changes.cards).unwrap_or_default();
         cards.retain(|card| {
-            let older = place.is_none_or(|place| (card.updated_at, card.session.as_ref()) < place);
-            older && sees(&self.guest, card) && card.has(&words)
+            let older = position.is_none_or(|position| (card.updated_at, card.session.as_ref()) < position);
+            older && can_see(&self.visitor, card) && card.matches(&words)
         });
-        let older = page(&mut cards);
-        let (cards, closed) = drawn(&cards);
-        for card in closed {
-            self.tell(&card).await.map_err(Err)?;
+        let older = cut_page(&mut cards);
+        let (cards, sealed_cards) = encode_cards(&cards);
+        for card in sealed_cards {
+            self.send(&card).await.map_err(Err)?;
         }
         let ok = Page { is: "sessions", cards, older };
-        self.tell(&PageReply { re: id, ok }).await.map_err(Err)
+        self.send(&PageReply { re: id, ok }).await.map_err(Err)
     }
 
-    /// The mirror of a session, and what this guest may do with it.
-    async fn seen(&self, session: &str) -> Result<(SessionId, Mirror, Role), Wrong> {
+    /// The mirror of a session, and the visitor's role in it.
+    async fn visible_mirror(&self, session: &str) -> Result<(SessionId, MirrorInfo, Role), ReplyError> {
         let id = SessionId::parse(session).map_err(|_| not_found())?;
-        let mirror = owner(&self.hub, session).await?.ok_or_else(not_found)?;
-        let role = self.guest.role(&mirror.owner, Some(session)).ok_or_else(not_found)?;
+        let mirror = mirror_info(&self.hub, session).await?.ok_or_else(not_found)?;
+        let role = self.visitor.role(&mirror.owner, Some(session)).ok_or_else(not_found)?;
         Ok((id, mirror, role))
     }
 
-    async fn watch(&mut self, id: u64, session: &str, after: Option<u64>) -> Result<(), Wrong> {
-        let (session, mirror, _) = self.seen(session).await?;
+    async fn watch(&mut self, id: u64, session: &str, after: Option<u64>) -> Result<(), ReplyError> {
+        let (session, mirror, _) = self.visible_mirror(session).await?;
         self.watches.retain(|_, watch| !watch.task.is_finished());
         let before = self.watches.remove(&session);
         if before.is_none() && self.watches.len() >= WATCHES_MAX {
             let message = format!("a browser watches at most {WATCHES_MAX} sessions; leave one");
             return Err(wrong("busy", message));
         }
-        let Mirror { named: machine, sealed, branch_of: of, .. } = mirror;
-        let shape = Shape { session: session.clone(), machine, sealed, of };
-        let watching = Watching {
-            feed: self.hub.feeds.of(&self.hub, &shape),
+        let MirrorInfo { named: machine, sealed, branch_of: of, .. } = mirror;
+        let framing = ViewFraming { session: session.clone(), machine, sealed, of };
+        let watch_task = WatchTask {
+            feed: self.hub.feeds.of(&self.hub, &framing),
             session: session.clone(),
             after,
-            go: self.go.clone(),
-            _counted: Counted::new(&self.hub.metrics.watches),
+            outgoing: self.outgoing.clone(),
+            _gauge: GaugeGuard::new(&self.hub.metrics.watches),
         };
-        let over = self.over.child_token();
-        let leaves = over.clone();
+        let cancel = self.cancel.child_token();
+        let leaves = cancel.clone();
         let task = self.hub.tasks.spawn(async move {
             if let Some(before) = before {
-                // What it has in hand must not come after the first view of this one.
-                before.over.cancel();
+                // A frame of the old watch must not follow the first view of the new one.
+                before.cancel.cancel();
                 drop(before.task.await);
             }
             tokio::select! {
                 biased;
                 () = leaves.cancelled() => {}
-                () = watching.run(id) => {}
+                () = watch_task.run(id) => {}
             }
         });
-        self.watches.insert(session, Watch { over, task });
+        self.watches.insert(session, WatchHandle { cancel, task });
         Ok(())
     }
 
-    /// A request about a session goes to its machine.
-    async fn ask_about(&mut self, id: u64, session: &str, request: Request) -> Result<(), Hung> {
+    /// Forwards a request about a session to its machine.
+    async fn ask_about(&mut self, id: u64, session: &str, request: Request) -> Result<(), BrowserGone> {
         let ready = async {
-            let (session, mirror, role) = self.seen(session).await?;
-            check(role, &request)?;
+            let (session, mirror, role) = self.visible_mirror(session).await?;
+            check_role(role, &request)?;
             if let Some(of) = &mirror.branch_of {
-                return Ok(Asking::Kept { session, owner: mirror.owner, of: Arc::clone(of) });
+                return Ok(RequestTarget::BranchCopy { session, owner: mirror.owner, of: Arc::clone(of) });
             }
             if mirror.sealed {
-                return Err(bad(
+                return Err(bad_request(
                     "this session is sealed: only a device that is paired with its machine can ask",
                 ));
             }
             let machine = mirror.machine.as_deref().and_then(MachineId::parse);
             let machine = machine.ok_or_else(|| match mirror.named {
                 Some(_) => not_connected(),
-                None => bad("this session's bridge takes frames only, at /ws/ID"),
+                None => bad_request("this session's bridge takes frames only, at /ws/ID"),
             })?;
             let deletes = matches!(request, Request::Delete { .. });
-            Ok(Asking::Machine { machine, role, deletes: deletes.then_some((session, mirror.owner)) })
+            Ok(RequestTarget::Machine { machine, role, deletes: deletes.then_some((session, mirror.owner)) })
         };
         match ready.await {
-            Ok(Asking::Kept { session, owner, of }) => {
-                let answer = self.ask_kept(&session, &owner, &of, &request).await;
+            Ok(RequestTarget::BranchCopy { session, owner, of }) => {
+                let answer = self.ask_branch_copy(&session, &owner, &of, &request).await;
                 self.reply(id, answer).await
             }
-            Ok(Asking::Machine { machine, role, deletes }) => {
-                let what = Sent { word: word_of(&request), session: Some(session), deletes };
-                self.call(id, &machine, role, &Envelope { id, request }, what).await
+            Ok(RequestTarget::Machine { machine, role, deletes }) => {
+                let what = ForwardedRequest { word: audit_word(&request), session: Some(session), deletes };
+                self.call(id, &machine, role, &RequestEnvelope { id, request }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
     }
 
-    /// What is kept of a session is on no machine: it can be looked at and deleted.
-    async fn ask_kept(
+    /// A branch is on no machine: it can be viewed and deleted.
+    async fn ask_branch_copy(
         &self,
         session: &SessionId,
         owner: &PersonId,
         of: &str,
         request: &Request,
-    ) -> Result<Answered, Wrong> {
+    ) -> Result<ReplyBody, ReplyError> {
         if !matches!(request, Request::Delete { .. }) {
-            return Err(is_kept(of));
+            return Err(read_only_copy(of));
         }
-        self.hub.forget(session, owner, self.address, i64::MAX).await.map_err(|error| away(&error))?;
-        Ok(Answered::Done)
+        self.hub
+            .forget(session, owner, self.address, i64::MAX)
+            .await
+            .map_err(|error| database_error(&error))?;
+        Ok(ReplyBody::Done)
     }
 
-    /// A request that names no session goes to the machine that was named, if it is the asker's own.
-    async fn ask_machine(&mut self, id: u64, machine: &str, request: Request) -> Result<(), Hung> {
+    /// Forwards a request without a session to the machine that it names, if that is the visitor's own.
+    async fn ask_machine(&mut self, id: u64, machine: &str, request: Request) -> Result<(), BrowserGone> {
         if let Some(session) = session_of(&request).map(str::to_owned) {
             return self.ask_about(id, &session, request).await;
         }
         let ready = async {
             let (machine, sealed) = self.own_machine(machine).await?;
             if sealed {
-                return Err(bad("this machine is sealed: only a device that is paired with it can ask"));
+                return Err(bad_request(
+                    "this machine is sealed: only a device that is paired with it can ask",
+                ));
             }
-            check(Role::Owner, &request)?;
+            check_role(Role::Owner, &request)?;
             Ok(machine)
         };
         match ready.await {
             Ok(machine) => {
-                let what = Sent { word: word_of(&request), session: None, deletes: None };
-                self.call(id, &machine, Role::Owner, &Envelope { id, request }, what).await
+                let what = ForwardedRequest { word: audit_word(&request), session: None, deletes: None };
+                self.call(id, &machine, Role::Owner, &RequestEnvelope { id, request }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
     }
 
-    async fn own_machine(&self, machine: &str) -> Result<(MachineId, bool), Wrong> {
+    async fn own_machine(&self, machine: &str) -> Result<(MachineId, bool), ReplyError> {
         let unknown = || wrong("notFound", "you have no such machine");
         let id = MachineId::parse(machine).ok_or_else(unknown)?;
         let question =
             Statement::new("SELECT person, sealed FROM machines WHERE id = $1", [id.as_str().into()]);
-        let rows = self.hub.rows(question).await.map_err(|error| away(&error))?;
+        let rows = self.hub.rows(question).await.map_err(|error| database_error(&error))?;
         let row = rows.first().ok_or_else(unknown)?;
-        let owner = PersonId(row.text(0).map_err(|error| away(&error))?);
-        self.guest.role(&owner, None).ok_or_else(unknown)?;
-        Ok((id, row.int(1).map_err(|error| away(&error))? != 0))
+        let owner = PersonId(row.text(0).map_err(|error| database_error(&error))?);
+        self.visitor.role(&owner, None).ok_or_else(unknown)?;
+        Ok((id, row.int(1).map_err(|error| database_error(&error))? != 0))
     }
 
-    /// What the hub cannot read: it knows who asks, and of which machine.
+    /// Forwards a sealed request, which the hub cannot read: it knows only the visitor and the machine.
     async fn ask_sealed(
         &mut self,
         id: u64,
         machine: &str,
         session: Option<&str>,
         text: String,
-    ) -> Result<(), Hung> {
+    ) -> Result<(), BrowserGone> {
         let ready = async {
             match session {
                 Some(session) => {
-                    let (_, mirror, role) = self.seen(session).await?;
+                    let (_, mirror, role) = self.visible_mirror(session).await?;
                     if let Some(of) = &mirror.branch_of {
-                        return Err(is_kept(of));
+                        return Err(read_only_copy(of));
                     }
                     let its = mirror.machine.as_deref().and_then(MachineId::parse);
                     let its = its.filter(|its| its.as_str() == machine).ok_or_else(not_found)?;
@@ -441,51 +448,52 @@ impl Line {
         }
         match ready.await {
             Ok((machine, role)) => {
-                // Whether this deletes something only the machine knows; its bridge says so.
-                let what = Sent { word: "sealed", session, deletes: None };
+                // Only the machine knows whether this deletes a session; its bridge reports it.
+                let what = ForwardedRequest { word: "sealed", session, deletes: None };
                 self.call(id, &machine, role, &Sealed { sealed: text }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
     }
 
-    /// Sends a request off, and sees to it that the answer comes back.
+    /// Forwards a request, and starts a task that returns the answer.
     async fn call(
         &mut self,
         id: u64,
         machine: &MachineId,
         role: Role,
         body: &impl Serialize,
-        what: Sent<'_>,
-    ) -> Result<(), Hung> {
-        // Never closed. Who waits for too much reads no further.
-        let place = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Hung)?;
+        what: ForwardedRequest<'_>,
+    ) -> Result<(), BrowserGone> {
+        // The semaphore is never closed. A browser with too many open requests is not read further.
+        let permit = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| BrowserGone)?;
         let Ok(body) = to_raw_value(body) else {
-            return self.reply(id, Err(bad("this cannot be sent"))).await;
+            return self.reply(id, Err(bad_request("this cannot be sent"))).await;
         };
-        let Sent { word, session, deletes } = what;
+        let ForwardedRequest { word, session, deletes } = what;
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);
-        let (person, by) = match &self.guest.who {
-            Who::Person { id, .. } => (Some(id.0.as_ref()), String::new()),
-            Who::Bearer { share, .. } => (None, format!(" by share {share}")),
+        let (person, by) = match &self.visitor.kind {
+            VisitorKind::Person { id, .. } => (Some(id.0.as_ref()), String::new()),
+            VisitorKind::ShareLink { share, .. } => (None, format!(" by share {share}")),
         };
-        let note = Note::new("call.relayed", person).about(format!("{word} {about}{by}")).from(self.address);
-        match self.hub.call(machine, operator(&self.guest, role), body).await {
+        let entry =
+            AuditEntry::new("call.relayed", person).about(format!("{word} {about}{by}")).from(self.address);
+        match self.hub.call(machine, operator(&self.visitor, role), body).await {
             Ok(pending) => {
-                self.hub.note(note);
-                let (go, hub, address) = (self.go.clone(), Arc::clone(&self.hub), self.address);
+                self.hub.record(entry);
+                let (outgoing, hub, address) = (self.outgoing.clone(), Arc::clone(&self.hub), self.address);
                 self.start(async move {
                     let answer = pending.answer().await;
-                    drop(place);
+                    drop(permit);
                     if let (Some((session, owner)), Ok(body)) = (deletes, &answer)
                         && is_done(body)
                         && let Err(error) = hub.forget(&session, &owner, address, i64::MAX).await
                     {
-                        // Its bridge says the same, and may have been first.
+                        // Its bridge reports the deletion too, and may have been first.
                         tracing::debug!(%session, %error, "a deleted session was not forgotten by its deletion");
                     }
                     // The browser may be gone.
-                    drop(pass_on(&go, id, answer).await);
+                    drop(forward_reply(&outgoing, id, answer).await);
                 });
                 Ok(())
             }
@@ -493,16 +501,17 @@ impl Line {
         }
     }
 
-    async fn forget(&self, machine: &str) -> Result<(), Wrong> {
+    async fn forget(&self, machine: &str) -> Result<(), ReplyError> {
         let (id, _) = self.own_machine(machine).await?;
-        let Who::Person { id: person, .. } = &self.guest.who else { return Err(not_found()) };
+        let VisitorKind::Person { id: person, .. } = &self.visitor.kind else { return Err(not_found()) };
         let mut work = schema::forget_machine(id.as_str());
-        let note = Note::new("machine.forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
-        work.push(note.statement(self.hub.now(), Some(self.hub.node.as_str())));
-        let news = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
-        self.hub.run(work, news).await.map_err(|error| away(&error))?;
-        if let Some(held) = self.hub.machines.held(&id) {
-            held.end();
+        let entry =
+            AuditEntry::new("machine.forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
+        work.push(entry.statement(self.hub.now(), Some(self.hub.node.as_str())));
+        let topics = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
+        self.hub.run(work, topics).await.map_err(|error| database_error(&error))?;
+        if let Some(socket) = self.hub.machine_sockets.get(&id) {
+            socket.close();
         }
         Ok(())
     }

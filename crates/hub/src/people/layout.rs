@@ -1,7 +1,7 @@
-//! What is kept of people, in the hub's database.
+//! The tables of people, in the hub's database.
 //!
-//! Of everything that opens a door only the SHA-256 is kept, and looked up by it: who reads the database cannot
-//! come in, and how long a look-up takes says nothing about what was nearly right.
+//! Secrets are stored and looked up by their SHA-256 only: a reader of the database cannot sign in with them, and the
+//! duration of a look-up reveals nothing about a secret that was nearly right.
 
 pub const STEPS: [&str; 2] = [TABLES, "ALTER TABLE browsers ADD COLUMN proof TEXT"];
 

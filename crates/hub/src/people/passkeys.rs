@@ -1,6 +1,6 @@
-//! Passkeys: how somebody signs in without a link.
+//! Passkeys: signing in without a link.
 //!
-//! The key is discoverable, so nobody says who they are before they are known, and nobody can ask which names exist.
+//! The keys are discoverable: a browser names nobody before the sign-in, so nobody can find out which names exist.
 
 mod cbor;
 mod challenge;
@@ -13,16 +13,19 @@ use access::{Digest, random, url_safe};
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use store::sql::{Row, Statement, Value};
-use wire::native::hub::{HubAnswered, PasskeyView};
+use store::sql::{Row, SqlValue, Statement};
+use wire::native::hub::{HubReplyBody, PasskeyView};
 
 use self::challenge::Purpose;
-use self::webauthn::{Bad, EDDSA, ES256, NewKey, PublicKey, Site, client, decoded, new_key, signed};
-use super::browsers::As;
-use super::entrance::Entered;
-use super::place::Jar;
-use super::{Address, Failure, Member, Note, People, Why, new_id};
-use crate::guest::{Guest, PersonId};
+use self::webauthn::{
+    EDDSA, ES256, NewKey, PublicKey, Site, WebauthnError, decode, verify_assertion, verify_attestation,
+    verify_client_data,
+};
+use super::browsers::BrowserOwner;
+use super::public_url::CookieKind;
+use super::sign_in_links::SignedIn;
+use super::{Member, People, PeopleAuditEntry, PeopleError, RefusalKind, RemoteAddress, new_id};
+use crate::accounts::{HubVisitor, PersonId};
 
 pub(super) use challenge::Challenges;
 
@@ -30,17 +33,17 @@ pub(super) use challenge::Challenges;
 const PASSKEYS_MAX: usize = 32;
 const TIMEOUT_MS: u32 = 300_000;
 
-/// `PublicKeyCredential.toJSON()` of a new key.
+/// `PublicKeyCredential.toJSON()` of a registration.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Created {
+pub(super) struct RegistrationResponse {
     raw_id: String,
-    response: CreatedResponse,
+    response: AttestationResponse,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CreatedResponse {
+struct AttestationResponse {
     #[serde(rename = "clientDataJSON")]
     client_data: String,
     attestation_object: String,
@@ -49,14 +52,14 @@ struct CreatedResponse {
 /// `PublicKeyCredential.toJSON()` of a sign-in.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Shown {
+pub(super) struct AuthenticationResponse {
     raw_id: String,
-    response: ShownResponse,
+    response: AssertionResponse,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownResponse {
+struct AssertionResponse {
     #[serde(rename = "clientDataJSON")]
     client_data: String,
     authenticator_data: String,
@@ -64,8 +67,8 @@ struct ShownResponse {
     user_handle: Option<String>,
 }
 
-/// A passkey as it is kept.
-struct Kept {
+/// A passkey as it is stored.
+struct StoredPasskey {
     id: Arc<str>,
     person: PersonId,
     key: PublicKey,
@@ -73,23 +76,23 @@ struct Kept {
 }
 
 impl People {
-    fn site(&self) -> Result<Site<'_>, Failure> {
-        let relying_party = self.place.relying_party().ok_or_else(|| {
+    fn site(&self) -> Result<Site<'_>, PeopleError> {
+        let relying_party = self.public_url.relying_party().ok_or_else(|| {
             let message = "passkeys need a public address with a name and https://; use a link";
-            Failure::new(Why::BadRequest, message)
+            PeopleError::new(RefusalKind::BadRequest, message)
         })?;
-        Ok(Site { origin: self.place.url(), relying_party })
+        Ok(Site { origin: self.public_url.url(), relying_party })
     }
 
-    fn challenge(&self, purpose: Purpose<'_>) -> Result<String, Failure> {
-        let random = random().map_err(Failure::NoRandom)?;
+    fn challenge(&self, purpose: Purpose<'_>) -> Result<String, PeopleError> {
+        let random = random().map_err(PeopleError::NoRandom)?;
         Ok(url_safe(&self.challenges.make(purpose, &random, self.now())))
     }
 
-    /// What a browser makes a passkey from, for who is signed in.
-    pub(super) async fn begin_passkey(&self, guest: &Guest) -> Result<Json, Failure> {
+    /// The options with which a browser of a signed-in person creates a passkey.
+    pub(super) async fn begin_registration(&self, visitor: &HubVisitor) -> Result<Json, PeopleError> {
         let site = self.site()?;
-        let member = self.person(guest).await?;
+        let member = self.person(visitor).await?;
         let known = self.credentials(&member).await?;
         let known: Vec<Json> = known.iter().map(|id| json!({ "type": "public-key", "id": id })).collect();
         let kind = |algorithm: i64| json!({ "type": "public-key", "alg": algorithm });
@@ -113,29 +116,32 @@ impl People {
         } }))
     }
 
-    async fn credentials(&self, member: &Member) -> Result<Vec<Arc<str>>, Failure> {
+    async fn credentials(&self, member: &Member) -> Result<Vec<Arc<str>>, PeopleError> {
         let sql = "SELECT credential FROM passkeys WHERE person = $1 ORDER BY created_at, id";
         let found = self.read(Statement::new(sql, [Arc::clone(&member.id.0).into()])).await?;
         found.rows.iter().map(|row| Ok(row.text(0)?)).collect()
     }
 
-    pub(super) async fn finish_passkey(
+    pub(super) async fn finish_registration(
         &self,
-        guest: &Guest,
-        created: &Created,
+        visitor: &HubVisitor,
+        created: &RegistrationResponse,
         name: &str,
-        from: Address,
-    ) -> Result<PasskeyView, Failure> {
+        from: RemoteAddress,
+    ) -> Result<PasskeyView, PeopleError> {
         let site = self.site()?;
-        let member = self.person(guest).await?;
-        let (key, challenge) = read_created(created, site).map_err(bad)?;
-        let used = self.used(Purpose::Add(&member.id.0), &challenge)?;
+        let member = self.person(visitor).await?;
+        let (key, challenge) = read_created(created, site).map_err(passkey_refused)?;
+        let consume = self.consume_challenge(Purpose::Add(&member.id.0), &challenge)?;
         if self.credentials(&member).await?.len() >= PASSKEYS_MAX {
-            return Err(Failure::new(Why::TooMany, "you have as many passkeys as may be; remove one first"));
+            return Err(PeopleError::new(
+                RefusalKind::TooMany,
+                "you have as many passkeys as may be; remove one first",
+            ));
         }
         let (id, now) = (new_id('k')?, self.now().0);
         let name = plain_name(name).unwrap_or_else(|| "a passkey".to_owned());
-        let values: [Value; 8] = [
+        let values: [SqlValue; 8] = [
             Arc::clone(&id).into(),
             url_safe(&key.credential).into(),
             Arc::clone(&member.id.0).into(),
@@ -148,19 +154,27 @@ impl People {
         let sql =
             "INSERT INTO passkeys (id, credential, person, name, algorithm, public, counter, created_at)
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (credential) DO NOTHING";
-        let note = Note { person: Some(&member.id), what: "passkey.added", about: &name, from: Some(from) };
-        let work = vec![used, Statement::new(sql, values).must_change(1), self.noted(note)];
+        let entry = PeopleAuditEntry {
+            person: Some(&member.id),
+            what: "passkey.added",
+            about: &name,
+            from: Some(from),
+        };
+        let work = vec![consume, Statement::new(sql, values).must_change(1), self.audit_statement(entry)];
         if self.change(work).await?.is_none() {
-            return Err(Failure::new(Why::Passkey, "this passkey is known already; sign in with it"));
+            return Err(PeopleError::new(
+                RefusalKind::Passkey,
+                "this passkey is known already; sign in with it",
+            ));
         }
         Ok(PasskeyView { id: id.to_string(), name, created_at: now, used_at: None })
     }
 
-    /// What a browser asks its authenticator with. Who it is shows afterwards.
-    pub(super) fn begin_enter(&self) -> Result<Json, Failure> {
+    /// The options with which a browser asks its authenticator. The person is known only from the response.
+    pub(super) fn begin_sign_in(&self) -> Result<Json, PeopleError> {
         let site = self.site()?;
         Ok(json!({ "publicKey": {
-            "challenge": self.challenge(Purpose::Enter)?,
+            "challenge": self.challenge(Purpose::SignIn)?,
             "rpId": site.relying_party,
             "allowCredentials": [],
             "userVerification": "required",
@@ -168,54 +182,63 @@ impl People {
         } }))
     }
 
-    pub(super) async fn finish_enter(
+    pub(super) async fn finish_sign_in(
         &self,
-        shown: &Shown,
+        response: &AuthenticationResponse,
         browser: &str,
         headers: &HeaderMap,
-        from: Address,
-    ) -> Result<Entered, Failure> {
+        from: RemoteAddress,
+    ) -> Result<SignedIn, PeopleError> {
         let site = self.site()?;
-        let json = decoded(&shown.response.client_data).map_err(bad)?;
-        let client = client(&json, "webauthn.get", site).map_err(bad)?;
-        let used = self.used(Purpose::Enter, &client.challenge)?;
-        let credential = decoded(&shown.raw_id).map_err(bad)?;
-        let Some(kept) = self.kept(&url_safe(&credential)).await? else {
+        let json = decode(&response.response.client_data).map_err(passkey_refused)?;
+        let client = verify_client_data(&json, "webauthn.get", site).map_err(passkey_refused)?;
+        let consume = self.consume_challenge(Purpose::SignIn, &client.challenge)?;
+        let credential = decode(&response.raw_id).map_err(passkey_refused)?;
+        let Some(stored) = self.stored_passkey(&url_safe(&credential)).await? else {
             let message = "this passkey is not known here; sign in by a link, and add it then";
-            return Err(Failure::new(Why::Passkey, message));
+            return Err(PeopleError::new(RefusalKind::Passkey, message));
         };
-        let counter = match judge(&kept, shown, &client, site) {
+        let counter = match check_assertion(&stored, response, &client, site) {
             Ok(counter) => counter,
             Err(message) => {
-                self.note_refusal(&kept, from).await;
-                return Err(Failure::new(Why::Passkey, message));
+                self.note_refusal(&stored, from).await;
+                return Err(PeopleError::new(RefusalKind::Passkey, message));
             }
         };
-        let mut fresh = self.new_browser(As::Person(&kept.person), browser)?;
-        let (now, id) = (self.now().0, Value::from(Arc::clone(&kept.id)));
+        let mut fresh = self.new_browser(BrowserOwner::Person(&stored.person), browser)?;
+        let (now, id) = (self.now().0, SqlValue::from(Arc::clone(&stored.id)));
         let count = "UPDATE passkeys SET counter = $2, used_at = $3 WHERE id = $1 AND counter = $4";
-        let values: [Value; 4] = [id, i64::from(counter).into(), now.into(), i64::from(kept.counter).into()];
+        let values: [SqlValue; 4] =
+            [id, i64::from(counter).into(), now.into(), i64::from(stored.counter).into()];
         let seen = "UPDATE people SET seen_at = $2 WHERE id = $1";
         let mut work = vec![
-            used,
+            consume,
             Statement::new(count, values).must_change(1),
-            Statement::new(seen, [Arc::clone(&kept.person.0).into(), now.into()]).must_change(1),
+            Statement::new(seen, [Arc::clone(&stored.person.0).into(), now.into()]).must_change(1),
         ];
-        work.extend(self.replaces(headers, Jar::Person));
+        work.extend(self.replaced_browser(headers, CookieKind::Person));
         work.append(&mut fresh.work);
         let what = "passkey.entered";
-        work.push(self.noted(Note { person: Some(&kept.person), what, about: &fresh.id, from: Some(from) }));
+        work.push(self.audit_statement(PeopleAuditEntry {
+            person: Some(&stored.person),
+            what,
+            about: &fresh.id,
+            from: Some(from),
+        }));
         if self.change(work).await?.is_none() {
-            return Err(Failure::new(Why::Passkey, "this was used already; sign in again"));
+            return Err(PeopleError::new(RefusalKind::Passkey, "this was used already; sign in again"));
         }
-        self.look().await;
-        self.entered(&kept.person, fresh).await
+        self.check_revocations().await;
+        self.signed_in(&stored.person, fresh).await
     }
 
-    /// Takes a challenge, which is good once.
-    fn used(&self, purpose: Purpose<'_>, challenge: &[u8]) -> Result<Statement, Failure> {
+    /// Checks a challenge, and marks it as used: it is valid once.
+    fn consume_challenge(&self, purpose: Purpose<'_>, challenge: &[u8]) -> Result<Statement, PeopleError> {
         let until = self.challenges.check(purpose, challenge, self.now()).ok_or_else(|| {
-            Failure::new(Why::Passkey, "this took too long, or was asked for by somebody else; try again")
+            PeopleError::new(
+                RefusalKind::Passkey,
+                "this took too long, or was asked for by somebody else; try again",
+            )
         })?;
         let sql =
             "INSERT INTO challenges_used (digest, until) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
@@ -223,83 +246,109 @@ impl People {
         Ok(Statement::new(sql, [digest.into(), until.0.into()]).must_change(1))
     }
 
-    async fn kept(&self, credential: &str) -> Result<Option<Kept>, Failure> {
+    async fn stored_passkey(&self, credential: &str) -> Result<Option<StoredPasskey>, PeopleError> {
         let sql = "SELECT id, person, algorithm, public, counter FROM passkeys WHERE credential = $1";
         let found = self.read(Statement::new(sql, [credential.into()])).await?;
-        let kept = |row: &Row| {
-            Ok(Kept {
+        let passkey = |row: &Row| {
+            Ok(StoredPasskey {
                 id: row.text(0)?,
                 person: PersonId(row.text(1)?),
                 key: PublicKey { algorithm: row.int(2)?, bytes: row.bytes(3)?.to_vec() },
                 counter: u32::try_from(row.int(4)?).unwrap_or(u32::MAX),
             })
         };
-        found.rows.first().map(kept).transpose()
+        found.rows.first().map(passkey).transpose()
     }
 
-    async fn note_refusal(&self, kept: &Kept, from: Address) {
+    async fn note_refusal(&self, stored: &StoredPasskey, from: RemoteAddress) {
         let what = "passkey.refused";
-        let note = self.noted(Note { person: Some(&kept.person), what, about: &kept.id, from: Some(from) });
-        if let Err(error) = self.db.run(vec![note], Vec::new()).await {
+        let entry = self.audit_statement(PeopleAuditEntry {
+            person: Some(&stored.person),
+            what,
+            about: &stored.id,
+            from: Some(from),
+        });
+        if let Err(error) = self.db.run(vec![entry], Vec::new()).await {
             tracing::warn!(%error, "it was not written down that a passkey was refused");
         }
     }
 
-    pub(super) async fn passkeys(&self, guest: &Guest) -> Result<HubAnswered, Failure> {
-        let member = self.person(guest).await?;
+    pub(super) async fn passkeys(&self, visitor: &HubVisitor) -> Result<HubReplyBody, PeopleError> {
+        let member = self.person(visitor).await?;
         let sql =
             "SELECT id, name, created_at, used_at FROM passkeys WHERE person = $1 ORDER BY created_at, id";
         let found = self.read(Statement::new(sql, [Arc::clone(&member.id.0).into()])).await?;
         let view = |row: &Row| {
-            Ok::<_, Failure>(PasskeyView {
+            Ok::<_, PeopleError>(PasskeyView {
                 id: row.text(0)?.to_string(),
                 name: row.text(1)?.to_string(),
                 created_at: row.int(2)?,
                 used_at: row.maybe_int(3)?,
             })
         };
-        Ok(HubAnswered::Passkeys { passkeys: found.rows.iter().map(view).collect::<Result<_, _>>()? })
+        Ok(HubReplyBody::Passkeys { passkeys: found.rows.iter().map(view).collect::<Result<_, _>>()? })
     }
 
-    pub(super) async fn drop_passkey(&self, guest: &Guest, passkey: &str) -> Result<HubAnswered, Failure> {
-        let member = self.person(guest).await?;
+    pub(super) async fn drop_passkey(
+        &self,
+        visitor: &HubVisitor,
+        passkey: &str,
+    ) -> Result<HubReplyBody, PeopleError> {
+        let member = self.person(visitor).await?;
         let sql = "DELETE FROM passkeys WHERE id = $1 AND person = $2";
         let delete = Statement::new(sql, [passkey.into(), Arc::clone(&member.id.0).into()]).must_change(1);
-        let note = Note { person: Some(&member.id), what: "passkey.dropped", about: passkey, from: None };
-        if self.change(vec![delete, self.noted(note)]).await?.is_none() {
-            return Err(Failure::new(Why::NotFound, "you have no such passkey; look at the list again"));
+        let entry = PeopleAuditEntry {
+            person: Some(&member.id),
+            what: "passkey.dropped",
+            about: passkey,
+            from: None,
+        };
+        if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
+            return Err(PeopleError::new(
+                RefusalKind::NotFound,
+                "you have no such passkey; look at the list again",
+            ));
         }
-        self.passkeys(guest).await
+        self.passkeys(visitor).await
     }
 }
 
-fn bad(bad: Bad) -> Failure {
-    Failure::new(Why::Passkey, format!("this passkey is not taken: {bad}; try again, or use a link"))
+fn passkey_refused(error: WebauthnError) -> PeopleError {
+    PeopleError::new(
+        RefusalKind::Passkey,
+        format!("this passkey is not taken: {error}; try again, or use a link"),
+    )
 }
 
-/// The new key, and the challenge that it answers.
-fn read_created(created: &Created, site: Site<'_>) -> Result<(NewKey, Vec<u8>), Bad> {
-    let json = decoded(&created.response.client_data)?;
-    let client = client(&json, "webauthn.create", site)?;
-    let key = new_key(&decoded(&created.response.attestation_object)?, site)?;
-    if decoded(&created.raw_id)? != key.credential {
-        return Err(Bad::Malformed);
+/// The new key of a registration, and the challenge that it answers.
+fn read_created(created: &RegistrationResponse, site: Site<'_>) -> Result<(NewKey, Vec<u8>), WebauthnError> {
+    let json = decode(&created.response.client_data)?;
+    let client = verify_client_data(&json, "webauthn.create", site)?;
+    let key = verify_attestation(&decode(&created.response.attestation_object)?, site)?;
+    if decode(&created.raw_id)? != key.credential {
+        return Err(WebauthnError::Malformed);
     }
     Ok((key, client.challenge))
 }
 
-/// The counter of a good sign-in, or why it is none.
-fn judge(kept: &Kept, shown: &Shown, client: &webauthn::Client, site: Site<'_>) -> Result<u32, String> {
-    let said = |bad: Bad| format!("this passkey is not taken: {bad}; try again, or use a link");
-    let owner = decoded(shown.response.user_handle.as_deref().unwrap_or_default()).map_err(said)?;
-    if owner != kept.person.0.as_bytes() {
+/// The counter of a valid sign-in, or why it is refused.
+fn check_assertion(
+    stored: &StoredPasskey,
+    response: &AuthenticationResponse,
+    client: &webauthn::VerifiedClientData,
+    site: Site<'_>,
+) -> Result<u32, String> {
+    let refusal =
+        |error: WebauthnError| format!("this passkey is not taken: {error}; try again, or use a link");
+    let owner = decode(response.response.user_handle.as_deref().unwrap_or_default()).map_err(refusal)?;
+    if owner != stored.person.0.as_bytes() {
         return Err("this passkey belongs to somebody else; use another, or a link".into());
     }
-    let data = decoded(&shown.response.authenticator_data).map_err(said)?;
-    let signature = decoded(&shown.response.signature).map_err(said)?;
-    let counter = signed(&kept.key, &data, &signature, client, site).map_err(said)?;
-    // Most authenticators of today do not count: they say 0 each time.
-    if (counter, kept.counter) != (0, 0) && counter <= kept.counter {
+    let data = decode(&response.response.authenticator_data).map_err(refusal)?;
+    let signature = decode(&response.response.signature).map_err(refusal)?;
+    let counter = verify_assertion(&stored.key, &data, &signature, client, site).map_err(refusal)?;
+    // Most authenticators do not count: they send 0 each time.
+    if (counter, stored.counter) != (0, 0) && counter <= stored.counter {
         return Err("this passkey was copied: its counter went back; sign in by a link, and remove it".into());
     }
     Ok(counter)

@@ -1,13 +1,13 @@
 //! `/ui/enter`, `/ui/leave` and `/auth`: where a browser signs in and out at a hub.
 //!
-//! Only our own pages may speak here, in JSON and in few words. Wrong codes, passkeys and tokens are counted by
-//! address, and who shows too many has to wait.
+//! Only our own pages may use these routes, with JSON of limited size. Wrong codes, passkeys and tokens are counted by
+//! address; an address with too many has to wait.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use access::{Fields, Refusal, request_checks};
+use access::{JsonFields, Refusal, request_checks};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -20,17 +20,17 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use wire::json;
 
-use super::entrance::{Arriving, Entered};
-use super::{Failure, People};
+use super::sign_in_links::{SignInAttempt, SignedIn};
+use super::{People, PeopleError};
 
 /// A passkey's answer has a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Where somebody without a token shows something that could be guessed.
-const ENTRANCES: [&str; 2] = ["/ui/enter", "/auth/passkey/finish"];
+/// Routes without a token that accept something that could be guessed.
+const GUESSABLE_ROUTES: [&str; 2] = ["/ui/enter", "/auth/passkey/finish"];
 
-/// Where a request comes from, in its extensions.
+/// The address that a request comes from, in its extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub IpAddr);
+pub struct RemoteAddress(pub IpAddr);
 
 /// All routes of people.
 pub fn routes(people: Arc<People>) -> Router {
@@ -42,23 +42,23 @@ pub fn routes(people: Arc<People>) -> Router {
         .route("/auth/passkey/finish", post(passkey_finish))
         .route("/auth/passkey/new/begin", post(new_passkey_begin))
         .route("/auth/passkey/new/finish", post(new_passkey_finish))
-        .layer(from_fn_with_state(Arc::clone(&people), guard))
-        .layer(from_fn_with_state(Arc::clone(&people), slow_down))
+        .layer(from_fn_with_state(Arc::clone(&people), require_own_page))
+        .layer(from_fn_with_state(Arc::clone(&people), throttle))
         .with_state(people)
 }
 
-/// The middleware for every route that takes tokens or codes: who shows too many wrong ones has to wait. Elsewhere that
-/// means that nothing of theirs is looked at. Loopback is shared by all programs of the machine, and by everybody whose
-/// proxy does not say for whom it speaks: there one who guesses must not lock out the others, so what is right is taken
-/// always, and only what is wrong is told to wait.
-pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
-    if request.extensions().get::<Address>().is_some() {
+/// The middleware for every route that takes tokens or codes: an address that sends too many wrong ones has to wait, and
+/// its requests are refused unread. Loopback is different: it is shared by all programs of the machine, and by all clients
+/// of a proxy that does not name them. There a guesser must not lock out the others, so valid requests are always
+/// accepted, and only failed ones are told to wait.
+pub async fn throttle(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
+    if request.extensions().get::<RemoteAddress>().is_some() {
         return next.run(request).await;
     }
     let address = request_checks::address(people.behind_proxy, &request);
-    request.extensions_mut().insert(Address(address));
-    let entrance = ENTRANCES.contains(&request.uri().path());
-    if !entrance && !request.headers().contains_key(AUTHORIZATION) {
+    request.extensions_mut().insert(RemoteAddress(address));
+    let guessable = GUESSABLE_ROUTES.contains(&request.uri().path());
+    if !guessable && !request.headers().contains_key(AUTHORIZATION) {
         return next.run(request).await;
     }
     let wait = people.wait(address);
@@ -67,7 +67,7 @@ pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, 
     }
     let response = next.run(request).await;
     let status = response.status();
-    if status == StatusCode::UNAUTHORIZED || (entrance && status == StatusCode::FORBIDDEN) {
+    if status == StatusCode::UNAUTHORIZED || (guessable && status == StatusCode::FORBIDDEN) {
         if let Some(wait) = wait {
             return too_often(wait);
         }
@@ -97,10 +97,10 @@ fn too_often(wait: Duration) -> Response {
     response
 }
 
-/// Only our own pages change anything.
-async fn guard(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
+/// Refuses changes from other pages than our own.
+async fn require_own_page(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
     if request.method() == Method::POST {
-        if !people.place.is_own_page(request.headers()) {
+        if !people.public_url.is_own_page(request.headers()) {
             let message = "only pages of this hub may sign in here; open it at its public address";
             return Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message).into_response();
         }
@@ -111,19 +111,19 @@ async fn guard(State(people): State<Arc<People>>, mut request: Request, next: Ne
     request_checks::dressed(next.run(request).await)
 }
 
-/// What a page may know that nobody has signed in at.
+/// What a page may know before anybody has signed in.
 async fn about(State(people): State<Arc<People>>) -> Result<Response, Refusal> {
-    let setup = people.is_empty().await.map_err(Failure::refusal)?;
-    let passkeys = people.place.relying_party().is_some();
+    let setup = people.is_empty().await.map_err(PeopleError::refusal)?;
+    let passkeys = people.public_url.relying_party().is_some();
     Ok(Json(json!({ "hub": true, "passkeys": passkeys, "setup": setup })).into_response())
 }
 
-/// `{code, name, person}`: the code of a link, what the browser calls itself, and for the first admin who they are.
+/// `{code, name, person}`: the code of a link, the browser's name, and for the first admin the person's name.
 async fn enter(
     State(people): State<Arc<People>>,
-    Extension(from): Extension<Address>,
+    Extension(from): Extension<RemoteAddress>,
     headers: HeaderMap,
-    Fields(fields): Fields,
+    JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
     let Some(code) = text("code") else {
@@ -131,59 +131,63 @@ async fn enter(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message));
     };
     let browser = text("name").unwrap_or_default();
-    let arriving = Arriving { headers: &headers, from, browser, person: text("person") };
-    let entered = people.enter(code, arriving).await.map_err(Failure::refusal)?;
-    Ok(people.welcomed(entered))
+    let attempt = SignInAttempt { headers: &headers, from, browser, person: text("person") };
+    let entered = people.sign_in_by_code(code, attempt).await.map_err(PeopleError::refusal)?;
+    Ok(people.signed_in_response(entered))
 }
 
-/// This browser is signed out, and its cookie is forgotten.
+/// Signs this browser out, and deletes its cookie.
 async fn leave(
     State(people): State<Arc<People>>,
-    Extension(from): Extension<Address>,
+    Extension(from): Extension<RemoteAddress>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let guest = people.arrival(&headers).await.map_err(Failure::refusal)?;
-    let jar = people.leave(&guest, from).await.map_err(Failure::refusal)?;
-    let mut response = Json(json!({ "left": guest.device })).into_response();
-    response.headers_mut().extend(people.place.cookie(jar, None).map(|cookie| (SET_COOKIE, cookie)));
+    let visitor = people.visitor_by_cookie(&headers).await.map_err(PeopleError::refusal)?;
+    let cookie_kind = people.sign_out(&visitor, from).await.map_err(PeopleError::refusal)?;
+    let mut response = Json(json!({ "left": visitor.device })).into_response();
+    response
+        .headers_mut()
+        .extend(people.public_url.cookie(cookie_kind, None).map(|cookie| (SET_COOKIE, cookie)));
     Ok(response)
 }
 
 async fn passkey_begin(State(people): State<Arc<People>>) -> Result<Response, Refusal> {
-    people.begin_enter().map(|asked| Json(asked).into_response()).map_err(Failure::refusal)
+    people.begin_sign_in().map(|asked| Json(asked).into_response()).map_err(PeopleError::refusal)
 }
 
-/// `{credential, name}`: what `navigator.credentials.get` gave, and what the browser calls itself.
+/// `{credential, name}`: the result of `navigator.credentials.get`, and the browser's name.
 async fn passkey_finish(
     State(people): State<Arc<People>>,
-    Extension(from): Extension<Address>,
+    Extension(from): Extension<RemoteAddress>,
     headers: HeaderMap,
-    Fields(fields): Fields,
+    JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
     let (credential, name) = credential(fields)?;
-    let entered = people.finish_enter(&credential, &name, &headers, from).await.map_err(Failure::refusal)?;
-    Ok(people.welcomed(entered))
+    let entered =
+        people.finish_sign_in(&credential, &name, &headers, from).await.map_err(PeopleError::refusal)?;
+    Ok(people.signed_in_response(entered))
 }
 
 async fn new_passkey_begin(
     State(people): State<Arc<People>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let guest = people.arrival(&headers).await.map_err(Failure::refusal)?;
-    let asked = people.begin_passkey(&guest).await.map_err(Failure::refusal)?;
+    let visitor = people.visitor_by_cookie(&headers).await.map_err(PeopleError::refusal)?;
+    let asked = people.begin_registration(&visitor).await.map_err(PeopleError::refusal)?;
     Ok(Json(asked).into_response())
 }
 
-/// `{credential, name}`: what `navigator.credentials.create` gave, and what to call it.
+/// `{credential, name}`: the result of `navigator.credentials.create`, and the passkey's name.
 async fn new_passkey_finish(
     State(people): State<Arc<People>>,
-    Extension(from): Extension<Address>,
+    Extension(from): Extension<RemoteAddress>,
     headers: HeaderMap,
-    Fields(fields): Fields,
+    JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
-    let guest = people.arrival(&headers).await.map_err(Failure::refusal)?;
+    let visitor = people.visitor_by_cookie(&headers).await.map_err(PeopleError::refusal)?;
     let (credential, name) = credential(fields)?;
-    let made = people.finish_passkey(&guest, &credential, &name, from).await.map_err(Failure::refusal)?;
+    let made =
+        people.finish_registration(&visitor, &credential, &name, from).await.map_err(PeopleError::refusal)?;
     Ok(Json(json!({ "passkey": made })).into_response())
 }
 
@@ -201,8 +205,11 @@ fn credential<T: DeserializeOwned>(
 }
 
 impl People {
-    pub(super) fn welcomed(&self, entered: Entered) -> Response {
-        let cookie = entered.key.as_ref().and_then(|(jar, key)| self.place.cookie(*jar, Some(key)));
+    pub(super) fn signed_in_response(&self, entered: SignedIn) -> Response {
+        let cookie = entered
+            .key
+            .as_ref()
+            .and_then(|(cookie_kind, key)| self.public_url.cookie(*cookie_kind, Some(key)));
         let mut response = Json(entered).into_response();
         response.headers_mut().extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
         response

@@ -1,7 +1,7 @@
-//! Tokens: what machines show to speak for a person.
+//! Tokens: with one, a machine acts for a person.
 //!
-//! A token is 64 hexadecimal digits of 256 random bits, shown once. Wrong, revoked and expired ones are answered
-//! in the same words after the same look-up; how often an address may be wrong is kept by `routes::slow_down`.
+//! A token is 64 hexadecimal digits of 256 random bits, shown once. Wrong, revoked and expired tokens get the same answer
+//! after the same look-up; `routes::throttle` limits how many wrong ones an address may send.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use access::{Digest, Refusal, random};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use engine::Timestamp;
-use store::sql::{Row, Statement, Value};
-use wire::native::hub::{HubAnswered, TokenView};
+use store::sql::{Row, SqlValue, Statement};
+use wire::native::hub::{HubReplyBody, TokenView};
 
-use super::ends::Stay;
-use super::{Failure, Note, People, Why, new_id};
-use crate::guest::{Bearer, Guest, PersonId};
+use super::revocation::Credential;
+use super::{People, PeopleAuditEntry, PeopleError, RefusalKind, new_id};
+use crate::accounts::{HubVisitor, MachineToken, PersonId};
 
 /// Tokens of one person.
 const TOKENS_MAX: u64 = 256;
-/// How exactly it is known when a token was last used.
+/// How often the time of a token's last use is written.
 const USED_EVERY_MS: i64 = 60 * 1000;
 const SECRET_CHARS: usize = 64;
 
 impl People {
-    pub(super) async fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Refusal> {
+    pub(super) async fn machine_token(&self, headers: &HeaderMap) -> Result<MachineToken, Refusal> {
         let wrong = || {
             let message = "this token opens nothing here; make one in the hub's settings, under Tokens";
             Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
         };
-        let token = shown(headers).ok_or_else(wrong)?;
-        self.by_token(token).await.map_err(Failure::refusal)?.ok_or_else(wrong)
+        let token = token_of(headers).ok_or_else(wrong)?;
+        self.by_token(token).await.map_err(PeopleError::refusal)?.ok_or_else(wrong)
     }
 
-    async fn by_token(&self, token: &str) -> Result<Option<Bearer>, Failure> {
+    async fn by_token(&self, token: &str) -> Result<Option<MachineToken>, PeopleError> {
         let sql = "SELECT tokens.id, people.id, tokens.until, tokens.used_at FROM tokens
                    JOIN people ON people.id = tokens.person WHERE tokens.digest = $1";
         let found = self.read(Statement::new(sql, [Digest::of(token).hex().into()])).await?;
@@ -42,51 +42,51 @@ impl People {
         if until.is_some_and(|until| until <= now) {
             return Ok(None);
         }
-        let bearer = Bearer { person: PersonId(row.text(1)?), token: row.text(0)? };
+        let machine_token = MachineToken { person: PersonId(row.text(1)?), token: row.text(0)? };
         if row.maybe_int(3)?.is_none_or(|used| now.0 - used >= USED_EVERY_MS) {
             let sql = "UPDATE tokens SET used_at = $2 WHERE id = $1";
-            let used = Statement::new(sql, [Arc::clone(&bearer.token).into(), now.0.into()]);
+            let used = Statement::new(sql, [Arc::clone(&machine_token.token).into(), now.0.into()]);
             if let Err(error) = self.read(used).await {
                 tracing::warn!(%error, "it was not written down that a token was used");
             }
         }
-        // Known from here on, so that its end is noticed.
-        drop(self.ends.of(Stay::Token(Arc::clone(&bearer.token)), until));
-        Ok(Some(bearer))
+        // Registered, so that its revocation and expiry are noticed.
+        drop(self.revocations.register(Credential::Token(Arc::clone(&machine_token.token)), until));
+        Ok(Some(machine_token))
     }
 
-    pub(super) async fn tokens(&self, guest: &Guest) -> Result<HubAnswered, Failure> {
-        let member = self.person(guest).await?;
+    pub(super) async fn tokens(&self, visitor: &HubVisitor) -> Result<HubReplyBody, PeopleError> {
+        let member = self.person(visitor).await?;
         self.tokens_of(&member.id).await
     }
 
-    async fn tokens_of(&self, person: &PersonId) -> Result<HubAnswered, Failure> {
+    async fn tokens_of(&self, person: &PersonId) -> Result<HubReplyBody, PeopleError> {
         let sql = "SELECT id, name, created_at, until, used_at FROM tokens WHERE person = $1
                    ORDER BY created_at, id";
         let found = self.read(Statement::new(sql, [Arc::clone(&person.0).into()])).await?;
         let tokens = found.rows.iter().map(view).collect::<Result<_, _>>()?;
-        Ok(HubAnswered::Tokens { tokens })
+        Ok(HubReplyBody::Tokens { tokens })
     }
 
     pub(super) async fn make_token(
         &self,
-        guest: &Guest,
+        visitor: &HubVisitor,
         name: &str,
         until: Option<Timestamp>,
-    ) -> Result<HubAnswered, Failure> {
-        let member = self.person(guest).await?;
+    ) -> Result<HubReplyBody, PeopleError> {
+        let member = self.person(visitor).await?;
         let (secret, token) = self.new_token(&member.id, name, until).await?;
-        Ok(HubAnswered::Token { secret, token })
+        Ok(HubReplyBody::Token { secret, token })
     }
 
-    /// A token for somebody by their name, made on the hub's own machine.
+    /// A token for the person of this name, made on the hub's own machine.
     pub async fn token_for(
         &self,
         person: &str,
         name: &str,
         until: Option<Timestamp>,
-    ) -> Result<String, Failure> {
-        let person = self.called(person).await?;
+    ) -> Result<String, PeopleError> {
+        let person = self.person_by_name(person).await?;
         Ok(self.new_token(&person, name, until).await?.0)
     }
 
@@ -95,25 +95,28 @@ impl People {
         person: &PersonId,
         name: &str,
         until: Option<Timestamp>,
-    ) -> Result<(String, TokenView), Failure> {
+    ) -> Result<(String, TokenView), PeopleError> {
         let now = self.now();
         if until.is_some_and(|until| until <= now) {
-            return Err(Failure::new(
-                Why::BadRequest,
+            return Err(PeopleError::new(
+                RefusalKind::BadRequest,
                 "a token cannot end in the past; give it a later date",
             ));
         }
         let name = plain_name(name).ok_or_else(|| {
-            Failure::new(Why::BadRequest, "give the token a name, such as that of its machine")
+            PeopleError::new(RefusalKind::BadRequest, "give the token a name, such as that of its machine")
         })?;
         let count = "SELECT COUNT(*) FROM tokens WHERE person = $1";
         let found = self.read(Statement::new(count, [Arc::clone(&person.0).into()])).await?;
         if found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() >= TOKENS_MAX {
-            return Err(Failure::new(Why::TooMany, "there are as many tokens as may be; revoke one first"));
+            return Err(PeopleError::new(
+                RefusalKind::TooMany,
+                "there are as many tokens as may be; revoke one first",
+            ));
         }
-        let secret = hex(&random().map_err(Failure::NoRandom)?);
+        let secret = hex(&random().map_err(PeopleError::NoRandom)?);
         let id = new_id('t')?;
-        let values: [Value; 6] = [
+        let values: [SqlValue; 6] = [
             Arc::clone(&id).into(),
             Digest::of(&secret).hex().into(),
             Arc::clone(&person.0).into(),
@@ -122,8 +125,8 @@ impl People {
             until.map(|until| until.0).into(),
         ];
         let sql = "INSERT INTO tokens (id, digest, person, name, created_at, until) VALUES ($1, $2, $3, $4, $5, $6)";
-        let note = Note { person: Some(person), what: "token.made", about: &name, from: None };
-        self.change(vec![Statement::new(sql, values), self.noted(note)]).await?;
+        let entry = PeopleAuditEntry { person: Some(person), what: "token.made", about: &name, from: None };
+        self.change(vec![Statement::new(sql, values), self.audit_statement(entry)]).await?;
         let token = TokenView {
             id: id.to_string(),
             name,
@@ -134,21 +137,29 @@ impl People {
         Ok((secret, token))
     }
 
-    pub(super) async fn drop_token(&self, guest: &Guest, token: &str) -> Result<HubAnswered, Failure> {
-        let member = self.person(guest).await?;
+    pub(super) async fn drop_token(
+        &self,
+        visitor: &HubVisitor,
+        token: &str,
+    ) -> Result<HubReplyBody, PeopleError> {
+        let member = self.person(visitor).await?;
         let sql = "DELETE FROM tokens WHERE id = $1 AND person = $2";
         let delete = Statement::new(sql, [token.into(), Arc::clone(&member.id.0).into()]).must_change(1);
-        let note = Note { person: Some(&member.id), what: "token.revoked", about: token, from: None };
-        if self.change(vec![delete, self.noted(note)]).await?.is_none() {
-            return Err(Failure::new(Why::NotFound, "you have no such token; look at the list again"));
+        let entry =
+            PeopleAuditEntry { person: Some(&member.id), what: "token.revoked", about: token, from: None };
+        if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
+            return Err(PeopleError::new(
+                RefusalKind::NotFound,
+                "you have no such token; look at the list again",
+            ));
         }
-        self.look().await;
+        self.check_revocations().await;
         self.tokens_of(&member.id).await
     }
 }
 
-/// The token of a request, if it has one that may be ours.
-fn shown(headers: &HeaderMap) -> Option<&str> {
+/// The token of a request, if it has exactly one of the right form.
+fn token_of(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (first, second) = (values.next()?, values.next());
     let (scheme, token) = first.to_str().ok()?.split_once(' ')?;
@@ -157,7 +168,7 @@ fn shown(headers: &HeaderMap) -> Option<&str> {
     (good && token.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(token)
 }
 
-fn view(row: &Row) -> Result<TokenView, Failure> {
+fn view(row: &Row) -> Result<TokenView, PeopleError> {
     Ok(TokenView {
         id: row.text(0)?.to_string(),
         name: row.text(1)?.to_string(),

@@ -1,4 +1,4 @@
-//! A hub from outside. One program for all of these tests: what they share is compiled and linked once.
+//! Tests of a hub through its public interface. One binary for all of them, so that shared code is compiled and linked once.
 
 mod people;
 mod relay;

@@ -3,11 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests say what they expect by failing")]
 
 mod attacks;
-mod away;
 mod branches;
 mod calls;
+mod database_away;
 mod frames;
 mod mirror;
 mod polls;
-mod rig;
-mod seen;
+mod test_cluster;
+mod visibility;

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::{
-    Answer, AskId, AskRequest, Clock, Content, Follower, Input, MemoryStore, Opaque, Principal, Registry,
-    RegistryParts, Risk, Sender, SessionHandle, Stop, Store, SurfaceId, Timestamp, ToolClass, ToolKind,
-    TurnContext, Usage, Verdict, Wish,
+    AskId, AskRequest, Clock, Content, Follower, Input, MemoryStore, NewSessionRequest, Opaque,
+    PermissionAnswer, PermissionOutcome, Principal, Registry, RegistryParts, Risk, Sender, SessionHandle,
+    Stop, Store, SurfaceId, Timestamp, ToolClass, ToolKind, TurnContext, Usage,
 };
-use metrics::{Counting, Door, MessageOutcome, Metrics, Reason, Spans, Tally};
+use metrics::{DoorLabel, MessageOutcome, Metrics, MetricsFollower, RejectReason, RequestTally, SpanFate};
 use testkit::Turns;
 use tokio::sync::Semaphore;
-use wire::{Fault, Outcome, RpcId};
+use wire::{RequestError, RequestOutcome, RpcId};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const VERSION: &str = "1.2.3";
@@ -49,13 +49,13 @@ async fn becomes(metrics: &Metrics, series: &str, wanted: f64) {
 }
 
 /// A server of which only the registry and its metrics matter.
-struct House {
+struct TestServer {
     metrics: Arc<Metrics>,
     registry: Arc<Registry>,
     store: Arc<dyn Store>,
 }
 
-impl House {
+impl TestServer {
     fn new(backend: Turns) -> Self {
         Self::on(Arc::new(MemoryStore::default()), Arc::new(backend))
     }
@@ -64,13 +64,13 @@ impl House {
         let metrics = metrics();
         let clock = Arc::new(Ticks(AtomicI64::new(1)));
         let parts = RegistryParts::new(metrics.timed(Arc::clone(&store)), backend, clock);
-        let followers = vec![Arc::new(Counting(Arc::clone(&metrics))) as Arc<dyn Follower>];
+        let followers = vec![Arc::new(MetricsFollower(Arc::clone(&metrics))) as Arc<dyn Follower>];
         Self { metrics, registry: Registry::new(RegistryParts { followers, ..parts }), store }
     }
 
     async fn session(&self) -> SessionHandle {
-        let wish = Wish::new(Principal::local(), "/".into(), "acp");
-        self.registry.create(wish).await.unwrap()
+        let request = NewSessionRequest::new(Principal::local(), "/".into(), "acp");
+        self.registry.create(request).await.unwrap()
     }
 
     async fn becomes(&self, series: &str, wanted: f64) {
@@ -91,7 +91,7 @@ fn sender(id: u64) -> Sender {
     Sender::new(SurfaceId(id), "an editor of many names")
 }
 
-fn wish() -> AskRequest {
+fn request() -> AskRequest {
     AskRequest {
         call: None,
         tool: "shell".into(),
@@ -115,26 +115,33 @@ fn wish() -> AskRequest {
 #[test]
 fn every_outcome_of_a_message_can_be_reached() {
     let metrics = metrics();
-    let tally = Tally::new(Arc::clone(&metrics));
-    let ended =
-        |stop| Ok(Outcome::TurnEnded { stop, error: None, usage: engine::Totals::default(), words: None });
+    let tally = RequestTally::new(Arc::clone(&metrics));
+    let ended = |stop| {
+        Ok(RequestOutcome::TurnEnded { stop, error: None, usage: engine::Totals::default(), words: None })
+    };
     let id = engine::SessionId::parse("s-1").unwrap();
-    let said =
-        |stop| Ok(Outcome::Said { id: id.clone(), stop, error: None, said: wire::TurnText::default() });
+    let said = |stop| {
+        Ok(RequestOutcome::MessageAnswer {
+            id: id.clone(),
+            stop,
+            error: None,
+            said: wire::TurnText::default(),
+        })
+    };
     let answered =
-        |applied, allowed| Ok(Outcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });
-    let answers: Vec<(&str, Result<Outcome, Fault>, &str)> = vec![
+        |applied, allowed| Ok(RequestOutcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });
+    let answers: Vec<(&str, Result<RequestOutcome, RequestError>, &str)> = vec![
         (
             "initialize",
-            Ok(Outcome::Initialized { greeting: engine::Greeting::default(), version: None }),
+            Ok(RequestOutcome::Initialized { greeting: engine::Greeting::default(), version: None }),
             "ok",
         ),
         ("session/prompt", ended(Stop::EndTurn), "ok"),
         ("session/prompt", ended(Stop::Cancelled), "cancelled"),
         ("session/message", said(Stop::Failed), "error"),
-        ("session/new", Err(Fault::Internal("x".into())), "error"),
-        ("session/load", Err(Fault::NoSuchSession { id: "x".into() }), "rejected"),
-        ("setMode", Err(Fault::InvalidParams("x".into())), "rejected"),
+        ("session/new", Err(RequestError::Internal("x".into())), "error"),
+        ("session/load", Err(RequestError::NoSuchSession { id: "x".into() }), "rejected"),
+        ("setMode", Err(RequestError::InvalidParams("x".into())), "rejected"),
         ("requestPermission", answered(true, true), "ok"),
         ("requestPermission", answered(true, false), "permission_denied"),
         ("requestPermission", answered(false, true), "rejected"),
@@ -158,16 +165,16 @@ fn every_outcome_of_a_message_can_be_reached() {
         let request = RpcId::number(1000 + u64::try_from(at).unwrap());
         tally.asked(&request, "prompt");
         let deferred = tally.deferred(&request).unwrap();
-        tally.answered(&request, Ok(&Outcome::Done));
+        tally.answered(&request, Ok(&RequestOutcome::Done));
         let series = format!("bernstein_acp_messages_total{{method=\"prompt\",outcome=\"{outcome}\"}}");
         assert!(!metrics.render().contains(&series));
         deferred.ended(stop);
         assert_eq!(value(&metrics, &series), 1.0);
     }
     for (answer, outcome) in [
-        (Answer::AllowOnce, "ok"),
-        (Answer::DenyAlways, "permission_denied"),
-        (Answer::CancelTurn, "cancelled"),
+        (PermissionAnswer::AllowOnce, "ok"),
+        (PermissionAnswer::DenyAlways, "permission_denied"),
+        (PermissionAnswer::CancelTurn, "cancelled"),
     ] {
         tally.noticed("session/request_permission", MessageOutcome::of_permission(&answer));
         let series = format!(
@@ -181,12 +188,12 @@ fn every_outcome_of_a_message_can_be_reached() {
 #[test]
 fn a_client_that_invents_methods_makes_no_new_series() {
     let metrics = metrics();
-    let tally = Tally::new(Arc::clone(&metrics));
+    let tally = RequestTally::new(Arc::clone(&metrics));
     let before = metrics.render().lines().count();
     for n in 0..1000_u64 {
         let id = RpcId::number(n);
         tally.asked(&id, &format!("made/up/{n}\"}} 1\nforged 2"));
-        tally.answered(&id, Err(&Fault::UnknownMethod("made up".into())));
+        tally.answered(&id, Err(&RequestError::UnknownMethod("made up".into())));
     }
     assert_eq!(metrics.render().lines().count(), before);
     let unknown = "bernstein_acp_messages_total{method=\"unknown\",outcome=\"rejected\"}";
@@ -197,14 +204,14 @@ fn a_client_that_invents_methods_makes_no_new_series() {
 #[test]
 fn requests_that_are_never_answered_take_a_bounded_room() {
     let metrics = metrics();
-    let tally = Tally::new(Arc::clone(&metrics));
+    let tally = RequestTally::new(Arc::clone(&metrics));
     for n in 0..5000_u64 {
         tally.asked(&RpcId::number(n), "session/list");
     }
-    tally.answered(&RpcId::number(4999), Ok(&Outcome::Done));
+    tally.answered(&RpcId::number(4999), Ok(&RequestOutcome::Done));
     let text = metrics.render();
     assert!(!text.contains("session/list"), "the last one came when there was no room: {text}");
-    tally.answered(&RpcId::number(0), Ok(&Outcome::Done));
+    tally.answered(&RpcId::number(0), Ok(&RequestOutcome::Done));
     assert_eq!(value(&metrics, "bernstein_acp_messages_total{method=\"session/list\",outcome=\"ok\"}"), 1.0);
 }
 
@@ -212,7 +219,7 @@ fn requests_that_are_never_answered_take_a_bounded_room() {
 fn connections_and_readers_count_while_they_are_there() {
     let metrics = metrics();
     let sockets = "ropewalk_connections{door=\"websocket\"}";
-    let (one, two) = (metrics.connection(Door::WebSocket), metrics.connection(Door::WebSocket));
+    let (one, two) = (metrics.connection(DoorLabel::WebSocket), metrics.connection(DoorLabel::WebSocket));
     assert_eq!(value(&metrics, sockets), 2.0);
     drop(one);
     assert_eq!(value(&metrics, sockets), 1.0);
@@ -233,13 +240,13 @@ fn connections_and_readers_count_while_they_are_there() {
 #[test]
 fn every_reason_of_a_refusal_has_a_series_of_its_own() {
     let metrics = metrics();
-    for reason in Reason::ALL {
+    for reason in RejectReason::ALL {
         metrics.rejected(reason);
     }
     let text = metrics.render();
     let ones =
         text.lines().filter(|line| line.starts_with("ropewalk_rejected_total{") && line.ends_with(" 1"));
-    assert_eq!(ones.count(), Reason::ALL.len());
+    assert_eq!(ones.count(), RejectReason::ALL.len());
 }
 
 /// V2, C21.
@@ -247,7 +254,7 @@ fn every_reason_of_a_refusal_has_a_series_of_its_own() {
 async fn sessions_are_counted_by_what_they_do_and_no_more_once_they_are_closed() {
     let gate = Arc::new(Semaphore::new(0));
     let held = Arc::clone(&gate);
-    let house = House::new(Turns::new(move |_, context: TurnContext| {
+    let server = TestServer::new(Turns::new(move |_, context: TurnContext| {
         let gate = Arc::clone(&held);
         async move {
             context.cancel.cancelled().await;
@@ -255,39 +262,39 @@ async fn sessions_are_counted_by_what_they_do_and_no_more_once_they_are_closed()
             Ok(Stop::Cancelled)
         }
     }));
-    let (one, two) = (house.session().await, house.session().await);
-    house.becomes("bernstein_acp_active_sessions", 2.0).await;
-    house.becomes("ropewalk_sessions{state=\"idle\"}", 2.0).await;
+    let (one, two) = (server.session().await, server.session().await);
+    server.becomes("bernstein_acp_active_sessions", 2.0).await;
+    server.becomes("ropewalk_sessions{state=\"idle\"}", 2.0).await;
 
     prompt(&one, &sender(1)).await;
     prompt(&one, &sender(2)).await;
-    house.becomes("ropewalk_sessions{state=\"running\"}", 1.0).await;
-    house.becomes("ropewalk_prompts_waiting", 1.0).await;
-    assert_eq!(house.value("ropewalk_sessions{state=\"idle\"}"), 1.0);
+    server.becomes("ropewalk_sessions{state=\"running\"}", 1.0).await;
+    server.becomes("ropewalk_prompts_waiting", 1.0).await;
+    assert_eq!(server.value("ropewalk_sessions{state=\"idle\"}"), 1.0);
 
     one.send(Input::Cancel { by: sender(1), only: None }).await.unwrap();
-    house.becomes("ropewalk_sessions{state=\"cancelled\"}", 1.0).await;
+    server.becomes("ropewalk_sessions{state=\"cancelled\"}", 1.0).await;
     gate.add_permits(1);
     // The prompt that waited has its turn.
-    house.becomes("ropewalk_prompts_waiting", 0.0).await;
-    house.becomes("ropewalk_turns_total{stop=\"cancelled\"}", 1.0).await;
-    house.becomes("ropewalk_sessions{state=\"running\"}", 1.0).await;
+    server.becomes("ropewalk_prompts_waiting", 0.0).await;
+    server.becomes("ropewalk_turns_total{stop=\"cancelled\"}", 1.0).await;
+    server.becomes("ropewalk_sessions{state=\"running\"}", 1.0).await;
     gate.add_permits(1);
 
-    house.registry.close(&Principal::local(), one.id()).await.unwrap();
-    house.becomes("bernstein_acp_active_sessions", 1.0).await;
-    house.registry.delete(&Principal::local(), two.id()).await.unwrap();
-    house.becomes("bernstein_acp_active_sessions", 0.0).await;
+    server.registry.close(&Principal::local(), one.id()).await.unwrap();
+    server.becomes("bernstein_acp_active_sessions", 1.0).await;
+    server.registry.delete(&Principal::local(), two.id()).await.unwrap();
+    server.becomes("bernstein_acp_active_sessions", 0.0).await;
     for state in ["idle", "running", "cancelled"] {
-        assert_eq!(house.value(&format!("ropewalk_sessions{{state=\"{state}\"}}")), 0.0, "{state}");
+        assert_eq!(server.value(&format!("ropewalk_sessions{{state=\"{state}\"}}")), 0.0, "{state}");
     }
-    assert_eq!(house.value("ropewalk_turns_total{stop=\"cancelled\"}"), 2.0);
-    house.registry.shutdown().await;
+    assert_eq!(server.value("ropewalk_turns_total{stop=\"cancelled\"}"), 2.0);
+    server.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn tokens_and_cost_are_summed_and_nonsense_of_an_agent_does_no_harm() {
-    let house = House::new(Turns::new(|_, context: TurnContext| async move {
+    let server = TestServer::new(Turns::new(|_, context: TurnContext| async move {
         let usage = Usage { input: 10, output: 4, cache_read: 3, cost_usd: 0.25, ..Usage::default() };
         context.usage(usage).await.unwrap();
         context.usage(usage).await.unwrap();
@@ -295,59 +302,59 @@ async fn tokens_and_cost_are_summed_and_nonsense_of_an_agent_does_no_harm() {
         context.usage(Usage { cost_usd: f64::NAN, ..Usage::default() }).await.unwrap();
         Ok(Stop::EndTurn)
     }));
-    prompt(&house.session().await, &sender(1)).await;
-    house.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
-    assert_eq!(house.value("ropewalk_tokens_total{kind=\"input\"}"), 20.0);
-    assert_eq!(house.value("ropewalk_tokens_total{kind=\"output\"}"), 8.0);
-    assert_eq!(house.value("ropewalk_tokens_total{kind=\"cache_read\"}"), 6.0);
-    assert_eq!(house.value("ropewalk_tokens_total{kind=\"reasoning\"}"), 0.0);
-    assert_eq!(house.value("ropewalk_cost_usd_total"), 0.5);
-    house.registry.shutdown().await;
+    prompt(&server.session().await, &sender(1)).await;
+    server.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
+    assert_eq!(server.value("ropewalk_tokens_total{kind=\"input\"}"), 20.0);
+    assert_eq!(server.value("ropewalk_tokens_total{kind=\"output\"}"), 8.0);
+    assert_eq!(server.value("ropewalk_tokens_total{kind=\"cache_read\"}"), 6.0);
+    assert_eq!(server.value("ropewalk_tokens_total{kind=\"reasoning\"}"), 0.0);
+    assert_eq!(server.value("ropewalk_cost_usd_total"), 0.5);
+    server.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn asks_are_counted_while_they_wait_and_then_by_the_door_of_the_answer() {
-    let house = House::new(Turns::new(|_, context: TurnContext| async move {
-        drop(context.ask(wish()).await.unwrap());
-        let verdict = context.ask(wish()).await.unwrap();
-        assert!(!matches!(verdict, Verdict::Allowed), "{verdict:?}");
+    let server = TestServer::new(Turns::new(|_, context: TurnContext| async move {
+        drop(context.ask(request()).await.unwrap());
+        let verdict = context.ask(request()).await.unwrap();
+        assert!(!matches!(verdict, PermissionOutcome::Allowed), "{verdict:?}");
         Ok(Stop::EndTurn)
     }));
-    let guard = house.metrics.connection(Door::WebSocket);
+    let guard = server.metrics.connection(DoorLabel::WebSocket);
     guard.surface(SurfaceId(7));
-    let session = house.session().await;
+    let session = server.session().await;
     prompt(&session, &sender(7)).await;
-    house.becomes("ropewalk_asks_pending", 1.0).await;
+    server.becomes("ropewalk_asks_pending", 1.0).await;
     // The connection is gone before the metrics read its answer.
     drop(guard);
     let answer = |by, ask, answer| Input::Answer { by: sender(by), ask: AskId(ask), answer };
-    session.send(answer(7, 1, Answer::AllowOnce)).await.unwrap();
-    house.becomes("ropewalk_asks_answered_total{decision=\"allowed_once\",by=\"websocket\"}", 1.0).await;
-    house.becomes("ropewalk_asks_pending", 1.0).await;
-    session.send(answer(8, 2, Answer::DenyOnce)).await.unwrap();
-    house.becomes("ropewalk_asks_answered_total{decision=\"denied_once\",by=\"surface\"}", 1.0).await;
-    house.becomes("ropewalk_asks_pending", 0.0).await;
-    house.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
-    let text = house.metrics.render();
+    session.send(answer(7, 1, PermissionAnswer::AllowOnce)).await.unwrap();
+    server.becomes("ropewalk_asks_answered_total{decision=\"allowed_once\",by=\"websocket\"}", 1.0).await;
+    server.becomes("ropewalk_asks_pending", 1.0).await;
+    session.send(answer(8, 2, PermissionAnswer::DenyOnce)).await.unwrap();
+    server.becomes("ropewalk_asks_answered_total{decision=\"denied_once\",by=\"surface\"}", 1.0).await;
+    server.becomes("ropewalk_asks_pending", 0.0).await;
+    server.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
+    let text = server.metrics.render();
     assert!(!text.contains("many names") && !text.contains("git push") && !text.contains("plan"), "{text}");
-    house.registry.shutdown().await;
+    server.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_session_that_is_opened_again_is_not_counted_twice() {
     let backend = || Arc::new(Turns::new(|_, _| async { Ok(Stop::EndTurn) }));
-    let house = House::on(Arc::new(MemoryStore::default()), backend());
-    let session = house.session().await;
+    let server = TestServer::on(Arc::new(MemoryStore::default()), backend());
+    let session = server.session().await;
     prompt(&session, &sender(1)).await;
     let ended = "ropewalk_turns_total{stop=\"end_turn\"}";
-    house.becomes(ended, 1.0).await;
-    house.registry.close(&Principal::local(), session.id()).await.unwrap();
-    let again = house.registry.open(&Principal::local(), session.id()).await.unwrap();
+    server.becomes(ended, 1.0).await;
+    server.registry.close(&Principal::local(), session.id()).await.unwrap();
+    let again = server.registry.open(&Principal::local(), session.id()).await.unwrap();
     prompt(&again, &sender(1)).await;
-    house.becomes(ended, 2.0).await;
-    house.registry.shutdown().await;
+    server.becomes(ended, 2.0).await;
+    server.registry.shutdown().await;
     // Another process begins at zero, whatever stands in the log.
-    let other = House::on(Arc::clone(&house.store), backend());
+    let other = TestServer::on(Arc::clone(&server.store), backend());
     let opened = other.registry.open(&Principal::local(), session.id()).await.unwrap();
     prompt(&opened, &sender(1)).await;
     other.becomes(ended, 1.0).await;
@@ -356,24 +363,24 @@ async fn a_session_that_is_opened_again_is_not_counted_twice() {
 
 #[tokio::test]
 async fn appends_are_measured_and_what_the_store_refuses_counts_as_a_failure() {
-    let house = House::new(Turns::new(|_, context: TurnContext| async move {
+    let server = TestServer::new(Turns::new(|_, context: TurnContext| async move {
         context.text(context.message(0), "hello").await.unwrap();
         Ok(Stop::EndTurn)
     }));
-    let session = house.session().await;
+    let session = server.session().await;
     prompt(&session, &sender(1)).await;
-    house.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
-    let written = house.store.find(session.id()).await.unwrap().last_seq.0;
+    server.becomes("ropewalk_turns_total{stop=\"end_turn\"}", 1.0).await;
+    let written = server.store.find(session.id()).await.unwrap().last_seq.0;
     assert!(written >= 4);
-    assert_eq!(house.value("ropewalk_events_appended_total") as u64, written);
-    assert!(house.value("ropewalk_append_seconds_count") >= 1.0);
-    assert_eq!(house.value("ropewalk_append_failures_total"), 0.0);
+    assert_eq!(server.value("ropewalk_events_appended_total") as u64, written);
+    assert!(server.value("ropewalk_append_seconds_count") >= 1.0);
+    assert_eq!(server.value("ropewalk_append_failures_total"), 0.0);
     // Somebody else takes the session over: whoever had it is fenced off.
-    house.store.claim(session.id()).await.unwrap();
+    server.store.claim(session.id()).await.unwrap();
     drop(session.send(Input::Rename { by: sender(1), title: "late".into() }).await);
-    house.becomes("ropewalk_append_failures_total", 1.0).await;
-    assert_eq!(house.value("ropewalk_events_appended_total") as u64, written);
-    house.registry.shutdown().await;
+    server.becomes("ropewalk_append_failures_total", 1.0).await;
+    assert_eq!(server.value("ropewalk_events_appended_total") as u64, written);
+    server.registry.shutdown().await;
 }
 
 /// A measured store keeps every promise that the one behind it keeps.
@@ -397,7 +404,7 @@ fn the_process_tells_its_version_its_start_and_what_it_holds() {
 #[test]
 fn the_older_text_form_has_the_same_series_each_described_once() {
     let metrics = metrics();
-    metrics.spans(Spans::Sent, 3);
+    metrics.spans(SpanFate::Sent, 3);
     let (open, plain) = (metrics.render(), metrics.render_plain());
     assert!(open.ends_with("# EOF\n") && !plain.contains("# EOF") && !plain.contains("# UNIT"));
     let names = |text: &str| -> BTreeSet<String> {

@@ -1,4 +1,4 @@
-//! `ropewalk agents check`: an agent is started as it would be for a session, greeted and ended.
+//! `ropewalk agents check`: starts an agent as for a session, sends `initialize`, and stops it.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -7,35 +7,35 @@ use std::time::{Duration, Instant};
 use engine::Greeting;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use wire::agent_updates::{self, AgentAbilities};
 use wire::json::{self, JsonError};
-use wire::upstream::{self, Can};
 
 use crate::cli::{AgentsCheckOptions, GuardOptions};
-use crate::external::{self, Chosen, Entry};
+use crate::cli_error::CliError;
+use crate::external::{self, AgentLaunch, Entry};
 use crate::guards::Guards;
 use crate::terminal::{self, one_line};
-use crate::trouble::Trouble;
 use crate::{config, run};
 
-/// Whoever answers with another version is refused.
+/// The protocol version; agents with another version are refused.
 const PROTOCOL: u64 = 1;
 
-/// What came of one agent.
-struct Outcome {
+/// The result for one agent.
+struct CheckResult {
     name: String,
     took: Duration,
-    answer: Result<Answer, String>,
+    answer: Result<AgentGreeting, String>,
 }
 
-/// What an agent said of itself.
-struct Answer {
-    /// Word for word.
+/// The answer of an agent to `initialize`.
+struct AgentGreeting {
+    /// Unchanged.
     whole: Value,
     greeting: Greeting,
-    can: Can,
+    can: AgentAbilities,
 }
 
-pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, Trouble> {
+pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, CliError> {
     let config = config::user()?;
     let entries = match &options.name {
         Some(name) => vec![external::named(&config, name)?],
@@ -46,12 +46,12 @@ pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, Trouble> {
         }
     };
     if entries.is_empty() {
-        return Err(Trouble::failed("no agent is installed that is known by name").fix(
-            "ropewalk agents list says which there are, ropewalk agents install-hint NAME how to get one",
+        return Err(CliError::failed("no known agent is installed").fix(
+            "list known agents with `ropewalk agents list`; `ropewalk agents install-hint NAME` shows how to install one",
         ));
     }
     let mut outcomes = Vec::new();
-    // One after the other: the time that each takes is told.
+    // One after the other, because the time that each takes is reported.
     for entry in &entries {
         let outcome = check(entry).await?;
         if !options.json {
@@ -66,28 +66,28 @@ pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, Trouble> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn check(entry: &Entry) -> Result<Outcome, Trouble> {
-    let chosen = Chosen::of(entry)?;
+async fn check(entry: &Entry) -> Result<CheckResult, CliError> {
+    let chosen = AgentLaunch::of(entry)?;
     let mut guards = Guards::of(&GuardOptions::default())?;
     guards.reach.mode = entry.sandbox.unwrap_or(guards.reach.mode);
-    let outside = chosen.backend(&guards, &run::folder(None)?)?;
+    let external_agent = chosen.backend(&guards, &run::folder(None)?)?;
     let began = Instant::now();
-    let answer = outside.check().await;
+    let answer = external_agent.check().await;
     let took = began.elapsed();
-    outside.end().await;
+    external_agent.end().await;
     let answer = answer.map_err(|error| error.message.to_string()).and_then(|text| read(&text));
-    Ok(Outcome { name: entry.name.clone(), took, answer })
+    Ok(CheckResult { name: entry.name.clone(), took, answer })
 }
 
-fn read(text: &str) -> Result<Answer, String> {
+fn read(text: &str) -> Result<AgentGreeting, String> {
     let wrong = |error: JsonError| error.to_string();
     let raw: &RawValue = json::read(text, "its answer").map_err(wrong)?;
-    let (greeting, can) = upstream::greeted(raw).map_err(|error| error.to_string())?;
-    Ok(Answer { whole: json::read(text, "its answer").map_err(wrong)?, greeting, can })
+    let (greeting, can) = agent_updates::initialize_response(raw).map_err(|error| error.to_string())?;
+    Ok(AgentGreeting { whole: json::read(text, "its answer").map_err(wrong)?, greeting, can })
 }
 
-impl Answer {
-    /// A text of what it says of itself.
+impl AgentGreeting {
+    /// A text field of the agent's own description.
     fn own(&self, field: &str) -> Option<String> {
         let agent = self.greeting.foreign.as_ref()?.agent.as_ref()?;
         let agent: Value = serde_json::from_str(&agent.0).ok()?;
@@ -95,7 +95,7 @@ impl Answer {
     }
 
     fn abilities(&self) -> Vec<&'static str> {
-        let Can { load, resume, fork, close, images, audio, embedded, .. } = self.can;
+        let AgentAbilities { load, resume, fork, close, images, audio, embedded, .. } = self.can;
         let all = [
             ("load", load),
             ("resume", resume),
@@ -108,7 +108,7 @@ impl Answer {
         all.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect()
     }
 
-    /// How one signs in there: the name that `authenticate` wants, and what the agent says of it.
+    /// The sign-in methods: the id for `authenticate`, and the agent's description of it.
     fn sign_in(&self) -> Vec<(String, Option<String>)> {
         let methods = self.greeting.foreign.iter().flat_map(|foreign| &foreign.auth_methods);
         let named = |method: &engine::Opaque| {
@@ -120,8 +120,8 @@ impl Answer {
     }
 }
 
-fn as_json(outcome: &Outcome) -> Value {
-    let Outcome { name, took, answer } = outcome;
+fn as_json(outcome: &CheckResult) -> Value {
+    let CheckResult { name, took, answer } = outcome;
     let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     match answer {
         Ok(answer) => json!({
@@ -139,8 +139,8 @@ fn as_json(outcome: &Outcome) -> Value {
     }
 }
 
-fn as_text(outcome: &Outcome) -> String {
-    let Outcome { name, took, answer } = outcome;
+fn as_text(outcome: &CheckResult) -> String {
+    let CheckResult { name, took, answer } = outcome;
     let name = one_line(name);
     let seconds = format!("{:.2} s", took.as_secs_f64());
     let answer = match answer {
@@ -150,8 +150,7 @@ fn as_text(outcome: &Outcome) -> String {
     let or_none = |list: Vec<String>| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
     let mut out = format!("{name}  answers after {seconds}\n");
     let mut line = |what: &str, said: &str| writeln!(out, "  {what:9} {said}").ok();
-    let agent =
-        answer.own("title").or_else(|| answer.own("name")).unwrap_or_else(|| "it does not say".into());
+    let agent = answer.own("title").or_else(|| answer.own("name")).unwrap_or_else(|| "(unnamed)".into());
     line("agent", &format!("{agent} {}", answer.own("version").unwrap_or_default()));
     line("protocol", &PROTOCOL.to_string());
     line("can", &or_none(answer.abilities().into_iter().map(str::to_owned).collect()));

@@ -1,4 +1,4 @@
-//! `ropewalk agents list`: who can be named, who is here, and in which version.
+//! `ropewalk agents list`: the known agents, which of them are installed, and in which version.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use sandbox::{Command, Fence, Limits, Mode, Output, Policy, Program, Stream};
+use sandbox::{ChildCommand, CommandLimits, Fence, Mode, Output, Policy, Program, StdStream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AgentsListOptions;
+use crate::cli_error::CliError;
 use crate::external::{self, Entry};
 use crate::terminal::{self, cut, one_line};
-use crate::trouble::Trouble;
-use crate::{config, guards, hidden, paths};
+use crate::{config, guards, hidden_paths, paths};
 
-/// Whoever wants to know which agents there are does not wait for a slow one.
+/// How long to wait for the version of an agent.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
-/// So many are asked at once.
+/// How many agents are asked at once.
 const ASKED_AT_ONCE: usize = 4;
-/// A version is found in the first words, or it is none.
+/// How much output is searched for the version.
 const ANSWER_BYTES_MAX: usize = 4096;
 const VERSION_CHARS_MAX: usize = 32;
 
-/// An agent, its program if it is here, and the version that it says it has.
+/// An agent, its program if installed, and the version that it reports.
 struct Row {
     entry: Entry,
     program: Option<PathBuf>,
     version: Option<String>,
 }
 
-pub async fn run(options: &AgentsListOptions) -> Result<ExitCode, Trouble> {
+pub async fn run(options: &AgentsListOptions) -> Result<ExitCode, CliError> {
     let config = config::user()?;
     let usual = config.agent.clone();
     let entries = external::all(&config)?;
-    let rows = stream::iter(entries).map(look).buffered(ASKED_AT_ONCE).collect::<Vec<Row>>().await;
+    let rows = stream::iter(entries).map(inspect).buffered(ASKED_AT_ONCE).collect::<Vec<Row>>().await;
     let shown = |row: &&Row| !options.installed || row.program.is_some();
     let rows: Vec<&Row> = rows.iter().filter(shown).collect();
     if options.json {
@@ -49,7 +49,7 @@ pub async fn run(options: &AgentsListOptions) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn look(entry: Entry) -> Row {
+async fn inspect(entry: Entry) -> Row {
     let program = entry.program();
     let version = match &program {
         Some(program) if entry.says_version => version(program, &entry).await,
@@ -58,23 +58,23 @@ async fn look(entry: Entry) -> Row {
     Row { entry, program, version }
 }
 
-/// What the program says its version is, asked behind a fence: it needs nothing for that but its own things.
+/// The version that the program reports, run in the sandbox with only its own folders.
 async fn version(program: &Path, entry: &Entry) -> Option<String> {
     let own = external::own_folders(entry).into_iter().filter(|folder| folder.is_dir());
-    let homes = hidden::homes().ok()?;
+    let homes = hidden_paths::homes().ok()?;
     let policy = Policy {
         mode: Mode::WorkspaceWrite,
         roots: own.filter_map(|folder| folder.canonicalize().ok()).collect(),
         locked: external::own_settings(entry),
-        hidden: hidden::paths(&homes),
+        hidden: hidden_paths::paths(&homes),
         homes,
         within: None,
     };
-    let command = Command {
+    let command = ChildCommand {
         program: Program::Exec { program: program.to_owned(), arguments: vec!["--version".into()] },
         cwd: "/".into(),
         environment: paths::for_agent(&[], &entry.environment),
-        limits: Limits { wall: VERSION_WAIT, ..Limits::default() },
+        limits: CommandLimits { wall: VERSION_WAIT, ..CommandLimits::default() },
         fence: Some(Fence { policy, helper: guards::helper().ok()? }),
     };
     let (sender, mut receiver) = mpsc::channel(16);
@@ -82,7 +82,7 @@ async fn version(program: &Path, entry: &Entry) -> Option<String> {
     let listen = async {
         while let Some(output) = receiver.recv().await {
             if let Output::Chunk(chunk) = output
-                && chunk.stream == Stream::Stdout
+                && chunk.stream == StdStream::Stdout
                 && answer.len() < ANSWER_BYTES_MAX
             {
                 answer.extend_from_slice(&chunk.bytes);
@@ -94,7 +94,7 @@ async fn version(program: &Path, entry: &Entry) -> Option<String> {
     well.then(|| version_in(&String::from_utf8_lossy(&answer))).flatten()
 }
 
-/// The first word that can be a version.
+/// The first word that looks like a version.
 fn version_in(answer: &str) -> Option<String> {
     let is_version = |word: &&str| {
         let mut parts = word.split('.');
@@ -154,14 +154,16 @@ fn as_text(rows: &[&Row], usual: Option<&str>) -> String {
             told.push_str(" (changed in your settings)");
         }
         if usual == Some(entry.name.as_str()) {
-            told.push_str(" (the one that works unless another is named)");
+            told.push_str(" (default)");
         }
         writeln!(out, "{:<width$}  {:<12} {}", one_line(&entry.name), here, one_line(&told)).ok();
     }
     if rows.is_empty() {
-        out.push_str("None of the agents that are known by name is installed.\n");
+        out.push_str("No known agent is installed.\n");
     }
-    out.push_str("\nropewalk serve --agent NAME works with one, ropewalk agents install-hint NAME says how to get it.\n");
+    out.push_str(
+        "\nTo use an agent: ropewalk serve --agent NAME\nTo install one: ropewalk agents install-hint NAME\n",
+    );
     out
 }
 

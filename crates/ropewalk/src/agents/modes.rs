@@ -1,5 +1,4 @@
-//! `ropewalk agents modes`: the modes of a session and the helpers that our own agent can send off, built in or
-//! written.
+//! `ropewalk agents modes`: the modes and subagents of the built-in agent, including those from files.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,11 +7,11 @@ use agent::{Agent, AgentConfig, AgentInfo};
 use serde_json::{Value, json};
 
 use crate::cli::AgentsModesOptions;
+use crate::cli_error::CliError;
 use crate::terminal::{self, harmless, one_line};
-use crate::trouble::Trouble;
 use crate::{paths, run};
 
-pub fn run(options: &AgentsModesOptions) -> Result<(), Trouble> {
+pub fn run(options: &AgentsModesOptions) -> Result<(), CliError> {
     let agents = agents(options.cwd.as_deref())?;
     match &options.name {
         Some(name) => show(&agents, name, options.json),
@@ -20,13 +19,13 @@ pub fn run(options: &AgentsModesOptions) -> Result<(), Trouble> {
     }
 }
 
-fn agents(cwd: Option<&Path>) -> Result<Vec<AgentInfo>, Trouble> {
+fn agents(cwd: Option<&Path>) -> Result<Vec<AgentInfo>, CliError> {
     let mut config = AgentConfig::offline();
     config.knowledge = paths::knowledge(false);
     Ok(Agent::new(config).agents(&run::folder(cwd)?))
 }
 
-fn list(agents: &[AgentInfo], json: bool) -> Result<(), Trouble> {
+fn list(agents: &[AgentInfo], json: bool) -> Result<(), CliError> {
     if json {
         return terminal::put_json(&json!({ "agents": agents.iter().map(as_json).collect::<Vec<_>>() }));
     }
@@ -39,11 +38,11 @@ fn list(agents: &[AgentInfo], json: bool) -> Result<(), Trouble> {
     terminal::put(&out)
 }
 
-fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), Trouble> {
+fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), CliError> {
     let Some(agent) = agents.iter().find(|agent| *agent.name == *name) else {
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_ref()).collect();
-        return Err(Trouble::not_found(format!("there is no mode or helper {name:?} here"))
-            .fix(format!("one of {}", names.join(", "))));
+        return Err(CliError::not_found(format!("mode or subagent {name:?} not found"))
+            .fix(format!("use one of {}", names.join(", "))));
     };
     if json {
         return terminal::put_json(&as_json(agent));
@@ -55,10 +54,10 @@ fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), Trouble> {
     field("mode", kind(agent));
     field("model", agent.model.as_deref().unwrap_or("the session's"));
     let tools = agent.tools.as_ref().map(|tools| tools.join(", "));
-    let all = if agent.only_reading { "those that only read" } else { "all" };
+    let all = if agent.read_only { "read-only tools" } else { "all" };
     field("tools", tools.as_deref().unwrap_or(all));
-    if !agent.without.is_empty() {
-        field("without", &agent.without.join(", "));
+    if !agent.excluded_tools.is_empty() {
+        field("without", &agent.excluded_tools.join(", "));
     }
     let file = agent.file.as_deref().map(|file| file.display().to_string());
     field("file", file.as_deref().unwrap_or("built in"));
@@ -85,8 +84,8 @@ fn as_json(agent: &AgentInfo) -> Value {
         "mode": kind(agent),
         "model": agent.model.as_deref(),
         "tools": agent.tools.as_deref().map(names),
-        "without": names(&agent.without),
-        "read_only": agent.only_reading,
+        "without": names(&agent.excluded_tools),
+        "read_only": agent.read_only,
         "hidden": agent.hidden,
         "file": agent.file,
         "instructions": &*agent.instructions,

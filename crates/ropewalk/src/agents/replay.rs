@@ -1,4 +1,4 @@
-//! `ropewalk agents replay`: a journal is read and heard again, alone or beside another one.
+//! `ropewalk agents replay`: verifies a journal, or compares it with another one.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -7,38 +7,40 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use wire::upstream::journal::{Against, Divergence, Replay, Sound, Step};
+use wire::agent_updates::journal::{
+    JournalComparison, JournalDivergence, JournalReplay, JournalSummary, Step,
+};
 
 use crate::cli::AgentsReplayOptions;
+use crate::cli_error::CliError;
 use crate::terminal::{self, one_line};
-use crate::trouble::Trouble;
 
-/// The longest line: a frame as long as one may be, each byte of it written as six.
+/// The longest line: the longest frame, with each byte escaped as six.
 const LINE_BYTES_MAX: u64 = 6 * wire::FRAME_BYTES_MAX as u64 + (1 << 20);
 
-/// What came of it.
-enum Outcome {
-    Same(Sound),
-    Differs { of: String, divergence: Divergence },
+/// The result of a replay.
+enum ReplayResult {
+    Same(JournalSummary),
+    Differs { of: String, divergence: JournalDivergence },
 }
 
-pub fn run(options: &AgentsReplayOptions) -> Result<ExitCode, Trouble> {
+pub fn run(options: &AgentsReplayOptions) -> Result<ExitCode, CliError> {
     let outcome = match &options.against {
         None => alone(&options.file)?,
-        Some(other) => beside(&options.file, other)?,
+        Some(other) => compare(&options.file, other)?,
     };
     match options.json {
         true => terminal::put_json(&as_json(&outcome, options))?,
         false => terminal::put(&as_text(&outcome, options.against.is_some()))?,
     }
     Ok(match outcome {
-        Outcome::Same(_) => ExitCode::SUCCESS,
-        Outcome::Differs { .. } => ExitCode::FAILURE,
+        ReplayResult::Same(_) => ExitCode::SUCCESS,
+        ReplayResult::Differs { .. } => ExitCode::FAILURE,
     })
 }
 
-fn alone(file: &Path) -> Result<Outcome, Trouble> {
-    let mut journal = Journal::open(file)?;
+fn alone(file: &Path) -> Result<ReplayResult, CliError> {
+    let mut journal = JournalReader::open(file)?;
     loop {
         match journal.next()? {
             Ok(Some(_)) => {}
@@ -48,10 +50,10 @@ fn alone(file: &Path) -> Result<Outcome, Trouble> {
     }
 }
 
-/// Each must be sound for itself, and both the same.
-fn beside(file: &Path, other: &Path) -> Result<Outcome, Trouble> {
-    let (mut here, mut there) = (Journal::open(file)?, Journal::open(other)?);
-    let mut against = Against::default();
+/// Verifies both journals and compares them.
+fn compare(file: &Path, other: &Path) -> Result<ReplayResult, CliError> {
+    let (mut here, mut there) = (JournalReader::open(file)?, JournalReader::open(other)?);
+    let mut against = JournalComparison::default();
     let mut steps = 0;
     loop {
         let (ours, theirs) = match (here.next()?, there.next()?) {
@@ -63,31 +65,31 @@ fn beside(file: &Path, other: &Path) -> Result<Outcome, Trouble> {
         let what = match (ours, theirs) {
             (None, None) => return Ok(here.finish()),
             (Some(ours), Some(theirs)) => against.differ(&ours, &theirs),
-            (Some(_), None) => Some(format!("it is not in {}", there.name)),
-            (None, Some(_)) => Some(format!("it is not in {}", here.name)),
+            (Some(_), None) => Some(format!("missing in {}", there.name)),
+            (None, Some(_)) => Some(format!("missing in {}", here.name)),
         };
         if let Some(what) = what {
-            return Ok(here.differs(Divergence { step: steps, what }));
+            return Ok(here.differs(JournalDivergence { step: steps, what }));
         }
     }
 }
 
 /// A journal that is being read.
-struct Journal {
+struct JournalReader {
     name: String,
     lines: BufReader<File>,
-    replay: Replay,
+    replay: JournalReplay,
 }
 
-impl Journal {
-    fn open(file: &Path) -> Result<Self, Trouble> {
+impl JournalReader {
+    fn open(file: &Path) -> Result<Self, CliError> {
         let name = one_line(&file.display().to_string());
         let lines = File::open(file).map(BufReader::new).map_err(|error| unreadable(&name, &error))?;
-        Ok(Self { name, lines, replay: Replay::default() })
+        Ok(Self { name, lines, replay: JournalReplay::default() })
     }
 
-    /// The next step, or nothing at the end.
-    fn next(&mut self) -> Result<Result<Option<Step>, Divergence>, Trouble> {
+    /// The next step, or `None` at the end.
+    fn next(&mut self) -> Result<Result<Option<Step>, JournalDivergence>, CliError> {
         loop {
             let mut line = Vec::new();
             let read = self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -101,30 +103,30 @@ impl Journal {
         }
     }
 
-    fn finish(self) -> Outcome {
+    fn finish(self) -> ReplayResult {
         match self.replay.finish() {
-            Ok(sound) => Outcome::Same(sound),
-            Err(divergence) => Outcome::Differs { of: self.name, divergence },
+            Ok(sound) => ReplayResult::Same(sound),
+            Err(divergence) => ReplayResult::Differs { of: self.name, divergence },
         }
     }
 
-    fn differs(self, divergence: Divergence) -> Outcome {
-        Outcome::Differs { of: self.name, divergence }
+    fn differs(self, divergence: JournalDivergence) -> ReplayResult {
+        ReplayResult::Differs { of: self.name, divergence }
     }
 }
 
-fn unreadable(name: &str, error: &io::Error) -> Trouble {
-    let what = format!("the journal {name} cannot be read");
+fn unreadable(name: &str, error: &io::Error) -> CliError {
+    let what = format!("could not read the journal {name}");
     match error.kind() {
-        io::ErrorKind::NotFound => Trouble::not_found(what).because("there is no such file"),
-        _ => Trouble::failed(what).because(error),
+        io::ErrorKind::NotFound => CliError::not_found(what).because("the file does not exist"),
+        _ => CliError::failed(what).because(error),
     }
 }
 
-fn as_json(outcome: &Outcome, options: &AgentsReplayOptions) -> Value {
+fn as_json(outcome: &ReplayResult, options: &AgentsReplayOptions) -> Value {
     let compared = options.against.as_ref().map(|other| other.display().to_string());
     match outcome {
-        Outcome::Same(sound) => json!({
+        ReplayResult::Same(sound) => json!({
             "same": true,
             "against": compared,
             "agent": sound.agent,
@@ -134,7 +136,7 @@ fn as_json(outcome: &Outcome, options: &AgentsReplayOptions) -> Value {
             "faults": sound.faults,
             "faulty": sound.faulty.iter().map(|(step, why)| json!({ "step": step, "why": why })).collect::<Vec<_>>(),
         }),
-        Outcome::Differs { of, divergence } => json!({
+        ReplayResult::Differs { of, divergence } => json!({
             "same": false,
             "against": compared,
             "file": of,
@@ -144,25 +146,25 @@ fn as_json(outcome: &Outcome, options: &AgentsReplayOptions) -> Value {
     }
 }
 
-fn as_text(outcome: &Outcome, compared: bool) -> String {
+fn as_text(outcome: &ReplayResult, compared: bool) -> String {
     let sound = match outcome {
-        Outcome::Same(sound) => sound,
-        Outcome::Differs { of, divergence } => return one_line(&format!("{of}: {divergence}")) + "\n",
+        ReplayResult::Same(sound) => sound,
+        ReplayResult::Differs { of, divergence } => return one_line(&format!("{of}: {divergence}")) + "\n",
     };
-    let Sound { agent, steps, ended, chain, faults, faulty } = sound;
-    let same = if compared { "are the same in both" } else { "are as they were recorded" };
+    let JournalSummary { agent, steps, ended, chain, faults, faulty } = sound;
+    let same = if compared { "are equal in both journals" } else { "match the recording" };
     let mut out = format!("{steps} steps of {} {same}\n", one_line(agent));
     let mut line = |text: &str| writeln!(out, "{}", one_line(text)).ok();
     line(&format!("chain {chain}"));
     if !ended {
-        line("the journal was not closed: whoever wrote it was ended, or steps are missing at its end");
+        line("the journal is incomplete: its writer was killed, or steps are missing at the end");
     }
     for (step, why) in faulty {
-        line(&format!("step {step} is not what the protocol says: {why}"));
+        line(&format!("step {step} violates the protocol: {why}"));
     }
     let untold = faults.saturating_sub(faulty.len() as u64);
     if untold > 0 {
-        line(&format!("and so are {untold} more"));
+        line(&format!("{untold} more steps violate the protocol"));
     }
     out
 }

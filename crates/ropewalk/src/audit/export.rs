@@ -4,22 +4,22 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use store::audit::Row;
+use store::audit::AuditRow;
 
 use super::unreadable;
 use crate::cli::{AuditExportOptions, AuditFormat};
-use crate::sessions::export::{Target, unwritable};
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
+use crate::sessions::export::{OutputFile, unwritable};
 use crate::{paths, terminal};
 
 const COLUMNS: &str = "timestamp,event_type,actor,resource_type,resource_id,details,prev_hmac,hmac\r\n";
 
-/// Rows are written together up to this size.
+/// The size of write batches.
 const PIECE_BYTES: usize = 64 << 10;
 
-pub fn run(options: &AuditExportOptions) -> Result<ExitCode, Trouble> {
+pub fn run(options: &AuditExportOptions) -> Result<ExitCode, CliError> {
     let folder = paths::audit()?;
-    let mut out = Out::open(options.output.as_deref())?;
+    let mut out = RowOutput::open(options.output.as_deref())?;
     if options.format == AuditFormat::Csv {
         out.pending.extend_from_slice(COLUMNS.as_bytes());
     }
@@ -28,7 +28,7 @@ pub fn run(options: &AuditExportOptions) -> Result<ExitCode, Trouble> {
         count += 1;
         match (options.format, &placed.row) {
             (AuditFormat::Csv, Some(row)) => out.pending.extend_from_slice(csv(row).as_bytes()),
-            // What is no row has no columns; the lines as they are keep it.
+            // A line that is not a row has no columns; jsonl keeps it.
             (AuditFormat::Csv, None) => {}
             (AuditFormat::Jsonl, _) => {
                 out.pending.extend_from_slice(&placed.text);
@@ -48,19 +48,20 @@ pub fn run(options: &AuditExportOptions) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the rows go while they are read: they are never all in memory.
-struct Out<'a> {
-    target: Option<(&'a Path, Target)>,
+/// The output, written while rows are read: they are never all in memory.
+struct RowOutput<'a> {
+    target: Option<(&'a Path, OutputFile)>,
     pending: Vec<u8>,
 }
 
-impl<'a> Out<'a> {
-    fn open(path: Option<&'a Path>) -> Result<Self, Trouble> {
-        let open = |path| Target::open(path).map(|target| (path, target)).map_err(|e| unwritable(path, e));
+impl<'a> RowOutput<'a> {
+    fn open(path: Option<&'a Path>) -> Result<Self, CliError> {
+        let open =
+            |path| OutputFile::open(path).map(|target| (path, target)).map_err(|e| unwritable(path, e));
         Ok(Self { target: path.map(open).transpose()?, pending: Vec::new() })
     }
 
-    fn write(&mut self) -> Result<(), Trouble> {
+    fn write(&mut self) -> Result<(), CliError> {
         let piece = std::mem::take(&mut self.pending);
         match &mut self.target {
             Some((path, target)) => target.write(&piece).map_err(|error| unwritable(path, error)),
@@ -68,7 +69,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<(), Trouble> {
+    fn finish(mut self) -> Result<(), CliError> {
         self.write()?;
         match self.target {
             Some((path, target)) => target.finish(path).map_err(|error| unwritable(path, error)),
@@ -77,7 +78,7 @@ impl<'a> Out<'a> {
     }
 }
 
-fn csv(row: &Row) -> String {
+fn csv(row: &AuditRow) -> String {
     let details = Value::Object(row.details.clone()).to_string();
     let cells = [
         &row.timestamp,
@@ -92,7 +93,7 @@ fn csv(row: &Row) -> String {
     format!("{}\r\n", cells.map(|cell| quoted(cell)).join(","))
 }
 
-/// A cell that no table program takes for a formula: clients choose their names themselves.
+/// Quotes a cell so that no spreadsheet takes it for a formula: clients choose their own names.
 fn quoted(cell: &str) -> String {
     let guard = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))

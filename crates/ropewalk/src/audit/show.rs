@@ -1,4 +1,4 @@
-//! `audit show` and `audit query`: a table for people, an object for programs.
+//! `audit show` and `audit query`: a table, or JSON.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -7,20 +7,20 @@ use std::sync::{Arc, OnceLock, Weak};
 use agent::ReadAudit;
 use engine::{Clock, SessionId, SystemClock};
 use serde_json::{Map, Value, json};
-use store::audit::{Audit, Placed, Row};
+use store::audit::{Audit, AuditRow, ChainLine};
 
 use super::unreadable;
 use crate::cli::{AuditQueryOptions, AuditShowOptions};
+use crate::cli_error::CliError;
 use crate::paths;
 use crate::terminal::{self, cut, one_line};
-use crate::trouble::Trouble;
 
 const WHO_CHARS_MAX: usize = 12;
 const WHAT_CHARS_MAX: usize = 36;
 const SHORT_CHARS_MAX: usize = 120;
 const SESSION_CHARS: usize = 8;
 
-pub fn latest(options: &AuditShowOptions) -> Result<ExitCode, Trouble> {
+pub fn latest(options: &AuditShowOptions) -> Result<ExitCode, CliError> {
     let mut rows = VecDeque::new();
     each(|placed| {
         rows.push_back(placed);
@@ -31,9 +31,9 @@ pub fn latest(options: &AuditShowOptions) -> Result<ExitCode, Trouble> {
     print(&rows.into_iter().collect::<Vec<_>>(), options.json)
 }
 
-pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, Trouble> {
+pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, CliError> {
     let since = options.since.map(|since| since.moment(SystemClock.now()));
-    let wanted = |row: &Row| {
+    let wanted = |row: &AuditRow| {
         options.session.as_ref().is_none_or(|id| row.resource_id.starts_with(id))
             && options.event_type.as_ref().is_none_or(|wanted| is_type(&row.event_type, wanted))
             && options
@@ -51,10 +51,10 @@ pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, Trouble> {
     print(&rows, options.json)
 }
 
-/// The audit of this process, once it was started: agents are made before.
+/// The audit of this process, set once it is started: agents are created earlier.
 pub type StartedAudit = Arc<OnceLock<Weak<Audit>>>;
 
-/// For the command that shows the rows about its own session.
+/// For the agent command that shows the rows of its own session.
 pub fn reader(started: StartedAudit) -> ReadAudit {
     Arc::new(move |id, upto, limit| {
         let audit = started.get().and_then(Weak::upgrade);
@@ -68,11 +68,11 @@ pub fn reader(started: StartedAudit) -> ReadAudit {
     })
 }
 
-/// The last rows about a session, oldest first, a line each: when, who, what, and what came of it.
+/// The last rows about a session, oldest first, one line each: when, who, what, and the result.
 fn of_session(id: &SessionId, limit: usize) -> Result<Vec<String>, String> {
-    let mut rows: VecDeque<Row> = VecDeque::new();
+    let mut rows: VecDeque<AuditRow> = VecDeque::new();
     let read = each(|placed| {
-        let of_session = |row: &Row| row.resource_type == "session" && row.resource_id == id.as_str();
+        let of_session = |row: &AuditRow| row.resource_type == "session" && row.resource_id == id.as_str();
         if let Some(row) = placed.row.filter(of_session) {
             rows.push_back(row);
             if rows.len() > limit {
@@ -80,14 +80,14 @@ fn of_session(id: &SessionId, limit: usize) -> Result<Vec<String>, String> {
             }
         }
     });
-    read.map_err(|trouble| trouble.text())?;
+    read.map_err(|error| error.text())?;
     Ok(rows.iter().map(short).collect())
 }
 
-fn short(row: &Row) -> String {
+fn short(row: &AuditRow) -> String {
     let time: String = row.timestamp.chars().take(19).collect::<String>().replace('T', " ");
     let who = cut(&one_line(peer(row).unwrap_or(&row.actor)), WHO_CHARS_MAX);
-    // A call has both: what was decided about it, and what came of it.
+    // A tool call has both a decision and a result.
     let decided = match row.event_type.as_str() {
         "tool.call" => text_of(&row.details, "decision"),
         _ => String::new(),
@@ -96,7 +96,7 @@ fn short(row: &Row) -> String {
     format!("{time}  {}  {who}  {what}", one_line(&row.event_type)).trim_end().to_owned()
 }
 
-fn each(mut take: impl FnMut(Placed)) -> Result<(), Trouble> {
+fn each(mut take: impl FnMut(ChainLine)) -> Result<(), CliError> {
     let folder = paths::audit()?;
     let read = store::audit::rows(&folder, |placed| {
         take(placed);
@@ -109,31 +109,31 @@ fn is_type(event_type: &str, wanted: &str) -> bool {
     event_type == wanted || (wanted.ends_with('.') && event_type.starts_with(wanted))
 }
 
-fn peer(row: &Row) -> Option<&str> {
+fn peer(row: &AuditRow) -> Option<&str> {
     row.details.get("peer").and_then(Value::as_str)
 }
 
-fn print(rows: &[Placed], as_json: bool) -> Result<ExitCode, Trouble> {
+fn print(rows: &[ChainLine], as_json: bool) -> Result<ExitCode, CliError> {
     if as_json {
-        let object = |placed: &Placed| {
+        let object = |placed: &ChainLine| {
             let mut row: Value = serde_json::from_slice(&placed.text).unwrap_or(Value::Null);
             row["file"] = placed.file.as_str().into();
             row["line"] = placed.line.into();
             row
         };
-        // A line that is no row is for `verify` to tell of.
+        // `verify` reports lines that are not rows.
         let rows: Vec<_> = rows.iter().filter(|placed| placed.row.is_some()).map(object).collect();
         terminal::put_json(&json!({ "rows": rows }))?;
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
-        terminal::say("There are no such rows.");
+        terminal::say("No rows match.");
     }
     let mut out = String::new();
     for placed in rows {
         match &placed.row {
             Some(row) => out.push_str(line(row).trim_end()),
-            None => out.push_str(&format!("{}:{} is not a row", placed.file, placed.line)),
+            None => out.push_str(&format!("{}:{} is not a valid row", placed.file, placed.line)),
         }
         out.push('\n');
     }
@@ -142,7 +142,7 @@ fn print(rows: &[Placed], as_json: bool) -> Result<ExitCode, Trouble> {
 }
 
 /// At most 100 columns.
-fn line(row: &Row) -> String {
+fn line(row: &AuditRow) -> String {
     let time: String = row.timestamp.chars().take(19).collect::<String>().replace('T', " ");
     let who = cut(&one_line(peer(row).unwrap_or(&row.actor)), WHO_CHARS_MAX);
     let session: String = match row.resource_type.as_str() {
@@ -157,7 +157,7 @@ fn line(row: &Row) -> String {
 }
 
 /// What happened, in a few words.
-fn what(row: &Row) -> String {
+fn what(row: &AuditRow) -> String {
     let text = |name: &str| text_of(&row.details, name);
     let words: &[String] = match row.event_type.as_str() {
         "acp.prompt" => &[format!("{} bytes", text("bytes")), text("cwd")],

@@ -1,5 +1,5 @@
-//! What this machine is known by over there: always the same, and a name of its own for each process that
-//! holds a connection at the same time.
+//! The id of this machine at hubs: stable across restarts, with a suffix for each further process that is bridged
+//! at the same time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,52 +8,53 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use access::random;
-use wire::tunnel::Machine;
+use wire::tunnel::MachineInfo;
 
+use crate::cli_error::CliError;
 use crate::paths;
-use crate::trouble::Trouble;
 
-/// Processes of this machine that are bridged at once.
+/// Maximum number of bridged processes on this machine.
 const PROCESSES_MAX: u32 = 32;
-/// How long somebody waits for another process that reads or makes the id.
+/// How long to wait for another process that reads or creates the id.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Bytes of an id, before they are written as digits.
+/// Bytes of an id, before hexadecimal encoding.
 const ID_BYTES: usize = 16;
 
-/// An id that no other process has for as long as this lives.
-pub struct Claimed {
+/// An id that no other process uses while this value lives.
+pub struct MachineClaim {
     id: String,
     name: String,
     _lock: Option<File>,
 }
 
-impl Claimed {
-    pub fn take(host: &str) -> Result<Self, Trouble> {
+impl MachineClaim {
+    pub fn take(host: &str) -> Result<Self, CliError> {
         let folder = paths::state()?.join("bridge");
         match claim(&folder, host) {
             Ok(claimed) => Ok(claimed),
-            // To go on with another would be another machine to the hub at each start.
+            // With a new id, the hub would see a new machine at each start.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::WouldBlock) => {
                 let fix = match error.kind() {
-                    io::ErrorKind::WouldBlock => "then try again",
-                    _ => "restore it, or remove it: then hubs take this for a new machine",
+                    io::ErrorKind::WouldBlock => "resume or end that process, then try again",
+                    _ => "restore the file, or delete it; hubs then treat this as a new machine",
                 };
                 let path = folder.join("machine.id");
-                Err(Trouble::failed(format!("{} cannot be used", path.display())).because(error).fix(fix))
+                Err(CliError::failed(format!("could not use {}", path.display())).because(error).fix(fix))
             }
             Err(error) => {
-                // Where nothing can be kept, neither can sessions: it is another machine every time.
-                tracing::warn!(%error, folder = %folder.display(), "this machine's id cannot be kept");
-                let id =
-                    fresh().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
+                // If nothing can be stored, neither can sessions: use a new id at each start.
+                tracing::warn!(%error, folder = %folder.display(), "could not store the id of this machine");
+                let id = fresh().map_err(|error| {
+                    CliError::failed("the operating system's random generator failed").because(error)
+                })?;
                 Ok(Self { id, name: host.to_owned(), _lock: None })
             }
         }
     }
 
-    pub fn described(&self) -> Machine {
-        Machine {
+    pub fn described(&self) -> MachineInfo {
+        MachineInfo {
             id: self.id.clone(),
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -62,9 +63,9 @@ impl Claimed {
     }
 }
 
-fn claim(folder: &Path, host: &str) -> io::Result<Claimed> {
+fn claim(folder: &Path, host: &str) -> io::Result<MachineClaim> {
     fs::create_dir_all(folder)?;
-    let base = kept(&folder.join("machine.id"))?;
+    let base = read_or_create_id(&folder.join("machine.id"))?;
     for number in 1..=PROCESSES_MAX {
         let path = folder.join(format!("{number}.lock"));
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
@@ -74,17 +75,17 @@ fn claim(folder: &Path, host: &str) -> io::Result<Claimed> {
                     1 => (base, host.to_owned()),
                     _ => (format!("{base}-{number}"), format!("{host} ({number})")),
                 };
-                return Ok(Claimed { id, name, _lock: Some(lock) });
+                return Ok(MachineClaim { id, name, _lock: Some(lock) });
             }
             Err(fs::TryLockError::WouldBlock) => {}
             Err(fs::TryLockError::Error(error)) => return Err(error),
         }
     }
-    Err(io::Error::other("too many processes of this machine are bridged"))
+    Err(io::Error::other("too many processes on this machine are bridged"))
 }
 
-/// The id in the file, made if there is none. An empty file is what a full disk or a kill leaves.
-fn kept(path: &Path) -> io::Result<String> {
+/// The id in the file, created if it is missing. A full disk or a kill can leave an empty file.
+fn read_or_create_id(path: &Path) -> io::Result<String> {
     let lock = path.with_extension("lock");
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
     wait_for(&lock)?;
@@ -99,11 +100,11 @@ fn kept(path: &Path) -> io::Result<String> {
         return make(path);
     }
     let plain = id.len() == ID_BYTES * 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let none = || io::Error::new(io::ErrorKind::InvalidData, "it holds no id");
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "it does not contain an id");
     plain.then(|| id.to_owned()).ok_or_else(none)
 }
 
-/// Whoever holds this lock reads or writes one line, unless it is stopped.
+/// The holder of this lock only reads or writes one line, unless it is suspended.
 fn wait_for(lock: &File) -> io::Result<()> {
     let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
@@ -112,14 +113,14 @@ fn wait_for(lock: &File) -> io::Result<()> {
             Err(fs::TryLockError::Error(error)) => return Err(error),
             Err(fs::TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
             Err(fs::TryLockError::WouldBlock) => {
-                let text = "another ropewalk holds its lock (machine.lock); continue or end it";
+                let text = "another ropewalk process holds its lock (machine.lock)";
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
             }
         }
     }
 }
 
-/// The file gets its name when it is whole.
+/// Creates the file under its name only when it is complete.
 fn make(path: &Path) -> io::Result<String> {
     let (id, unfinished) = (fresh()?, path.with_extension("part"));
     let mut file =

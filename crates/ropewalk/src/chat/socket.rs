@@ -1,11 +1,11 @@
-//! A server that runs, for a client in this process: its WebSocket, with its token.
+//! The WebSocket connection to a running server, for the terminal client.
 //!
-//! This end dials: it answers pings, which the library does, and has nobody to send away. So it shares no code with the pump
-//! of the sockets that are accepted (`access::websocket`).
+//! This is the client side: it only has to answer pings, which the library does. So it shares no code with the server side
+//! (`access::websocket`).
 
 use std::time::Duration;
 
-use ::terminal::{Dial, Dialing, Line};
+use ::terminal::{Dial, Dialing, ServerConnection};
 use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -17,34 +17,34 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::native::{Envelope, Frame};
+use wire::native::{RequestEnvelope, ServerFrame};
 
-use crate::client::{Connection, Server};
-use crate::running;
+use crate::client::{Server, ServerStream};
+use crate::running_servers;
 
-/// From the connection to the first frame.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries at a server that starts.
+/// From connecting to the first frame.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between attempts while a server starts.
 const START_PAUSE: Duration = Duration::from_millis(50);
-/// How long one request may take to leave.
+/// How long sending one request may take.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(1);
-/// A server that is silent for this long, although it says something twice a minute, is gone.
+/// A server that is silent for this long is gone: it sends something twice a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(80);
-/// A view of a session, however long its rows are.
+/// The largest frame: a view of a session with long rows.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 const QUEUE_MAX: usize = 64;
 
 /// The sub-protocol of our own clients.
 const PROTOCOL: HeaderValue = HeaderValue::from_static("ropewalk.v1");
 
-pub struct Socket {
+pub struct ServerSocket {
     port: u16,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Socket {
+impl ServerSocket {
     pub fn new(port: u16) -> Self {
         Self { port, tasks: TaskTracker::new(), stop: CancellationToken::new() }
     }
@@ -52,12 +52,12 @@ impl Socket {
     pub async fn finish(self) {
         self.stop.cancel();
         self.tasks.close();
-        // A server that does not say goodbye is not waited for.
+        // Do not wait for a server that does not close the connection.
         drop(tokio::time::timeout(END_WAIT, self.tasks.wait()).await);
     }
 }
 
-impl Dial for Socket {
+impl Dial for ServerSocket {
     fn dial(&self) -> Dialing {
         let (port, tasks, stop) = (self.port, self.tasks.clone(), self.stop.clone());
         Box::pin(async move {
@@ -70,18 +70,18 @@ impl Dial for Socket {
                     () = carry(stream, asked, told) => {}
                 }
             }));
-            Ok(Line { requests, frames })
+            Ok(ServerConnection { requests, frames })
         })
     }
 }
 
-/// A server that starts asks for a moment, and gets it.
-async fn connect_when_ready(port: u16) -> Result<WebSocketStream<Connection>, String> {
-    let deadline = Instant::now() + PATIENCE;
+/// Connects; retries while the server is starting.
+async fn connect_when_ready(port: u16) -> Result<WebSocketStream<ServerStream>, String> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let tried = tokio::time::timeout_at(deadline, connect(port)).await;
         match tried.map_err(|_| "the server did not answer in time".to_owned())? {
-            Err(Unconnected::Busy) if Instant::now() + START_PAUSE < deadline => {
+            Err(ConnectError::Busy) if Instant::now() + START_PAUSE < deadline => {
                 tokio::time::sleep(START_PAUSE).await;
             }
             connected => return connected.map_err(|unconnected| unconnected.to_string()),
@@ -90,32 +90,34 @@ async fn connect_when_ready(port: u16) -> Result<WebSocketStream<Connection>, St
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Unconnected {
-    #[error("the server takes no clients at the moment: it starts, stops, or has too many")]
+enum ConnectError {
+    #[error("the server accepts no clients at the moment: it is starting, stopping or full")]
     Busy,
     #[error("{0}")]
     For(String),
 }
 
-impl From<String> for Unconnected {
+impl From<String> for ConnectError {
     fn from(why: String) -> Self {
         Self::For(why)
     }
 }
 
-/// The server may have been started anew, with another token, so it is looked for every time.
-async fn connect(port: u16) -> Result<WebSocketStream<Connection>, Unconnected> {
-    let servers = running::all().map_err(|trouble| trouble.in_short())?;
+/// Looks for the server every time: it may have been restarted with another token.
+async fn connect(port: u16) -> Result<WebSocketStream<ServerStream>, ConnectError> {
+    let servers = running_servers::all().map_err(|error| error.summary())?;
     let found = servers.iter().find(|server| server.port == port);
-    let server = Server::of(found.ok_or_else(|| "the server has ended".to_owned())?)
-        .map_err(|trouble| trouble.in_short())?;
+    let server = Server::of(found.ok_or_else(|| "the server has stopped".to_owned())?)
+        .map_err(|error| error.summary())?;
     let scheme = if server.is_secure() { "wss" } else { "ws" };
     let address = format!("{scheme}://{}/ui/socket", server.address());
     let mut request = address.into_client_request().map_err(|error| error.to_string())?;
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, PROTOCOL);
     if let Some(token) = server.token() {
         let bearer = format!("Bearer {token}").parse();
-        request.headers_mut().insert(AUTHORIZATION, bearer.map_err(|_| "the token is no header".to_owned())?);
+        request
+            .headers_mut()
+            .insert(AUTHORIZATION, bearer.map_err(|_| "the token cannot be sent in a header".to_owned())?);
     }
     let stream = server.connect().await.map_err(|error| error.to_string())?;
     let config = WebSocketConfig::default()
@@ -123,28 +125,28 @@ async fn connect(port: u16) -> Result<WebSocketStream<Connection>, Unconnected> 
         .max_frame_size(Some(FRAME_BYTES_MAX));
     let connected = client_async_with_config(request, stream, Some(config)).await;
     connected.map(|(stream, _)| stream).map_err(|error| match error {
-        Error::Http(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => Unconnected::Busy,
-        Error::Http(answer) => Unconnected::For(format!("the server answered {}", answer.status())),
-        error => Unconnected::For(error.to_string()),
+        Error::Http(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => ConnectError::Busy,
+        Error::Http(answer) => ConnectError::For(format!("the server answered {}", answer.status())),
+        error => ConnectError::For(error.to_string()),
     })
 }
 
 enum Wake {
-    Request(Option<Envelope>),
+    Request(Option<RequestEnvelope>),
     Message(Option<Message>),
 }
 
-/// Requests out, frames in, until one side ends.
+/// Forwards requests and frames until one side ends.
 async fn carry(
-    mut stream: WebSocketStream<Connection>,
-    mut asked: mpsc::Receiver<Envelope>,
-    told: mpsc::Sender<Frame>,
+    mut stream: WebSocketStream<ServerStream>,
+    mut asked: mpsc::Receiver<RequestEnvelope>,
+    told: mpsc::Sender<ServerFrame>,
 ) {
     loop {
         let wake = tokio::select! {
             biased;
             request = asked.recv() => Wake::Request(request),
-            message = heard(&mut stream) => Wake::Message(message),
+            message = next_message(&mut stream) => Wake::Message(message),
         };
         match wake {
             Wake::Request(Some(envelope)) => {
@@ -155,7 +157,7 @@ async fn carry(
                 }
             }
             Wake::Request(None) => {
-                // Whoever is gone needs no goodbye.
+                // The server may already be gone.
                 drop(tokio::time::timeout(END_WAIT, stream.close(None)).await);
                 return;
             }
@@ -165,8 +167,8 @@ async fn carry(
                         return;
                     }
                 }
-                // A newer server may say more than this client understands.
-                Err(error) => tracing::debug!(%error, "a frame is not understood"),
+                // A newer server may send frames that this client does not know.
+                Err(error) => tracing::debug!(%error, "ignoring a frame that could not be parsed"),
             },
             Wake::Message(Some(Message::Close(_)) | None) => return,
             Wake::Message(Some(_)) => {}
@@ -174,8 +176,8 @@ async fn carry(
     }
 }
 
-/// The next message, or nothing if there will be none.
-async fn heard(stream: &mut WebSocketStream<Connection>) -> Option<Message> {
+/// The next message, or `None` if the connection has ended.
+async fn next_message(stream: &mut WebSocketStream<ServerStream>) -> Option<Message> {
     match tokio::time::timeout(SILENCE_MAX, stream.next()).await {
         Ok(Some(Ok(message))) => Some(message),
         Ok(Some(Err(_)) | None) | Err(_) => None,

@@ -1,23 +1,23 @@
-//! The part of the command line about agents: which one works, and `ropewalk agents`.
+//! Options that choose an agent, and `ropewalk agents`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Who works, if not our own agent.
+/// Options that choose an external agent.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AgentOptions {
-    /// The agent that works, by its name: `ropewalk agents list` says which there are. Without it, the one
-    /// in the settings, else Ropewalk's own, whose name is ropewalk
+    /// Name of the agent to use; see `ropewalk agents list`. Default: the one in your settings, otherwise
+    /// Ropewalk's built-in agent, named ropewalk
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
 
-    /// A variable of yours that this agent is given too, by its name; repeat for more
+    /// Pass this environment variable on to the agent; repeatable
     #[arg(long, value_name = "VARIABLE")]
     pub agent_env: Vec<String>,
 
-    /// Note everything that this agent says in a new file, frame by frame, for `ropewalk agents replay`. In a
-    /// folder, each start gets a file of its own
+    /// Record every frame from the agent in a new file, for `ropewalk agents replay`. If FILE is a
+    /// folder, each start creates its own file in it
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
 }
@@ -28,94 +28,94 @@ Any program that speaks the Agent Client Protocol can work behind Ropewalk:
   ropewalk serve --agent opencode
   ropewalk serve -- my-agent --acp
 
-Your own stand in config.toml as [agents.NAME] with command, args, env, pass, own_folders, own_settings and sandbox.
-Exit codes: 0 well, 1 an agent does not answer or is not installed, or a journal differs, 2 wrong usage,
+Define your own in config.toml as [agents.NAME] with command, args, env, pass, own_folders, own_settings and sandbox.
+Exit codes: 0 success, 1 an agent does not answer or is not installed, or a journal differs, 2 wrong usage,
 5 no such agent or file.";
 
 const REPLAY_HELP: &str = "\
-A journal is what an agent said, frame by frame, written by --journal FILE:
+A journal records every frame that an agent sent. --journal FILE writes one:
 
   ropewalk run --agent opencode --journal one.jsonl \"say hello\"
   ropewalk agents replay one.jsonl
   ropewalk agents replay one.jsonl --against two.jsonl
 
-The first step that differs is named. Names that agents make up (of sessions, calls, messages) are compared
-by the order in which they appear, and times not at all.
-Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 5 no such file.";
+Prints the first step that differs. Generated ids (of sessions, calls, messages) are compared by the order in
+which they appear; times are ignored.
+Exit codes: 0 no difference, 1 a difference, 2 wrong usage, 5 no such file.";
 
 #[derive(Debug, Clone, Subcommand)]
 #[command(after_help = AGENTS_HELP)]
 pub enum AgentsCommand {
-    /// Show the agents that are known by name, and which of them are installed
+    /// List known agents and whether they are installed
     #[command(alias = "ls")]
     List(AgentsListOptions),
-    /// Start an agent, greet it, and show what it answers
+    /// Start an agent and check that it answers
     Check(AgentsCheckOptions),
-    /// Say how an agent is installed
+    /// Show how to install an agent
     InstallHint(AgentsHintOptions),
-    /// Hear a journal again, and say at which step it is not what was recorded
+    /// Verify a journal, or compare it with another
     #[command(after_help = REPLAY_HELP)]
     Replay(AgentsReplayOptions),
-    /// Show the modes of Ropewalk's own agent and the helpers that it can send off
+    /// Show the modes and subagents of the built-in agent
     #[command(alias = "mode")]
     Modes(AgentsModesOptions),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AgentsListOptions {
-    /// Only those that are installed
+    /// Only installed agents
     #[arg(long)]
     pub installed: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AgentsCheckOptions {
-    /// The agent; without it, all that are installed
+    /// Agent to check (default: all installed agents)
     pub name: Option<String>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AgentsHintOptions {
-    /// The agent
+    /// Name of the agent
     pub name: String,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AgentsReplayOptions {
-    /// The journal
+    /// Journal file
     pub file: PathBuf,
 
-    /// Another journal of the same prompt, to compare it with
+    /// Journal of the same prompt to compare with
     #[arg(long, value_name = "OTHER")]
     pub against: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AgentsModesOptions {
-    /// Only this one, with its instructions
+    /// Show only this one, with its instructions
     pub name: Option<String>,
 
-    /// The project's folder; without it, this one
+    /// Project folder (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -4,99 +4,99 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::sessions::Since;
+use crate::sessions::PastTime;
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum AuditCommand {
     /// Show the latest rows
     Show(AuditShowOptions),
-    /// Check that nothing was changed, removed or cut off
+    /// Verify that no row was changed or removed
     Verify(AuditVerifyOptions),
-    /// Find rows
+    /// Search rows
     Query(AuditQueryOptions),
-    /// Say that it is known why rows are missing, so that verify is content with the rest
+    /// Record why rows are missing, so that verify accepts the rest
     #[command(alias = "ack")]
     Acknowledge(AuditAcknowledgeOptions),
-    /// Write down how far the record goes, to be kept where nobody here can change it
+    /// Write a seal of the current end of the log, to keep on another machine
     Seal(AuditSealOptions),
-    /// Write all rows to a file
+    /// Export all rows to a file
     Export(AuditExportOptions),
-    /// Compress the files of days long ago; they can still be read and verified
+    /// Compress old files; they can still be read and verified
     Archive(AuditArchiveOptions),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditShowOptions {
-    /// At most so many
+    /// Maximum number to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 whole, 1 a row was changed or cannot be read, 2 rows are missing at the end, 3 the key is missing or others may read it."
+    after_help = "Exit codes: 0 intact, 1 a row was changed or cannot be read, 2 rows are missing at the end, 3 the key is missing or readable by others."
 )]
 pub struct AuditVerifyOptions {
-    /// A seal that was kept elsewhere: the record must still go at least that far
+    /// Seal from `ropewalk audit seal`: the log must still reach at least that far
     #[arg(long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "What was cut stays in the record, and so does this; verify shows both as notes and ends with 0.\nA row that was changed cannot be acknowledged."
+    after_help = "The gap and this reason stay in the log; verify shows both as notes and exits with 0.\nA changed row cannot be acknowledged."
 )]
 pub struct AuditAcknowledgeOptions {
-    /// Why the rows are missing, as in \"restored from the backup of Monday\"
+    /// Why rows are missing, e.g. \"restored from Monday's backup\"
     #[arg(value_name = "REASON")]
     pub reason: String,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditQueryOptions {
-    /// Only rows about this session; the beginning of its id is enough
+    /// Only rows about this session; a prefix of its id is enough
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
 
-    /// Only rows of this type; `session.` or `acp.` takes all that begin so
+    /// Only rows of this type; `session.` or `acp.` matches all types with that prefix
     #[arg(long = "type", value_name = "TYPE")]
     pub event_type: Option<String>,
 
-    /// Only what happened since then: 30m, 2h, 3d, 1w or 2026-01-31
-    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
-    pub since: Option<Since>,
+    /// Only rows since: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = PastTime::parse)]
+    pub since: Option<PastTime>,
 
-    /// Only what this actor or client did
+    /// Only rows by this actor or client
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditSealOptions {
-    /// Where to write; without it, to standard output
+    /// File to write to (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditExportOptions {
-    /// jsonl: the rows as they are; csv: a table
+    /// jsonl: the rows as stored; csv: a table
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = AuditFormat::Jsonl)]
     pub format: AuditFormat,
 
-    /// Where to write; without it, to standard output
+    /// File to write to (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -109,11 +109,11 @@ pub enum AuditFormat {
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditArchiveOptions {
-    /// Days that stay uncompressed
+    /// Number of days to leave uncompressed
     #[arg(long, value_name = "DAYS", default_value_t = store::audit::RETENTION_DAYS)]
     pub retention: u32,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

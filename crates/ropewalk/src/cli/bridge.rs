@@ -1,87 +1,85 @@
-//! The part of the command line about the bridge: `bridge`, and `--bridge` of the commands that serve.
+//! `ropewalk bridge`, and the `--bridge` options of the commands that serve.
 
-use ::bridge::Answers;
+use ::bridge::RemoteAnswers;
 use clap::{Args, ValueEnum};
 use wire::Dialect;
 
 use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions, SessionChoice};
 
-/// Of the commands that serve.
+/// Bridge options of the commands that serve.
 #[derive(Debug, Clone, Default, Args)]
-pub struct AlsoBridge {
-    /// Let people drive the sessions from this address too; without a value, the one in the settings
+pub struct ServeBridgeOptions {
+    /// Connect the sessions to the hub at this URL; without a value, the one in your settings
     #[arg(long = "bridge", value_name = "URL", num_args = 0..=1, default_missing_value = "")]
     pub bridge: Option<String>,
 
-    /// The token for that address. Others on this machine can see it here: the variable
-    /// ROPEWALK_BRIDGE_TOKEN is the better place
+    /// Token for the hub. Other users of this machine can see it here; prefer the variable
+    /// ROPEWALK_BRIDGE_TOKEN
     #[arg(long, value_name = "TOKEN", requires = "bridge")]
     pub bridge_token: Option<String>,
 
-    /// Who answers what the agent asks: anyone (the default), approver (people elsewhere look and answer,
-    /// and do not drive), local-only (it is answered here alone)
+    /// Who may answer permission requests: anyone (default), approver (people at the hub may watch and
+    /// answer, but not prompt), local-only (only this machine answers)
     #[arg(long, value_enum, value_name = "WHO", requires = "bridge")]
-    pub answers: Option<AnswersWord>,
+    pub answers: Option<AnswersArg>,
 
-    /// Events that a receiver without a mirror is sent again after a cut; without it, what the settings
-    /// say, or 50
+    /// Number of events to send again after a reconnect to a receiver that keeps no copy (default: from your
+    /// settings, or 50)
     #[arg(long, value_name = "EVENTS", requires = "bridge")]
     pub replay_window: Option<u64>,
 
-    /// Seal everything for devices that are paired with this machine (ropewalk pair): that address passes on
-    /// and keeps what it cannot read
+    /// Encrypt everything end to end for devices paired with this machine (ropewalk pair): the hub stores and
+    /// forwards only what it cannot read
     #[arg(long, requires = "bridge")]
     pub e2e: bool,
 
-    /// Speak plain http to that address, and accept any certificate: for development only
+    /// Allow plain http and any certificate for the hub; for development only
     #[arg(long, requires = "bridge")]
     pub insecure: bool,
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "The token is taken from --auth-token, ROPEWALK_BRIDGE_TOKEN or FERRET_BRIDGE_TOKEN, and never from a file.\n\
-    On a terminal the session is shown here too, and both sides drive it. Otherwise it runs until it is\n\
-    interrupted, and says on standard error how it is.\n\n\
-    Exit codes: 0 ended, 1 it cannot go on, 2 wrong usage, no token, or one that is not let in, 5 no such session."
-)]
+#[command(after_help = "The token comes from --auth-token or ROPEWALK_BRIDGE_TOKEN, never from a file.\n\
+    On a terminal, the session is shown here too, and both sides can steer it. Otherwise the bridge runs until it is\n\
+    interrupted and reports its status on standard error.\n\n\
+    Exit codes: 0 ended, 1 cannot continue, 2 wrong usage, or no token or one that the hub rejects, 5 no such session.")]
 pub struct BridgeOptions {
-    /// Where people are: a hub, or another receiver; without it, the one in the settings
+    /// URL of the hub or another receiver (default: from your settings)
     #[arg(long, value_name = "URL")]
     pub remote_url: Option<String>,
 
-    /// The token for it. Others on this machine can see it here: the variable ROPEWALK_BRIDGE_TOKEN is
-    /// the better place
+    /// Token for the hub. Other users of this machine can see it here; prefer the variable
+    /// ROPEWALK_BRIDGE_TOKEN
     #[arg(long, value_name = "TOKEN", alias = "bridge-token")]
     pub auth_token: Option<String>,
 
-    /// Who answers what the agent asks: anyone (the default), approver (people elsewhere look and answer,
-    /// and do not drive), local-only (it is answered here alone)
+    /// Who may answer permission requests: anyone (default), approver (people at the hub may watch and
+    /// answer, but not prompt), local-only (only this machine answers)
     #[arg(long, value_enum, value_name = "WHO")]
-    pub answers: Option<AnswersWord>,
+    pub answers: Option<AnswersArg>,
 
-    /// Events that a receiver without a mirror is sent again after a cut; without it, what the settings
-    /// say, or 50
+    /// Number of events to send again after a reconnect to a receiver that keeps no copy (default: from your
+    /// settings, or 50)
     #[arg(long, value_name = "EVENTS")]
     pub replay_window: Option<u64>,
 
-    /// Seal everything for devices that are paired with this machine (ropewalk pair): the hub passes on and
-    /// keeps what it cannot read
+    /// Encrypt everything end to end for devices paired with this machine (ropewalk pair): the hub stores and
+    /// forwards only what it cannot read
     #[arg(long)]
     pub e2e: bool,
 
-    /// Speak plain http, and accept any certificate: for development only
+    /// Allow plain http and any certificate; for development only
     #[arg(long)]
     pub insecure: bool,
 
     #[command(flatten)]
     pub session: SessionChoice,
 
-    /// What the agent is to do: code, ask, architect
+    /// Mode of the agent: code, ask or architect
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
 
-    /// Line by line, also on a terminal
+    /// Use plain line-by-line input and output, even on a terminal
     #[arg(long)]
     pub plain: bool,
 
@@ -94,13 +92,13 @@ pub struct BridgeOptions {
     #[command(flatten)]
     pub guard: GuardOptions,
 
-    /// The dialect whose command it was typed as: a new session has an id of that kind.
+    /// The dialect whose command was typed: a new session gets an id of that kind.
     #[arg(skip)]
     pub dialect: Dialect,
 }
 
 impl BridgeOptions {
-    /// The same for the client in the terminal, which shows this session.
+    /// The options for the terminal client that shows this session.
     pub fn chat(&self, session: String) -> ChatOptions {
         ChatOptions {
             prompt: None,
@@ -116,18 +114,18 @@ impl BridgeOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AnswersWord {
+pub enum AnswersArg {
     Anyone,
     Approver,
     LocalOnly,
 }
 
-impl AnswersWord {
-    pub fn answers(self) -> Answers {
+impl AnswersArg {
+    pub fn answers(self) -> RemoteAnswers {
         match self {
-            Self::Anyone => Answers::Anyone,
-            Self::Approver => Answers::Approver,
-            Self::LocalOnly => Answers::LocalOnly,
+            Self::Anyone => RemoteAnswers::Anyone,
+            Self::Approver => RemoteAnswers::Approver,
+            Self::LocalOnly => RemoteAnswers::LocalOnly,
         }
     }
 }

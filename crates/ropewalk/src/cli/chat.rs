@@ -1,4 +1,4 @@
-//! The part of the command line about talking to the agent in a terminal: `chat` and `attach`.
+//! `ropewalk chat` and `ropewalk attach`, and the options that choose a session.
 
 use std::path::PathBuf;
 
@@ -8,29 +8,29 @@ use super::{AgentOptions, BudgetOptions, GuardOptions};
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "On a terminal it takes the whole screen; ? explains the keys. Otherwise, and with --plain, every line of\n\
-    standard input is a prompt, answers go to standard output, and what would need a permission is refused\n\
-    unless somebody sits there to be asked.\n\n\
-    If a server works in this folder (`ropewalk up`), the session is there, and a phone or a browser can take\n\
-    part in it; leaving does not end a turn. Otherwise everything runs in this program.\n\n\
+    after_help = "On a terminal, chat uses the full screen; press ? for the keys. Otherwise, and with --plain, every line of\n\
+    standard input is a prompt and answers go to standard output. Anything that needs permission is refused if\n\
+    nobody is at the terminal to answer.\n\n\
+    If a server runs for this folder (`ropewalk up`), the session runs there, and a phone or browser can join it;\n\
+    leaving does not end a turn. Otherwise everything runs in this process.\n\n\
     Exit codes: 0 done, 1 the last turn failed, 2 wrong usage, or a limit ended it, 5 no such session, 130 interrupted."
 )]
 pub struct ChatOptions {
-    /// What to ask first
+    /// First prompt
     pub prompt: Option<String>,
 
     #[command(flatten)]
     pub session: SessionChoice,
 
-    /// What the agent is to do: code, ask, architect
+    /// Mode of the agent: code, ask or architect
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
 
-    /// Run everything in this program, also if a server runs
+    /// Run everything in this process, even if a server is running
     #[arg(long)]
     pub alone: bool,
 
-    /// Line by line, also on a terminal
+    /// Use plain line-by-line input and output, even on a terminal
     #[arg(long)]
     pub plain: bool,
 
@@ -46,11 +46,10 @@ pub struct ChatOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct AttachOptions {
-    /// The session; the beginning of its id is enough. Without it, the one that waits for you, else the
-    /// newest
+    /// Session id, or a unique prefix of it. Default: the session that waits for you, otherwise the newest
     pub session: Option<String>,
 
-    /// Line by line, also on a terminal
+    /// Use plain line-by-line input and output, even on a terminal
     #[arg(long)]
     pub plain: bool,
 }
@@ -70,22 +69,22 @@ impl AttachOptions {
     }
 }
 
-/// Where an agent works, with which model, and whether a session goes on: of `chat`, `bridge` and `run`.
+/// Options of `chat`, `bridge` and `run` that choose the folder, the model and the session.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SessionChoice {
-    /// The folder to work in; without it, this one
+    /// Folder to work in (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// Go on with this session; the beginning of its id is enough
+    /// Continue this session; a prefix of its id is enough
     #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
     pub resume: Option<String>,
 
-    /// Go on with the newest session of this folder
+    /// Continue the newest session of this folder
     #[arg(short = 'c', long = "continue")]
     pub newest: bool,
 
-    /// The model to use, from here on
+    /// Model to use from now on
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The part of the command line about settings: `config`.
+//! `ropewalk config`.
 
 use clap::{Args, Subcommand};
 
@@ -6,17 +6,17 @@ use super::ServeOptions;
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
-    /// Show what `serve` would use, with the same options after it
+    /// Show the settings that `serve` would use; takes the same options
     Show(Box<ConfigShowOptions>),
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The order is: the command line, variables of other programs (ZEPH_ACP_.., .._MODEL), a profile, the settings file, other variables,\n\
-    .codex/config.toml (which can only make the sandbox and the approval stricter), the default. docs/guide/coming-from.md says more."
+    after_help = "Precedence: command line, ZEPH_ACP_* and *_MODEL variables, profile, settings file, other variables,\n\
+    .codex/config.toml (which can only make the sandbox and the approval stricter), default. See docs/guide/coming-from.md."
 )]
 pub struct ConfigShowOptions {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 

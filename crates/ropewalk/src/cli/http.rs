@@ -1,4 +1,4 @@
-//! The part of the command line about the HTTP door, and about servers that run.
+//! Options of the HTTP door, and `ropewalk serve status` and `stop`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,57 +7,57 @@ use std::str::FromStr;
 use access::{HostName, Origin};
 use clap::{Args, Subcommand};
 
-/// Where ferret and otter listen too.
+/// The default port, the same as that of ferret and otter.
 const PORT: u16 = 5173;
 
-/// How long a server may take to end when it is asked to.
+/// How long a server may take to stop after it is asked to.
 const STOP_SECONDS: u64 = 10;
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct HttpOptions {
-    /// Serve over HTTP: PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:5173
+    /// Serve over HTTP at PORT, :PORT or HOST:PORT; without a value, 127.0.0.1:5173
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "")]
     pub http: Option<HttpAddress>,
 
-    /// The port where none is said; without it, ours.
+    /// Overrides the default port.
     #[arg(skip)]
     pub default_port: Option<u16>,
 
-    /// The port to serve HTTP on; 0 takes any that is free
+    /// Port for HTTP; 0 picks a free one
     #[arg(long, value_name = "N", requires = "http")]
     pub port: Option<u16>,
 
-    /// The token that opens everything. Others on this machine can see it here: the variable
-    /// ROPEWALK_SERVER_TOKEN is the better place. Without either, one is made and kept
+    /// Token with full access. Other users of this machine can see it here; prefer the variable
+    /// ROPEWALK_SERVER_TOKEN. Without either, one is generated and kept
     #[arg(long, value_name = "TOKEN", requires = "http")]
     pub auth_token: Option<String>,
 
-    /// Ask for no token: every program of this machine may do what you may do
+    /// Require no token: every program on this machine can act as you through this server
     #[arg(long, requires = "http", conflicts_with_all = ["auth_token", "behind_proxy"])]
     pub no_auth: bool,
 
-    /// A certificate in PEM form, for https
+    /// Certificate in PEM format, to serve https
     #[arg(long, value_name = "FILE", requires_all = ["http", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
 
-    /// The private key of the certificate, in PEM form
+    /// Private key of the certificate, in PEM format
     #[arg(long, value_name = "FILE", requires_all = ["http", "tls_cert"])]
     pub tls_key: Option<PathBuf>,
 
-    /// A proxy stands before this server and speaks TLS for it
+    /// Set if a reverse proxy in front of this server handles TLS
     #[arg(long, requires = "http")]
     pub behind_proxy: bool,
 
-    /// A further name that this server is reached by; repeat for more
+    /// Accept this host name too; repeatable
     #[arg(long, value_name = "NAME", requires = "http")]
     pub allow_host: Vec<HostName>,
 
-    /// A page that may talk to this server, such as https://app.example.org; repeat for more
+    /// Allow requests from this web origin, such as https://app.example.org; repeatable
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub cors: Vec<Origin>,
 }
 
-/// What `--http` says.
+/// The value of `--http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpAddress {
     host: IpAddr,
@@ -65,7 +65,7 @@ pub struct HttpAddress {
 }
 
 impl HttpAddress {
-    /// Whether nothing was said but that there is to be one.
+    /// Whether `--http` was given without a value.
     pub fn is_usual(&self) -> bool {
         self.host == IpAddr::V4(Ipv4Addr::LOCALHOST) && self.port.is_none()
     }
@@ -75,12 +75,13 @@ impl FromStr for HttpAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || "write PORT, :PORT or HOST:PORT, with an address such as 127.0.0.1 or [::1]".to_owned();
+        let wrong = || {
+            "expected PORT, :PORT or HOST:PORT, where HOST is an IP address such as 127.0.0.1 or [::1]"
+                .to_owned()
+        };
         let port = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let too_high =
-                |_| format!("{text} is no port: ports go from 0, which takes a free one, to 65535");
+            let too_high = |_| format!("{text} is not a port: use 1 to 65535, or 0 for a free one");
             if digits { text.parse::<u16>().map(Some).map_err(too_high) } else { Err(wrong()) }
         };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -106,17 +107,17 @@ impl FromStr for HttpAddress {
 }
 
 impl HttpOptions {
-    /// Where a door is opened that nobody says anything about.
+    /// The address of the HTTP door if nothing else is set.
     pub fn usual_address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.default_port.unwrap_or(PORT)))
     }
 
-    /// The address to listen on, if there is to be an HTTP door; an error if two ports are named.
+    /// The address to listen on, or `None` without `--http`. An error if two different ports are given.
     pub fn address(&self) -> Result<Option<SocketAddr>, String> {
         let Some(named) = self.http else { return Ok(None) };
         let port = match (named.port, self.port) {
             (Some(one), Some(other)) if one != other => {
-                return Err(format!("--http says port {one} and --port says {other}"));
+                return Err(format!("--http and --port give different ports: {one} and {other}"));
             }
             (one, other) => one.or(other).or(self.default_port).unwrap_or(PORT),
         };
@@ -126,36 +127,38 @@ impl HttpOptions {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum ServeCommand {
-    /// Say which servers run
+    /// Show running servers
     Status(StatusOptions),
-    /// End a server
+    /// Stop a server
     Stop(StopOptions),
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Exit codes: 0 one runs, 1 none does.")]
+#[command(after_help = "Exit codes: 0 a server is running, 1 none is.")]
 pub struct StatusOptions {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Exit codes: 0 ended, 1 none runs, 2 it is not clear which, or it does not end.")]
+#[command(
+    after_help = "Exit codes: 0 stopped, 1 no server is running, 2 more than one is running, or it does not stop."
+)]
 pub struct StopOptions {
-    /// The one on this port
+    /// Stop the server on this port
     #[arg(long, value_name = "N", conflicts_with = "all")]
     pub port: Option<u16>,
 
-    /// All of them
+    /// Stop all servers
     #[arg(long)]
     pub all: bool,
 
-    /// Seconds until it is ended by force
+    /// Seconds to wait before it is killed
     #[arg(long, value_name = "SECONDS", alias = "serve-timeout", default_value_t = STOP_SECONDS)]
     pub timeout: u64,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -193,7 +196,7 @@ mod tests {
     fn a_port_that_is_too_high_is_told_what_ports_there_are() {
         for text in [":99999", "65536", "127.0.0.1:99999", "[::1]:70000"] {
             let refused = text.parse::<HttpAddress>().unwrap_err();
-            assert!(refused.contains("to 65535"), "{text}: {refused}");
+            assert!(refused.contains("1 to 65535"), "{text}: {refused}");
         }
         assert_eq!(address(":65535", None).as_deref(), Some("127.0.0.1:65535"));
     }

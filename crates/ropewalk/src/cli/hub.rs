@@ -1,4 +1,4 @@
-//! The part of the command line about hubs.
+//! `ropewalk hub`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
 
 const AFTER_HELP: &str = "\
-The first start prints a link that makes the first admin. An option goes before its variable, and an empty
-variable counts as none.
+The first start prints a setup link; whoever opens it becomes the admin. Options take precedence over
+variables, and an empty variable counts as unset.
 
-Exit codes: 0 ended, 1 it cannot serve, 2 wrong usage.";
+Exit codes: 0 stopped, 1 cannot serve, 2 wrong usage.";
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
@@ -24,88 +24,88 @@ pub struct HubArguments {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum HubCommand {
-    /// Show who did what at the hub
+    /// Show the hub's audit log
     Audit(HubAuditOptions),
-    /// Show which sessions are mirrored at the hub, the latest first
+    /// List the sessions that the hub mirrors, latest first
     Sessions(HubSessionsOptions),
-    /// Write a mirrored session to a file that `ropewalk sessions import` takes, for a machine that is gone
+    /// Export a mirrored session to a file for `ropewalk sessions import`, e.g. if its machine is lost
     Export(HubExportOptions),
-    /// Print a link that signs somebody in who has no passkey at hand
+    /// Print a sign-in link for someone without a passkey
     Link(HubLinkOptions),
-    /// Make a token for a machine, and print it this once
+    /// Create a token for a machine; it is printed only once
     Token(HubTokenOptions),
-    /// Say whether the hub of this machine can serve
+    /// Check whether the hub on this machine is ready
     Status(HubStatusOptions),
 }
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct HubOptions {
-    /// Where to listen; without it, 127.0.0.1:8090
+    /// Address to listen on (default: 127.0.0.1:8090)
     #[arg(long, value_name = "ADDR", env = "ROPEWALK_HUB_LISTEN")]
     pub listen: Option<SocketAddr>,
 
     #[command(flatten)]
     pub store: HubStoreOptions,
 
-    /// A certificate in PEM form, for https
+    /// Certificate in PEM format, to serve https
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "ROPEWALK_HUB_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
 
-    /// The private key of the certificate, in PEM form
+    /// Private key of the certificate, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "ROPEWALK_HUB_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
 
-    /// A proxy stands before the hub and speaks TLS for it
+    /// Set if a reverse proxy in front of the hub handles TLS
     #[arg(long, env = "ROPEWALK_HUB_BEHIND_PROXY", value_parser = FalseyValueParser::new())]
     pub behind_proxy: bool,
 
-    /// A token that opens /metrics; those of machines do too. The variable ROPEWALK_HUB_METRICS_TOKEN is the
-    /// better place
+    /// Token for /metrics; machine tokens work there too. Prefer the variable
+    /// ROPEWALK_HUB_METRICS_TOKEN
     #[arg(long, value_name = "TOKEN", env = "ROPEWALK_HUB_METRICS_TOKEN", hide_env_values = true)]
     pub metrics_token: Option<String>,
 
-    /// Days after which a session whose bridge is silent is not listed any more; without it, 7
+    /// Days until a session whose bridge is silent is no longer listed (default: 7)
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650), env = "ROPEWALK_HUB_PRUNE_DAYS")]
     pub prune_days: Option<u64>,
 
-    /// Days after which such a session is forgotten with all that was mirrored of it; without it, never
+    /// Days until such a session and its mirrored data are deleted (default: never)
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650), env = "ROPEWALK_HUB_FORGET_DAYS")]
     pub forget_days: Option<u64>,
 
-    /// Days for which it is kept who did what (`ropewalk hub audit`); without it, 90
+    /// Days to keep the hub's audit log, see `ropewalk hub audit` (default: 90)
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650), env = "ROPEWALK_HUB_AUDIT_DAYS")]
     pub audit_days: Option<u64>,
 }
 
-/// Where a hub keeps what it knows.
+/// Options that choose the hub's database.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HubStoreOptions {
-    /// Where everything is kept: a file, or postgres://USER@HOST/NAME for several hubs that are one;
-    /// without it, hub.db in --data
+    /// Database: a file, or postgres://USER@HOST/NAME to run several hubs as one (default: hub.db in
+    /// --data)
     #[arg(long, value_name = "FILE|URL", env = "ROPEWALK_HUB_STORE", hide_env_values = true)]
     pub store: Option<String>,
 
-    /// A NATS server that wakes the other hubs faster than PostgreSQL does: nats://HOST:PORT, or tls://HOST:PORT;
-    /// with USER:PASSWORD@ or TOKEN@ before the host
+    /// NATS server that notifies the other hubs faster than PostgreSQL does: nats://HOST:PORT or
+    /// tls://HOST:PORT, with USER:PASSWORD@ or TOKEN@ before the host
     #[arg(long, value_name = "URL", env = "ROPEWALK_HUB_BUS", hide_env_values = true)]
     pub bus: Option<String>,
 
-    /// How people and machines reach the hub, as in https://hub.example.com
+    /// URL at which people and machines reach the hub, e.g. https://hub.example.com
     #[arg(long, value_name = "URL", env = "ROPEWALK_HUB_PUBLIC_URL")]
     pub public_url: Option<String>,
 
-    /// The folder of everything that is kept on this machine; without it, the one of the sessions
+    /// Folder for the hub's data on this machine (default: the state folder)
     #[arg(long, value_name = "DIR", env = "ROPEWALK_HUB_DATA")]
     pub data: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct HubAuditOptions {
-    /// At most so many, the newest
+    /// Maximum number of rows to show, newest first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
     pub limit: u64,
 
-    /// As JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
 
@@ -115,11 +115,11 @@ pub struct HubAuditOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct HubSessionsOptions {
-    /// At most so many
+    /// Maximum number to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
     pub limit: u64,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -129,19 +129,19 @@ pub struct HubSessionsOptions {
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The hub may run meanwhile: its database is only read. A sealed session is written sealed,\n\
-    and opened by `ropewalk sessions import` where the key of its machine is.\n\n\
-    Exit codes: 0 it is written, 1 it is not, 5 there is no such session."
+    after_help = "Works while the hub is running: the database is only read. A sealed session is exported sealed;\n\
+    `ropewalk sessions import` opens it with the key of its machine.\n\n\
+    Exit codes: 0 exported, 1 failed, 5 no such session."
 )]
 pub struct HubExportOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     pub id: String,
 
-    /// Where to write; without it, to standard output
+    /// File to write to (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Say as JSON what was written
+    /// Print what was written as JSON
     #[arg(long)]
     pub json: bool,
 
@@ -151,7 +151,7 @@ pub struct HubExportOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct HubLinkOptions {
-    /// Who it is for, by name
+    /// Name of the person the link is for
     #[arg(long, value_name = "NAME")]
     pub person: String,
 
@@ -161,14 +161,14 @@ pub struct HubLinkOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct HubTokenOptions {
-    /// What to call it, such as the machine's name
+    /// Name for the token, such as the machine's name
     pub name: String,
 
-    /// Whose machine it is, by name
+    /// Name of the person who owns the machine
     #[arg(long, value_name = "NAME")]
     pub person: String,
 
-    /// Days until it ends; without it, it does not
+    /// Days until the token expires (default: never)
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     pub days: Option<u32>,
 
@@ -177,9 +177,9 @@ pub struct HubTokenOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Exit codes: 0 it can serve, 1 it cannot.")]
+#[command(after_help = "Exit codes: 0 ready, 1 not ready.")]
 pub struct HubStatusOptions {
-    /// Where it listens; without it, 127.0.0.1:8090
+    /// Address of the hub (default: 127.0.0.1:8090)
     #[arg(long, value_name = "ADDR", env = "ROPEWALK_HUB_LISTEN")]
     pub listen: Option<SocketAddr>,
 }

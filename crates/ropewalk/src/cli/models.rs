@@ -1,30 +1,29 @@
-//! The options about models and money.
+//! Options about models and costs.
 
 use std::num::NonZeroUsize;
 
 use clap::{Args, Subcommand};
 
-use crate::sessions::Since;
+use crate::sessions::PastTime;
 
-/// What a piece of work may cost.
+/// Options that limit costs.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BudgetOptions {
-    /// US dollars: no model is asked any more once so much is spent. With `run` for that prompt, else for
-    /// each session
+    /// Stop calling models after this many US dollars: per prompt with `run`, otherwise per session
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_cost: Option<f64>,
 
-    /// How often a model may be asked in one turn; without it, 50
+    /// Maximum number of model calls per turn (default: 50)
     #[arg(long, value_name = "N")]
     pub max_turns: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum ModelsCommand {
-    /// Show which models were found and where, and what is missing for the others
+    /// List available models, where they come from, and what others need
     #[command(alias = "ls")]
     List(ModelsOptions),
-    /// Ask each provider one short question, which costs a little
+    /// Send each provider one short prompt; this costs a little
     Check(ModelsOptions),
 }
 
@@ -38,30 +37,30 @@ impl ModelsCommand {
 
 #[derive(Debug, Clone, Args)]
 pub struct ModelsOptions {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct CostOptions {
-    /// The session, turn by turn; the beginning of its id is enough. Without it, all sessions
+    /// Session id or prefix, to show its costs turn by turn (default: all sessions)
     #[arg(conflicts_with_all = ["since", "model", "limit"])]
     pub id: Option<String>,
 
-    /// Only sessions in which this model was asked; a part of its name is enough
+    /// Only sessions that used this model; part of its name is enough
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
 
-    /// At most so many sessions, the latest; the sums are of these
+    /// Only the latest N sessions; the totals are for these
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
-    /// Only sessions that were active since then: 30m, 2h, 3d, 1w or 2026-01-31
-    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
-    pub since: Option<Since>,
+    /// Only sessions active since: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = PastTime::parse)]
+    pub since: Option<PastTime>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -70,5 +69,5 @@ fn dollars(text: &str) -> Result<f64, String> {
     let amount = text.strip_prefix('$').unwrap_or(text).parse::<f64>().ok();
     amount
         .filter(|amount| amount.is_finite() && *amount >= 0.0)
-        .ok_or_else(|| "an amount of US dollars, as in 0.50".to_owned())
+        .ok_or_else(|| "expected an amount in US dollars, such as 0.50".to_owned())
 }

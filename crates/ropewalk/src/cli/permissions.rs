@@ -1,81 +1,81 @@
-//! The part of the command line about the rules for what the agent may do.
+//! `ropewalk permissions`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 const PERMISSIONS_HELP: &str = "\
-A rule is Tool or Tool(pattern). Deny beats ask, ask beats the approval preset, that beats allow.
+A rule is TOOL or TOOL(PATTERN). Deny beats ask, ask beats the approval preset, and the preset beats allow.
 
-  shell(cargo test:*)   every command that begins with these words
+  shell(cargo test:*)   every command that starts with these words
   shell(npm run *)      a pattern for one command
-  shell(make all)       exactly this
-  edit(src/**)          files, from the workspace, from / or from ~/
-  read(.env)            a file; denied or asked, in every folder
+  shell(make all)       exactly this command
+  edit(src/**)          files, relative to the workspace, or starting with / or ~/
+  read(.env)            a file in any folder; for deny and ask
   fetch(url:https://docs.*)  an argument of the tool
-  mcp__github           every tool of a server";
+  mcp__github           every tool of an MCP server";
 
 #[derive(Debug, Clone, Subcommand)]
 #[command(after_help = PERMISSIONS_HELP)]
 pub enum PermissionsCommand {
-    /// Show every file of rules, what is wrong with it, and its rules
+    /// List all rule files with their rules and problems
     #[command(alias = "ls")]
     List(PermissionsListOptions),
-    /// Write a rule down; the same rule with another effect is replaced
+    /// Add a rule, or change the effect of an existing one
     Add(PermissionsAddOptions),
-    /// Take a rule out
+    /// Remove a rule
     #[command(alias = "rm")]
     Remove(PermissionsRemoveOptions),
-    /// Say what would come of a wish, and which rules decide it
+    /// Explain whether an action would be allowed, and which rules decide
     Why(PermissionsWhyOptions),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct PermissionsListOptions {
-    /// The folder whose rules to show; without it, this one
+    /// Folder whose rules to show (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Which file, and for which folder.
+/// Options that choose the rule file and the folder.
 #[derive(Debug, Clone, Args)]
-pub struct RulePlace {
-    /// The rule holds in this folder only
+pub struct RuleLocationArgs {
+    /// Apply the rule in the current folder only
     #[arg(long)]
     pub here: bool,
 
-    /// The rule holds in this folder only
+    /// Apply the rule in this folder only
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// In the file of the project, .ropewalk/permissions.toml, which may deny and ask
+    /// Use the project's file, .ropewalk/permissions.toml, which can only deny or ask
     #[arg(long, alias = "project", conflicts_with = "here")]
     pub project_file: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct PermissionsAddOptions {
-    /// What the rule does
+    /// Effect of the rule
     #[arg(value_enum)]
-    pub effect: RuleWord,
+    pub effect: EffectArg,
 
-    /// The rule: shell(cargo test:*), edit(src/**), read(.env), mcp__server
+    /// Rule, such as shell(cargo test:*), edit(src/**), read(.env), mcp__server
     pub rule: String,
 
     #[command(flatten)]
-    pub place: RulePlace,
+    pub place: RuleLocationArgs,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RuleWord {
+pub enum EffectArg {
     Allow,
     Ask,
     Deny,
@@ -83,34 +83,34 @@ pub enum RuleWord {
 
 #[derive(Debug, Clone, Args)]
 pub struct PermissionsRemoveOptions {
-    /// The rule as `permissions list` shows it, or the digest of a command outside the sandbox
+    /// Rule as shown by `permissions list`, or the digest of a command outside the sandbox
     pub rule: String,
 
     #[command(flatten)]
-    pub place: RulePlace,
+    pub place: RuleLocationArgs,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct PermissionsWhyOptions {
-    /// The tool: shell, read, edit, write, search, list, or any other
+    /// Tool: shell, read, edit, write, search, list or another
     pub tool: String,
 
-    /// What it would be used on: a command, a path
+    /// What the tool would act on: a command or a path
     pub subject: String,
 
-    /// The folder to work in; without it, this one
+    /// Folder to work in (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// The approval preset to judge by: read-only, strict, suggest, auto, full
+    /// Approval preset to assume: read-only, strict, suggest, auto, full
     #[arg(long, value_name = "PRESET", default_value = "auto")]
     pub approval: String,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! The part of the command line about one prompt: `run`.
+//! `ropewalk run`.
 
 use std::path::PathBuf;
 
@@ -8,15 +8,15 @@ use super::{AgentOptions, BudgetOptions, GuardOptions, SessionChoice};
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Nobody can be asked here: what would need a permission is refused, unless --approval full allows it.\n\n\
-    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, or --max-cost, --max-turns or --timeout ended it,\n\
+    after_help = "`run` cannot ask: anything that needs permission is refused, unless --approval full allows it.\n\n\
+    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, or stopped by --max-cost, --max-turns or --timeout,\n\
     5 no such session or agent, 130 interrupted."
 )]
 pub struct RunOptions {
-    /// What to ask; `-` reads it from standard input
+    /// Prompt to send; `-` reads it from standard input
     pub prompt: String,
 
-    /// text: the answer as it is given; json: one object at the end; stream-json: a line per event
+    /// text: the answer as it arrives; json: one object at the end; stream-json: one line per event
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RunFormat::Text)]
     pub format: RunFormat,
 
@@ -30,33 +30,33 @@ pub struct RunOptions {
     #[command(flatten)]
     pub agent: AgentOptions,
 
-    /// The agent that works, as one line: a command that speaks the Agent Client Protocol and its arguments
+    /// Command line of an agent that speaks the Agent Client Protocol, as one argument
     #[arg(long, value_name = "COMMAND", conflicts_with = "agent")]
     pub command: Option<String>,
 
-    /// Seconds after which it is given up, the start of the agent included
+    /// Seconds until the run is cancelled, including the start of the agent
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 
     #[command(flatten)]
     pub budget: BudgetOptions,
 
-    /// Say what asking the model would cost, and ask nobody
+    /// Print the estimated cost without calling the model
     #[arg(long, conflicts_with_all = ["resume", "newest"])]
     pub estimate_cost: bool,
 
-    /// What the agent is to do: code, ask, architect
+    /// Mode of the agent: code, ask or architect
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
 
     #[command(flatten)]
     pub guard: GuardOptions,
 
-    /// A file to send along; repeat for more, `-` is standard input
+    /// File to attach; repeatable, `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
 
-    /// An image to send along: jpeg, png, gif or webp; repeat for more
+    /// Image to attach (jpeg, png, gif or webp); repeatable
     #[arg(long, value_name = "FILE")]
     pub image: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The part of the command line about sharing a session.
+//! `ropewalk sessions share`.
 
 use clap::Args;
 
@@ -6,26 +6,26 @@ use super::ExportFormat;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The token is taken from ROPEWALK_SHARE_TOKEN or OTTER_SHARE_TOKEN, and never from a file.\n\
-    Secrets are taken out of what is sent, as everywhere. Plain http is spoken to this machine only."
+    after_help = "The token comes from ROPEWALK_SHARE_TOKEN or OTTER_SHARE_TOKEN, never from a file.\n\
+    Secrets are redacted, as everywhere. Plain http works only for this machine."
 )]
 pub struct ShareOptions {
-    /// The session; the beginning of its id is enough
+    /// Session id, or a unique prefix of it
     pub id: String,
 
-    /// Where to; without it, the address in ROPEWALK_SHARE_URL or OTTER_SHARE_URL
+    /// URL to upload to (default: ROPEWALK_SHARE_URL or OTTER_SHARE_URL)
     #[arg(long, value_name = "URL")]
     pub to: Option<String>,
 
-    /// html and markdown are for reading; json comes back whole when imported
+    /// html and markdown are for reading; json can be imported again
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "html")]
     pub format: ExportFormat,
 
-    /// Put it at exactly this address, instead of posting it to whoever makes addresses there
+    /// Upload with PUT to exactly this URL, instead of POST to a service that assigns one
     #[arg(long)]
     pub put: bool,
 
-    /// Say as JSON where it is
+    /// Print the address as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,31 +1,31 @@
-//! Options of the commands that keep and save what is stored.
+//! Options that choose the session store, and those of `doctor`, `backup`, `restore` and `sessions salvage`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Which store keeps the sessions.
+/// Options that choose the session store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct StoreOptions {
-    /// Where sessions are kept: sqlite (a file of this machine), or postgres, with the address in the variable
-    /// ROPEWALK_STORE_URL, or written out if it has no password: postgres://USER@HOST/NAME
+    /// Session store: sqlite (a file on this machine), postgres (address in ROPEWALK_STORE_URL), or an address
+    /// without a password: postgres://USER@HOST/NAME
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
 
-    /// A file with the address of a PostgreSQL that keeps the sessions
+    /// File with the address of the PostgreSQL session store
     #[arg(long, value_name = "FILE")]
     pub store_file: Option<PathBuf>,
 }
 
-/// The same before and after a subcommand.
+/// The same options, accepted before and after a subcommand.
 #[derive(Debug, Clone, Default, Args)]
 pub struct GlobalStoreOptions {
-    /// Where sessions are kept: sqlite, postgres or postgres://USER@HOST/NAME; see `ropewalk serve --help`
-    // Under another name than the option of `serve` that may stand before every command: clap would take one for the other.
+    /// Session store: sqlite, postgres or postgres://USER@HOST/NAME; see `ropewalk serve --help`
+    // The id differs from that of the `serve` option, which is accepted before every command: clap would confuse the two.
     #[arg(id = "sessions_store", long = "store", value_name = "STORE", global = true)]
     store: Option<String>,
 
-    /// A file with the address of a PostgreSQL that keeps the sessions
+    /// File with the address of the PostgreSQL session store
     #[arg(id = "sessions_store_file", long = "store-file", value_name = "FILE", global = true)]
     store_file: Option<PathBuf>,
 }
@@ -38,61 +38,61 @@ impl From<GlobalStoreOptions> for StoreOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct DoctorOptions {
-    /// Look for damage in what is stored, and at nothing else
+    /// Check only the stored data for damage
     #[arg(long)]
     pub store: bool,
 
-    /// Read every event, every stored content and the whole audit; takes longer
+    /// Read every event, all stored content and the whole audit log; takes longer
     #[arg(long, requires = "store")]
     pub deep: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct BackupOptions {
-    /// Where to write the backup: one file, for you only
+    /// File to write the backup to; readable only by you
     pub file: PathBuf,
 
-    /// Replace a file of that name
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct RestoreOptions {
-    /// A file that was written by `ropewalk backup`
+    /// Backup file from `ropewalk backup`
     pub file: PathBuf,
 
-    /// Restore everything into this folder instead, for use with ROPEWALK_HOME
+    /// Restore into this folder instead, for use as ROPEWALK_HOME
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
 
-    /// Also where there are sessions already; they are kept beside, in a folder named after the date
+    /// Restore even if there are sessions already; they are moved aside into a dated folder
     #[arg(long)]
     pub force: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct SalvageOptions {
-    /// The damaged file; without it, the one with your sessions. It is only read
+    /// Damaged file (default: your session store). It is only read
     pub file: Option<PathBuf>,
 
-    /// The new file; without it, beside the damaged one
+    /// New file (default: next to the damaged one)
     #[arg(long, value_name = "FILE")]
     pub into: Option<PathBuf>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

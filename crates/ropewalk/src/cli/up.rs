@@ -1,4 +1,4 @@
-//! The part of the command line about people: `up`, `link`, `pair` and `devices`.
+//! `ropewalk up`, `link`, `pair` and `devices`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,57 +7,57 @@ use clap::{Args, Subcommand, ValueEnum};
 use wire::native::Role;
 
 use super::{
-    AgentOptions, AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions,
+    AgentOptions, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeBridgeOptions, ServeOptions,
 };
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(
-    after_help = "The link signs one browser in, once, within five minutes; `ropewalk link` prints another.\n\
-    If a server runs already, its link is printed and nothing else is started."
+    after_help = "The link signs in one browser, once, within five minutes; `ropewalk link` prints a new one.\n\
+    If a server is already running, `up` prints a link for it and starts nothing."
 )]
 pub struct UpOptions {
-    /// The folder that sessions work in; without it, this one
+    /// Folder that sessions work in (default: the current folder)
     #[arg(short = 'C', long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 
-    /// A further folder that sessions may work in; repeat for more
+    /// Allow sessions to work in this folder too; repeatable
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
-    /// The port, and no other; 0 takes any that is free. Without it, 5173 or the next that is free
+    /// Port to use; 0 picks a free one (default: 5173 or the next free port)
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
 
-    /// The model of new sessions
+    /// Model for new sessions
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
 
     #[command(flatten)]
     pub agent: AgentOptions,
 
-    /// Do not open the browser
+    /// Do not open a browser
     #[arg(long)]
     pub no_open: bool,
 
-    /// Let phones of this network come in too, over https; ADDRESS is this machine's address in it, if
-    /// there is more than one
+    /// Also serve phones on the local network, over https. ADDRESS is this machine's address there, if it has
+    /// more than one
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1)]
     pub lan: Option<Option<IpAddr>>,
 
-    /// A certificate in PEM form for --lan; without it, one is made, which browsers warn about
+    /// Certificate in PEM format for --lan (default: a self-signed one, which browsers warn about)
     #[arg(long, value_name = "FILE", requires_all = ["lan", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
 
-    /// The private key of the certificate, in PEM form
+    /// Private key of the certificate, in PEM format
     #[arg(long, value_name = "FILE", requires_all = ["lan", "tls_cert"])]
     pub tls_key: Option<PathBuf>,
 
-    /// A further name that this server is reached by, such as the certificate's; repeat for more
+    /// Accept this host name too, such as the one in the certificate; repeatable
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<access::HostName>,
 
     #[command(flatten)]
-    pub bridge: AlsoBridge,
+    pub bridge: ServeBridgeOptions,
 
     #[command(flatten)]
     pub budget: BudgetOptions,
@@ -67,7 +67,7 @@ pub struct UpOptions {
 }
 
 impl UpOptions {
-    /// The same for the command that serves.
+    /// The options for `serve`.
     pub fn serve(&self) -> ServeOptions {
         let http = HttpOptions {
             http: "".parse().ok(),
@@ -99,14 +99,14 @@ impl UpOptions {
     }
 }
 
-/// Which server is meant, where several run.
+/// Options that choose a running server.
 #[derive(Debug, Clone, Args)]
 pub struct ServerChoice {
-    /// The server on this port, if more than one runs
+    /// Port of the server, if more than one is running
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -119,17 +119,18 @@ pub struct LinkOptions {
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The phone must reach this machine: start the server with `ropewalk up --lan`. While this machine is bridged with\n\
-    --e2e, the code is for the hub instead: whoever opens it there is let in by it, and holds keys that the hub has not.\n\n\
-    Exit codes: 0 it is in, 1 it was not let in or nobody came, 2 wrong usage."
+    after_help = "The phone must be able to reach this machine: start the server with `ropewalk up --lan`. While this machine is\n\
+    bridged with --e2e, the code is for the hub instead: whoever opens it there is paired and gets keys that the hub\n\
+    does not have.\n\n\
+    Exit codes: 0 paired, 1 declined or no device connected, 2 wrong usage."
 )]
 pub struct PairOptions {
-    /// What it may do: viewer looks, approver answers what is asked, driver says what is to be done,
-    /// owner lets others in
-    #[arg(long, value_enum, value_name = "ROLE", default_value_t = RoleWord::Driver)]
-    pub role: RoleWord,
+    /// What the device may do: viewer watches, approver answers permission requests, driver also prompts,
+    /// owner also manages devices
+    #[arg(long, value_enum, value_name = "ROLE", default_value_t = RoleArg::Driver)]
+    pub role: RoleArg,
 
-    /// Let in whoever comes with the code, without asking
+    /// Accept any device with the code, without asking
     #[arg(short, long)]
     pub yes: bool,
 
@@ -138,14 +139,14 @@ pub struct PairOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RoleWord {
+pub enum RoleArg {
     Viewer,
     Approver,
     Driver,
     Owner,
 }
 
-impl RoleWord {
+impl RoleArg {
     pub fn role(self) -> Role {
         match self {
             Self::Viewer => Role::Viewer,
@@ -158,10 +159,10 @@ impl RoleWord {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum DevicesCommand {
-    /// Show which devices may come in, and as what
+    /// List paired devices and their roles
     #[command(alias = "ls")]
     List(DevicesListOptions),
-    /// Shut a device out, at once and for good
+    /// Revoke a device, immediately and permanently
     #[command(alias = "rm")]
     Revoke(DevicesRevokeOptions),
 }
@@ -174,7 +175,7 @@ pub struct DevicesListOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct DevicesRevokeOptions {
-    /// The devices, by id or by name
+    /// Devices, by id or name
     #[arg(required = true)]
     pub devices: Vec<String>,
 

@@ -1,11 +1,11 @@
-//! Variables that stand for options: clap reads them, and here is what it does not do by itself.
+//! Environment variables for options. Clap reads them; this adds what clap does not do.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, builder::Resettable};
 
 use crate::paths;
 
-/// An empty variable counts as none: that is how one is unset in a file of variables.
+/// Treats an empty variable as unset: that is how an environment file unsets one.
 pub(super) fn without_empty(command: Command) -> Command {
     let command = command.mut_args(|argument| match argument.get_env() {
         Some(name) if paths::variable(name).is_none() => argument.env(Resettable::Reset),
@@ -14,8 +14,8 @@ pub(super) fn without_empty(command: Command) -> Command {
     command.mut_subcommands(without_empty)
 }
 
-/// A value that came from a variable is told with the variable's name: nobody typed the option that clap names.
-pub(super) fn named(command: &Command, mut error: clap::Error) -> clap::Error {
+/// Names the variable in an error about a value that came from one: clap names the option, which nobody typed.
+pub(super) fn name_variable(command: &Command, mut error: clap::Error) -> clap::Error {
     let variable = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
         (Some(ContextValue::String(option)), Some(ContextValue::String(value))) => {
             source(command, option, value)
@@ -23,7 +23,7 @@ pub(super) fn named(command: &Command, mut error: clap::Error) -> clap::Error {
         _ => None,
     };
     if let Some(variable) = variable {
-        let tip = format!("the value is that of the variable {variable}");
+        let tip = format!("the value comes from the variable {variable}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error

@@ -1,7 +1,7 @@
-//! TLS to a server of this machine that is known by its certificate.
+//! TLS to a server on this machine with a pinned certificate.
 //!
-//! Which names the certificate has does not matter, nor who signed it: the server wrote its digest into a
-//! file that only this person can write. That it has the key to it is verified as always.
+//! The names in the certificate and its issuer do not matter: the server wrote its digest into a file that only this
+//! person can write. That the server has the private key is verified as usual.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,17 +1,18 @@
-//! `[acp]` of the settings file, and the variables that go before it: the names are those of zeph, whose settings people
-//! bring along. What has a name of its own here (`command_timeout`, `available_models`, `discovery_enabled`) is put there.
+//! `[acp]` of the settings file, and the variables that take precedence over it. The names are those of zeph, so that its
+//! users can keep their settings. Settings that also have a name of ours (`command_timeout`, `available_models`,
+//! `discovery_enabled`) are stored under that.
 
 use std::path::PathBuf;
 
 use toml_edit::{Item, TableLike};
 
-use super::source::Source;
-use super::wrong::{Wrong, each};
+use super::error::{ConfigError, each_entry};
+use super::source::SettingSource;
 use super::{Config, bool_of, list_of, seconds_of, text_of};
+use crate::cli_error::CliError;
 use crate::paths;
-use crate::trouble::Trouble;
 
-/// Which way clients come in where the command line does not say.
+/// How clients connect unless the command line says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportChoice {
     Stdio,
@@ -30,15 +31,15 @@ pub struct AcpSettings {
     pub http_bind: Option<String>,
     /// Further folders that sessions may work in.
     pub additional_directories: Vec<PathBuf>,
-    /// Optional methods that clients are not offered.
+    /// Optional methods that are not offered to clients.
     pub disable: Vec<String>,
 }
 
-/// Takes the table. A key that has the same meaning at the top of the file wins over the one in here.
-pub fn parse(item: &Item, config: &mut Config) -> Result<(), Wrong> {
-    let table = item.as_table_like().ok_or("acp is written as [acp]")?;
+/// Reads the table. A key with the same meaning at the top of the file takes precedence.
+pub fn parse(item: &Item, config: &mut Config) -> Result<(), ConfigError> {
+    let table = item.as_table_like().ok_or("acp must be a table: [acp]")?;
     let acp = &mut config.acp;
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "max_sessions" => acp.max_sessions = Some(sessions_of(key, item)?),
             "session_idle_timeout_secs" => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
@@ -53,7 +54,7 @@ pub fn parse(item: &Item, config: &mut Config) -> Result<(), Wrong> {
             "disable" => acp.disable = methods_of(key, item)?,
             "terminal_timeout_secs" | "available_models" | "discovery_enabled" | "timeouts" => {}
             "auth_token" => config.warnings.push(
-                "the token in [acp] of the settings file is not used: files are copied and shared; set ROPEWALK_SERVER_TOKEN"
+                "ignoring the token in [acp] of the settings file, because such files get copied and shared; set ROPEWALK_SERVER_TOKEN instead"
                     .to_owned(),
             ),
             other => config.unknown.push(format!("acp.{other}")),
@@ -63,16 +64,16 @@ pub fn parse(item: &Item, config: &mut Config) -> Result<(), Wrong> {
     shared_names(table, config)
 }
 
-/// What has a name at the top of the file too.
-fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), Wrong> {
-    // Of the two words for the same thing the newer one goes first, wherever it stands.
+/// Settings that also have a name at the top of the file.
+fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), ConfigError> {
+    // The newer name takes precedence over the older one, in any order.
     if let Some(item) = table.get("timeouts") {
         timeouts(item, config).map_err(|wrong| wrong.within("timeouts", item))?;
     }
-    each(table, |key, item| shared_name(key, item, config))
+    each_entry(table, |key, item| shared_name(key, item, config))
 }
 
-fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), Wrong> {
+fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), ConfigError> {
     match key {
         "terminal_timeout_secs" => {
             let seconds = seconds_of(key, item)?;
@@ -100,9 +101,9 @@ fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), Wrong>
     Ok(())
 }
 
-fn timeouts(item: &Item, config: &mut Config) -> Result<(), Wrong> {
-    let timeouts = item.as_table_like().ok_or("timeouts is written as [acp.timeouts]")?;
-    each(timeouts, |key, item| {
+fn timeouts(item: &Item, config: &mut Config) -> Result<(), ConfigError> {
+    let timeouts = item.as_table_like().ok_or("timeouts must be a table: [acp.timeouts]")?;
+    each_entry(timeouts, |key, item| {
         let (path, place) = match key {
             "terminal_secs" => ("command_timeout", &mut config.command_timeout),
             "elicitation_secs" => ("ask_timeout", &mut config.ask_timeout),
@@ -121,55 +122,55 @@ fn timeouts(item: &Item, config: &mut Config) -> Result<(), Wrong> {
     })
 }
 
-/// Zeph's variables go before its settings file, and so before ours.
-pub fn variables(config: &mut Config) -> Result<(), Trouble> {
+/// Zeph's variables take precedence over its settings file, and so over ours.
+pub fn variables(config: &mut Config) -> Result<(), CliError> {
     if let Some(number) = number("ZEPH_ACP_MAX_SESSIONS")? {
         let sessions = u32::try_from(number).ok().filter(|sessions| *sessions > 0);
-        let wrong = || unusable("ZEPH_ACP_MAX_SESSIONS", "a number from 1 on");
+        let wrong = || unusable("ZEPH_ACP_MAX_SESSIONS", "a number of at least 1");
         config.acp.max_sessions = Some(sessions.ok_or_else(wrong)?);
-        config.sources.set("acp.max_sessions", Source::Variable("ZEPH_ACP_MAX_SESSIONS"));
+        config.sources.set("acp.max_sessions", SettingSource::Variable("ZEPH_ACP_MAX_SESSIONS"));
     }
     if let Some(seconds) = number("ZEPH_ACP_SESSION_IDLE_TIMEOUT_SECS")? {
         config.acp.session_idle_timeout_secs = Some(seconds);
-        let source = Source::Variable("ZEPH_ACP_SESSION_IDLE_TIMEOUT_SECS");
+        let source = SettingSource::Variable("ZEPH_ACP_SESSION_IDLE_TIMEOUT_SECS");
         config.sources.set("acp.session_idle_timeout_secs", source);
     }
     if let Some(seconds) = number("ZEPH_ACP_TERMINAL_TIMEOUT_SECS")? {
         config.command_timeout = Some(seconds);
-        config.sources.set("command_timeout", Source::Variable("ZEPH_ACP_TERMINAL_TIMEOUT_SECS"));
+        config.sources.set("command_timeout", SettingSource::Variable("ZEPH_ACP_TERMINAL_TIMEOUT_SECS"));
     }
     if let Some(file) = paths::variable("ZEPH_ACP_PERMISSION_FILE") {
         config.acp.permission_file = std::path::absolute(file).ok();
-        config.sources.set("acp.permission_file", Source::Variable("ZEPH_ACP_PERMISSION_FILE"));
+        config.sources.set("acp.permission_file", SettingSource::Variable("ZEPH_ACP_PERMISSION_FILE"));
     }
     if let Some(word) = paths::variable("ZEPH_ACP_DISCOVERY_ENABLED") {
         let word = word.to_string_lossy().to_lowercase();
         config.discovery_enabled = Some(!matches!(word.as_str(), "false" | "0" | "no" | "off"));
-        config.sources.set("discovery_enabled", Source::Variable("ZEPH_ACP_DISCOVERY_ENABLED"));
+        config.sources.set("discovery_enabled", SettingSource::Variable("ZEPH_ACP_DISCOVERY_ENABLED"));
     }
     Ok(())
 }
 
-fn number(name: &'static str) -> Result<Option<u64>, Trouble> {
+fn number(name: &'static str) -> Result<Option<u64>, CliError> {
     let Some(value) = paths::variable(name) else { return Ok(None) };
     let number = value.to_str().and_then(|text| text.trim().parse().ok());
     number.map(Some).ok_or_else(|| unusable(name, "a number"))
 }
 
-fn unusable(name: &str, wanted: &str) -> Trouble {
-    Trouble::usage(format!("{name} must be {wanted}")).fix(format!("set {name} to {wanted}, or unset it"))
+fn unusable(name: &str, wanted: &str) -> CliError {
+    CliError::usage(format!("{name} must be {wanted}")).fix(format!("set {name} to {wanted}, or unset it"))
 }
 
-/// A file of rules that a project could bring along by its name is none of the person's.
+/// Must not be relative: a project could provide such a file.
 fn file_of(key: &str, item: &Item) -> Result<PathBuf, String> {
     let path = paths::below_home(text_of(key, item)?);
-    let wrong = || format!("{key} must be a whole path, or begin with ~/");
+    let wrong = || format!("{key} must be an absolute path or start with ~/");
     path.is_absolute().then_some(path).ok_or_else(wrong)
 }
 
 fn sessions_of(key: &str, item: &Item) -> Result<u32, String> {
     let number = item.as_integer().and_then(|number| u32::try_from(number).ok());
-    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number from 1 on"))
+    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number of at least 1"))
 }
 
 fn transport_of(key: &str, item: &Item) -> Result<TransportChoice, String> {
@@ -185,6 +186,9 @@ fn methods_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
     let methods = list_of(key, item)?;
     match methods.iter().find(|method| !wire::OPTIONAL_METHODS.contains(&method.as_str())) {
         None => Ok(methods),
-        Some(other) => Err(format!("{key} has {}, not {other:?}", wire::OPTIONAL_METHODS.join(", "))),
+        Some(other) => Err(format!(
+            "{key} must list optional methods ({}), not {other:?}",
+            wire::OPTIONAL_METHODS.join(", ")
+        )),
     }
 }

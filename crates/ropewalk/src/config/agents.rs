@@ -1,18 +1,18 @@
-//! `[agents.NAME]` in the person's settings file: agents that are other programs.
+//! `[agents.NAME]` in the person's settings file: external agents.
 //!
-//! A project's file is never asked for them: whoever names a program has it started.
+//! Never read from a project's file: naming a program here starts it.
 
 use sandbox::Mode;
 use toml_edit::Item;
 
-use super::wrong::{Wrong, each};
+use super::error::{ConfigError, each_entry};
 use super::{list_of, pairs_of, text_of};
 
 const NAME_CHARS_MAX: usize = 64;
-/// Our own agent's name, which no other can have.
+/// The reserved name of the built-in agent.
 pub const OURS: &str = "ropewalk";
 
-/// One of them, as it stands there. What it leaves out may stand in the table of known agents.
+/// One entry. The table of known agents may provide what it leaves out.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AgentEntry {
     pub name: String,
@@ -23,12 +23,12 @@ pub struct AgentEntry {
     /// Names of variables that are passed on.
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
-    /// What in them only the person changes.
+    /// Files in them that only the person may change.
     pub own_settings: Vec<String>,
     pub sandbox: Option<Mode>,
 }
 
-/// What is set may be secret.
+/// Without the variables, which may be secret.
 impl std::fmt::Debug for AgentEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AgentEntry")
@@ -38,28 +38,28 @@ impl std::fmt::Debug for AgentEntry {
     }
 }
 
-pub(super) fn parse(item: &Item) -> Result<Vec<AgentEntry>, Wrong> {
-    let table = item.as_table_like().ok_or("agents is a table: [agents.NAME]")?;
+pub(super) fn parse(item: &Item) -> Result<Vec<AgentEntry>, ConfigError> {
+    let table = item.as_table_like().ok_or("agents must be a table: [agents.NAME]")?;
     let mut agents = Vec::new();
-    each(table, |name, item| {
+    each_entry(table, |name, item| {
         agents.push(entry(name, item)?);
         Ok(())
     })?;
     Ok(agents)
 }
 
-fn entry(name: &str, item: &Item) -> Result<AgentEntry, Wrong> {
+fn entry(name: &str, item: &Item) -> Result<AgentEntry, ConfigError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let usable = name.chars().all(plain) && !name.starts_with(['.', '-']);
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !usable {
-        return Err(format!("a name has letters, digits, - and _, at most {NAME_CHARS_MAX}").into());
+        return Err(format!("invalid name: use letters, digits, - and _, at most {NAME_CHARS_MAX}").into());
     }
     if name == OURS {
-        return Err("that is the agent of this program; take another name".into());
+        return Err("this name is reserved for the built-in agent; choose another name".into());
     }
-    let table = item.as_table_like().ok_or("it is a table with command")?;
+    let table = item.as_table_like().ok_or("it must be a table with command")?;
     let mut entry = AgentEntry { name: name.to_owned(), ..AgentEntry::default() };
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "command" => entry.command = Some(text_of(key, item)?.to_owned()).filter(|text| !text.is_empty()),
             "args" => entry.arguments = Some(list_of(key, item)?),
@@ -70,10 +70,10 @@ fn entry(name: &str, item: &Item) -> Result<AgentEntry, Wrong> {
             "sandbox" => {
                 entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?)
             }
-            // A misspelt word here may have been meant to narrow.
+            // A misspelled key may have been meant as a restriction.
             _ => {
                 return Err(format!(
-                    "an agent has command, args, env, pass, own_folders, own_settings and sandbox, not {key}"
+                    "unknown key {key}; an agent has command, args, env, pass, own_folders, own_settings and sandbox"
                 )
                 .into());
             }
@@ -116,15 +116,15 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_said() {
         for (text, said) in [
-            ("agents = 1", "agents is a table"),
+            ("agents = 1", "agents must be a table"),
             ("[agents]\na = 1", "a table with command"),
-            ("[agents.a]\ncomand = \"x\"", "not comand"),
+            ("[agents.a]\ncomand = \"x\"", "unknown key comand"),
             ("[agents.a]\nargs = \"x\"", "args must be a list"),
-            ("[agents.a]\nenv = [\"A=b\"]", "a table of texts"),
+            ("[agents.a]\nenv = [\"A=b\"]", "a table of strings"),
             ("[agents.a]\nsandbox = \"wide\"", "is not a sandbox mode"),
-            ("[agents.\"../a\"]\ncommand = \"x\"", "a name has letters"),
-            ("[agents.\"\"]\ncommand = \"x\"", "a name has letters"),
-            ("[agents.ropewalk]\ncommand = \"x\"", "take another name"),
+            ("[agents.\"../a\"]\ncommand = \"x\"", "invalid name"),
+            ("[agents.\"\"]\ncommand = \"x\"", "invalid name"),
+            ("[agents.ropewalk]\ncommand = \"x\"", "choose another name"),
         ] {
             let error = agents(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -1,7 +1,7 @@
-//! Defaults that people keep for other agents: `~/.codex/config.toml`, and `.codex/config.toml` of the folder, whose
-//! words win. They count below everything that was said to Ropewalk, and can make it stricter, never looser: a file that
-//! was written for another program, or by whoever wrote the project, takes no protection away. Where a bridge leads to is
-//! read from the home's file alone, because the bridge's token goes there.
+//! Defaults from files for Codex: `~/.codex/config.toml`, and `.codex/config.toml` of the folder, which takes precedence.
+//! Everything that is set for Ropewalk itself goes first. These files can make it stricter but never looser: a file for
+//! another program, or from the author of a project, must not remove protection. The hub URL is read only from the file in
+//! the home folder, because the bridge's token is sent there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use engine::{APPROVAL, approval_spec, full_name};
 use sandbox::Mode;
 use toml_edit::{DocumentMut, Item};
 
-use super::source::{Setting, Source};
+use super::source::{ResolvedSetting, SettingSource};
 use crate::paths;
 
 pub const FILE: &str = ".codex/config.toml";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CodexDefaults {
-    /// Used if it is offered.
-    pub model: Option<Setting<String>>,
-    /// Of the home's file. A project's is asked for each session, like its own settings.
-    pub sandbox: Option<Setting<Mode>>,
-    pub approval: Option<Setting<Arc<str>>>,
-    pub remote_url: Option<Setting<String>>,
-    pub replay_window: Option<Setting<u64>>,
-    /// A file with a bridge's token, which is not used.
+    /// Used if the model is available.
+    pub model: Option<ResolvedSetting<String>>,
+    /// From the home's file. A project's is read for each session, like its own settings.
+    pub sandbox: Option<ResolvedSetting<Mode>>,
+    pub approval: Option<ResolvedSetting<Arc<str>>>,
+    pub remote_url: Option<ResolvedSetting<String>>,
+    pub replay_window: Option<ResolvedSetting<u64>>,
+    /// A file with a bridge token, which is ignored.
     pub token_file: Option<PathBuf>,
-    /// What is not used, and why.
+    /// What is ignored, and why.
     pub warnings: Vec<String>,
 }
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug, Default)]
-struct Said {
+struct CodexFile {
     model: Option<String>,
     sandbox: Option<Mode>,
     approval: Option<Arc<str>>,
@@ -61,12 +61,12 @@ impl CodexDefaults {
             && let Some(said) = defaults.read(&path)
         {
             for (is_said, key, whose) in [
-                (said.remote_url.is_some(), "bridge.remote_url", "where your bridge leads to"),
-                (said.model.is_some(), "model", "who reads your code and what that costs"),
+                (said.remote_url.is_some(), "bridge.remote_url", "your hub"),
+                (said.model.is_some(), "model", "your model"),
             ] {
                 if is_said {
                     let path = path.display();
-                    let warning = format!("{key} in {path} is not used: a project does not choose {whose}");
+                    let warning = format!("ignoring {key} in {path}: a project cannot choose {whose}");
                     defaults.warnings.push(warning);
                 }
             }
@@ -75,8 +75,8 @@ impl CodexDefaults {
         defaults
     }
 
-    /// What either file may say. The later one wins, but lets no more pass than the earlier one did.
-    fn take(&mut self, said: Said, path: &Path) {
+    /// Applies what either file may set. The later one takes precedence, but cannot be looser than the earlier one.
+    fn take(&mut self, said: CodexFile, path: &Path) {
         let known = self.approval.as_ref().and_then(|known| rank(&known.value));
         if let Some(approval) =
             said.approval.filter(|said| known.is_none_or(|known| rank(said) < Some(known)))
@@ -85,52 +85,51 @@ impl CodexDefaults {
         }
         if said.has_token {
             self.token_file.get_or_insert_with(|| path.to_owned());
-            let warning =
-                "the token in {} is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN";
+            let warning = "ignoring the token in {}, because such files get copied and shared; set ROPEWALK_BRIDGE_TOKEN instead";
             self.warnings.push(warning.replace("{}", &path.display().to_string()));
         }
         for words in said.too_loose {
             let path = path.display();
             self.warnings
-                .push(format!("{words} in {path} is not used: such files can only make Ropewalk stricter"));
+                .push(format!("ignoring {words} in {path}: such files can only make Ropewalk stricter"));
         }
     }
 
-    /// A file that cannot be read is told of and left alone.
-    fn read(&mut self, path: &Path) -> Option<Said> {
+    /// A file that cannot be read causes a warning and is ignored.
+    fn read(&mut self, path: &Path) -> Option<CodexFile> {
         let said = super::text(path).and_then(|text| text.as_deref().map(parse).transpose());
         said.unwrap_or_else(|reason| {
-            self.warnings.push(format!("{} is not used: {reason}", path.display()));
+            self.warnings.push(format!("ignoring {}: {reason}", path.display()));
             None
         })
     }
 }
 
-/// How far a project lets its sessions reach by this file, if it says so and it can be read.
+/// The sandbox mode that this file of a project sets, if any and if it can be read.
 pub fn project_mode(folder: &Path) -> Option<Mode> {
     let path = folder.join(FILE);
-    // The home's own file is no project's.
+    // The file in the home folder does not belong to a project.
     if paths::home().is_some_and(|home| home == folder) {
         return None;
     }
     match super::text(&path).and_then(|text| text.as_deref().map(parse).transpose()) {
         Ok(said) => said?.sandbox,
         Err(reason) => {
-            tracing::warn!(path = %path.display(), reason, "the file is not used");
+            tracing::warn!(path = %path.display(), reason, "ignoring the file");
             None
         }
     }
 }
 
-fn at<T>(value: T, path: &Path) -> Setting<T> {
-    Setting::new(value, Source::File(path.to_owned()))
+fn at<T>(value: T, path: &Path) -> ResolvedSetting<T> {
+    ResolvedSetting::new(value, SettingSource::File(path.to_owned()))
 }
 
-/// Keys that mean nothing here are the other program's own business.
-fn parse(text: &str) -> Result<Said, String> {
+/// Keys that Ropewalk does not know are ignored: the file is for another program.
+fn parse(text: &str) -> Result<CodexFile, String> {
     let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
     let words = |key: &str| document.get(key).and_then(Item::as_str);
-    let mut said = Said { model: words("model").map(str::to_owned), ..Said::default() };
+    let mut said = CodexFile { model: words("model").map(str::to_owned), ..CodexFile::default() };
     if let Some(word) = words("sandbox_mode") {
         match word.parse::<Mode>() {
             Ok(mode) if mode <= Mode::default() => said.sandbox = Some(mode),
@@ -155,7 +154,7 @@ fn parse(text: &str) -> Result<Said, String> {
     Ok(said)
 }
 
-/// Our preset for their word, unless it lets more pass than the usual one.
+/// Our preset for their word, unless it is looser than the default.
 fn approval(word: &str) -> Option<Arc<str>> {
     let named: Arc<str> = match word {
         "untrusted" => "suggest".into(),
@@ -165,7 +164,7 @@ fn approval(word: &str) -> Option<Arc<str>> {
     (rank(&named)? <= rank("auto")?).then_some(named)
 }
 
-/// How much a preset lets pass.
+/// How loose a preset is.
 fn rank(preset: &str) -> Option<usize> {
     approval_spec().choices.iter().position(|choice| *choice.value == *preset)
 }
@@ -184,7 +183,7 @@ mod tests {
         CodexDefaults::find(Some(at_home), Some(at_work))
     }
 
-    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
+    fn value<T: Clone>(setting: &Option<ResolvedSetting<T>>) -> Option<T> {
         setting.as_ref().map(|setting| setting.value.clone())
     }
 
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(value(&found.sandbox), Some(Mode::ReadOnly));
         assert_eq!(value(&found.approval).as_deref(), Some("suggest"));
         assert!(
-            found.warnings.len() == 1 && found.warnings[0].starts_with("model in "),
+            found.warnings.len() == 1 && found.warnings[0].starts_with("ignoring model in "),
             "{:?}",
             found.warnings
         );
@@ -227,8 +226,8 @@ mod tests {
         assert_eq!(value(&found.remote_url).as_deref(), Some("https://mine.example"));
         assert_eq!(found.replay_window.map(|window| window.value), Some(20), "a project's file has no say");
         let told = found.warnings.join("\n");
-        assert_eq!(told.matches("the token in ").count(), 2, "both files are named: {told}");
-        assert!(told.contains("a project does not choose") && !told.contains("hush"), "{told}");
+        assert_eq!(told.matches("ignoring the token in ").count(), 2, "both files are named: {told}");
+        assert!(told.contains("a project cannot choose") && !told.contains("hush"), "{told}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What the settings say about models: who offers them, what they cost, what may be spent.
+//! Settings about models: providers, prices and budgets.
 //!
-//! Only the person's own file is asked: a project that could name a provider could read every prompt.
+//! Read only from the person's own file: a project that could name a provider could read every prompt.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use agent::{Price, ProviderConfig, Wire};
 use external::OutputLimits;
 use toml_edit::{Item, TableLike};
 
-use super::wrong::{Wrong, each};
+use super::error::{ConfigError, each_entry};
 use super::{bool_of, list_of, text_of};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
-    /// What a session begins with.
+    /// The model of new sessions.
     pub model: Option<String>,
-    /// Nothing else is offered, unless this is empty.
+    /// If not empty, only these models are offered.
     pub available: Vec<String>,
     pub providers: Vec<ProviderEntry>,
     pub models: Vec<ModelEntry>,
@@ -28,7 +28,7 @@ pub struct ModelSettings {
     pub limits: ModelLimits,
 }
 
-/// `[limits]`: how long a model is waited for, and how much it may say at once.
+/// `[limits]`: how long to wait for a model, and how much it may answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelLimits {
     pub first_byte_timeout: Option<u64>,
@@ -40,10 +40,10 @@ pub struct ModelLimits {
 }
 
 impl ModelLimits {
-    fn read(item: &Item) -> Result<Self, Wrong> {
-        let table = item.as_table_like().ok_or("limits is written as [limits]")?;
+    fn read(item: &Item) -> Result<Self, ConfigError> {
+        let table = item.as_table_like().ok_or("limits must be a table: [limits]")?;
         let mut limits = Self::default();
-        each(table, |key, item| {
+        each_entry(table, |key, item| {
             let number = || count_of(key, item);
             let seconds = || number().map(|seconds| Some(seconds as u64));
             match key {
@@ -55,8 +55,8 @@ impl ModelLimits {
                 "turn_bytes_max" => limits.turn_bytes_max = Some(number()?),
                 _ => {
                     return Err(format!(
-                        "limits are first_byte_timeout, idle_timeout, give_up_after, retry_after_max, \
-                         answer_bytes_max and turn_bytes_max, not {key}"
+                        "unknown key {key}; limits has first_byte_timeout, idle_timeout, give_up_after, retry_after_max, \
+                         answer_bytes_max and turn_bytes_max"
                     )
                     .into());
                 }
@@ -66,7 +66,7 @@ impl ModelLimits {
         Ok(limits)
     }
 
-    /// What an external agent may say.
+    /// The output limits of an external agent.
     pub fn output(self) -> OutputLimits {
         let usual = OutputLimits::default();
         OutputLimits {
@@ -75,7 +75,7 @@ impl ModelLimits {
         }
     }
 
-    /// Puts what is set in place of what is usual.
+    /// Applies the limits that are set.
     pub fn apply(self, config: &mut ProviderConfig) {
         let set = |place: &mut Duration, seconds: Option<u64>| {
             *place = seconds.map_or(*place, Duration::from_secs);
@@ -95,13 +95,13 @@ pub struct ProviderEntry {
     pub wire: Option<Wire>,
     pub base_url: Option<String>,
     pub models: Vec<String>,
-    /// The variable with the key.
+    /// The variable that holds the key.
     pub key_env: Option<String>,
-    /// Names of headers, and the variables with their values.
+    /// Header names, and the variables that hold their values.
     pub headers_env: Vec<(String, String)>,
 }
 
-/// One of `[[models]]`: what is known better than in the table.
+/// One of `[[models]]`: corrections to the built-in table.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelEntry {
     pub id: String,
@@ -112,8 +112,8 @@ pub struct ModelEntry {
 }
 
 impl ModelSettings {
-    /// Takes a key of the settings file. Says whether it is one of these.
-    pub fn take(&mut self, key: &str, item: &Item) -> Result<bool, Wrong> {
+    /// Reads a key of the settings file. Returns whether it is one of these.
+    pub fn take(&mut self, key: &str, item: &Item) -> Result<bool, ConfigError> {
         match key {
             "model" => self.model = Some(text_of(key, item)?.to_owned()),
             "available_models" => self.available = list_of(key, item)?,
@@ -130,9 +130,9 @@ impl ModelSettings {
         Ok(true)
     }
 
-    fn budget(&mut self, item: &Item) -> Result<(), Wrong> {
-        let table = item.as_table_like().ok_or("budget is written as [budget]")?;
-        each(table, |key, item| {
+    fn budget(&mut self, item: &Item) -> Result<(), ConfigError> {
+        let table = item.as_table_like().ok_or("budget must be a table: [budget]")?;
+        each_entry(table, |key, item| {
             match key {
                 "session_usd" => self.session_usd = Some(dollars_of(key, item)?),
                 "day_usd" => self.day_usd = Some(dollars_of(key, item)?),
@@ -141,21 +141,27 @@ impl ModelSettings {
                         "allow" => false,
                         "refuse" => true,
                         other => {
-                            return Err(format!("unknown is \"allow\" or \"refuse\", not {other:?}").into());
+                            return Err(
+                                format!("unknown must be \"allow\" or \"refuse\", not {other:?}").into()
+                            );
                         }
                     }
                 }
-                // A misspelt word here may have been meant to save money.
-                _ => return Err(format!("a budget has session_usd, day_usd and unknown, not {key}").into()),
+                // A misspelled key may have been meant to limit costs.
+                _ => {
+                    return Err(
+                        format!("unknown key {key}; a budget has session_usd, day_usd and unknown").into()
+                    );
+                }
             }
             Ok(())
         })
     }
 }
 
-fn provider(table: &dyn TableLike) -> Result<ProviderEntry, Wrong> {
+fn provider(table: &dyn TableLike) -> Result<ProviderEntry, ConfigError> {
     let mut entry = ProviderEntry::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "name" => entry.name = text_of(key, item)?.to_owned(),
             "wire" => entry.wire = Some(wire(text_of(key, item)?)?),
@@ -163,20 +169,22 @@ fn provider(table: &dyn TableLike) -> Result<ProviderEntry, Wrong> {
             "models" => entry.models = list_of(key, item)?,
             "key_env" => entry.key_env = Some(text_of(key, item)?.to_owned()),
             "headers_env" => {
-                let headers = item.as_table_like().ok_or("headers_env is a table of names and variables")?;
-                each(headers, |name, item| {
+                let headers = item
+                    .as_table_like()
+                    .ok_or("headers_env must be a table of header names and variables")?;
+                each_entry(headers, |name, item| {
                     entry.headers_env.push((name.to_owned(), text_of(name, item)?.to_owned()));
                     Ok(())
                 })?;
             }
             "key" | "api_key" => {
                 return Err(
-                    "a key does not belong in a file: put it into a variable and name that as key_env".into(),
+                    "do not put a key into a file: put it into a variable and set key_env to its name".into(),
                 );
             }
             _ => {
                 return Err(format!(
-                    "a provider has name, wire, base_url, models, key_env and headers_env, not {key}"
+                    "unknown key {key}; a provider has name, wire, base_url, models, key_env and headers_env"
                 )
                 .into());
             }
@@ -185,9 +193,11 @@ fn provider(table: &dyn TableLike) -> Result<ProviderEntry, Wrong> {
     })?;
     let good = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-' || char == '_';
     if entry.name.is_empty() || !entry.name.chars().all(good) {
-        return Err(
-            format!("a provider's name is of small letters, digits, - and _, not {:?}", entry.name).into()
-        );
+        return Err(format!(
+            "invalid provider name {:?}: use lowercase letters, digits, - and _",
+            entry.name
+        )
+        .into());
     }
     if let Some(url) = &entry.base_url
         && !url.starts_with("https://")
@@ -205,33 +215,39 @@ fn wire(word: &str) -> Result<Wire, String> {
         "chat" | "openai" => Wire::Chat,
         "gemini" => Wire::Gemini,
         "ollama" => Wire::Ollama,
-        _ => return Err(format!("wire is anthropic, responses, chat, gemini or ollama, not {word:?}")),
+        _ => return Err(format!("wire must be anthropic, responses, chat, gemini or ollama, not {word:?}")),
     })
 }
 
-fn model(table: &dyn TableLike) -> Result<ModelEntry, Wrong> {
+fn model(table: &dyn TableLike) -> Result<ModelEntry, ConfigError> {
     let mut entry = ModelEntry::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "id" => entry.id = text_of(key, item)?.to_owned(),
             "context" => entry.context = Some(tokens_of(key, item)?),
             "output" => entry.output = Some(tokens_of(key, item)?),
             "images" => entry.images = Some(bool_of(key, item)?),
             "price" => entry.price = Some(price(item)?),
-            _ => return Err(format!("a model has id, context, output, images and price, not {key}").into()),
+            _ => {
+                return Err(
+                    format!("unknown key {key}; a model has id, context, output, images and price").into()
+                );
+            }
         }
         Ok(())
     })?;
     if !entry.id.contains(':') {
-        return Err(format!("a model's id is provider:model, not {:?}", entry.id).into());
+        return Err(format!("a model id must be PROVIDER:MODEL, not {:?}", entry.id).into());
     }
     Ok(entry)
 }
 
-fn price(item: &Item) -> Result<Price, Wrong> {
-    let table = item.as_table_like().ok_or("a price is { input = .., output = .. } per million tokens")?;
+fn price(item: &Item) -> Result<Price, ConfigError> {
+    let table = item
+        .as_table_like()
+        .ok_or("a price must be a table: { input = .., output = .. } per million tokens")?;
     let (mut price, mut read, mut write) = (Price::FREE, None, None);
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         let amount = dollars_of(key, item)?;
         match key {
             "input" => price.input = amount,
@@ -239,9 +255,10 @@ fn price(item: &Item) -> Result<Price, Wrong> {
             "cache_read" => read = Some(amount),
             "cache_write" => write = Some(amount),
             _ => {
-                return Err(
-                    format!("a price has input, output, cache_read and cache_write, not {key}").into()
-                );
+                return Err(format!(
+                    "unknown key {key}; a price has input, output, cache_read and cache_write"
+                )
+                .into());
             }
         }
         Ok(())
@@ -253,7 +270,8 @@ fn price(item: &Item) -> Result<Price, Wrong> {
 }
 
 fn tables<'a>(key: &str, item: &'a Item) -> Result<Vec<&'a dyn TableLike>, String> {
-    let tables = item.as_array_of_tables().ok_or_else(|| format!("{key} are written as [[{key}]]"))?;
+    let tables =
+        item.as_array_of_tables().ok_or_else(|| format!("{key} must be an array of tables: [[{key}]]"))?;
     Ok(tables.iter().map(|table| table as &dyn TableLike).collect())
 }
 
@@ -264,7 +282,7 @@ fn tokens_of(key: &str, item: &Item) -> Result<u64, String> {
 
 fn count_of(key: &str, item: &Item) -> Result<usize, String> {
     let number = item.as_integer().and_then(|number| usize::try_from(number).ok());
-    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number from 1 on"))
+    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number of at least 1"))
 }
 
 fn dollars_of(key: &str, item: &Item) -> Result<f64, String> {

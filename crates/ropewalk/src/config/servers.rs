@@ -1,12 +1,12 @@
-//! `[mcp]` in a settings file: tool servers and how long to wait for them.
+//! `[mcp]` in a settings file: MCP servers and their timeouts.
 
-use engine::{ServerWay, ToolServer};
+use engine::{ServerTransport, ToolServer};
 use toml_edit::Item;
 
-use super::wrong::{Wrong, each};
+use super::error::{ConfigError, each_entry};
 use super::{list_of, pairs_of, seconds_of, text_of};
 
-/// What `[mcp]` says, as it stands there: `${VARIABLE}` is not looked up yet.
+/// The content of `[mcp]`, with `${VARIABLE}` not expanded yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct McpSettings {
     pub start_timeout: Option<u64>,
@@ -21,11 +21,11 @@ pub struct ServerEntry {
 }
 
 impl ServerEntry {
-    /// The whole entry on one line, for a person to judge.
-    pub fn shown(&self) -> String {
+    /// The whole entry on one line, for a person to review.
+    pub fn one_line(&self) -> String {
         let mut line = format!("{}:", self.server.name);
-        let pairs = match &self.server.way {
-            ServerWay::Child { command, arguments, environment } => {
+        let pairs = match &self.server.transport {
+            ServerTransport::Child { command, arguments, environment } => {
                 line.push_str(&format!(" {}", command.display()));
                 for argument in arguments {
                     let plain = !argument.is_empty() && !argument.contains([' ', '"', '\\', '\n', '\t']);
@@ -33,7 +33,7 @@ impl ServerEntry {
                 }
                 environment
             }
-            ServerWay::Http { url, headers } => {
+            ServerTransport::Http { url, headers } => {
                 line.push_str(&format!(" {url}"));
                 headers
             }
@@ -47,37 +47,38 @@ impl ServerEntry {
     /// The same without the values of variables and headers, for lists.
     pub fn without_values(&self) -> String {
         let mut entry = self.clone();
-        match &mut entry.server.way {
-            ServerWay::Child { environment: pairs, .. } | ServerWay::Http { headers: pairs, .. } => {
+        match &mut entry.server.transport {
+            ServerTransport::Child { environment: pairs, .. }
+            | ServerTransport::Http { headers: pairs, .. } => {
                 pairs.clear();
             }
         }
-        let shown = entry.shown();
-        shown.split_once(": ").map_or(shown.clone(), |(_, way)| way.to_owned())
+        let one_line = entry.one_line();
+        one_line.split_once(": ").map_or(one_line.clone(), |(_, way)| way.to_owned())
     }
 
-    /// Whether something in it looks as if a variable were meant.
+    /// Whether it contains `${`.
     pub fn has_variables(&self) -> bool {
-        self.shown().contains("${")
+        self.one_line().contains("${")
     }
 
-    /// The server with `${VARIABLE}` and `${VARIABLE:-otherwise}` looked up.
+    /// The server with `${VARIABLE}` and `${VARIABLE:-default}` expanded.
     pub fn expanded(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<ToolServer, String> {
         let text = |text: &str| expand(text, variable);
         let pairs = |pairs: &[(String, String)]| -> Result<Vec<_>, String> {
             pairs.iter().map(|(name, value)| Ok((name.clone(), text(value)?))).collect()
         };
-        let way = match &self.server.way {
-            ServerWay::Child { command, arguments, environment } => ServerWay::Child {
+        let transport = match &self.server.transport {
+            ServerTransport::Child { command, arguments, environment } => ServerTransport::Child {
                 command: text(&command.to_string_lossy())?.into(),
                 arguments: arguments.iter().map(|argument| text(argument)).collect::<Result<_, _>>()?,
                 environment: pairs(environment)?,
             },
-            ServerWay::Http { url, headers } => {
-                ServerWay::Http { url: text(url)?.into(), headers: pairs(headers)? }
+            ServerTransport::Http { url, headers } => {
+                ServerTransport::Http { url: text(url)?.into(), headers: pairs(headers)? }
             }
         };
-        Ok(ToolServer { name: self.server.name.clone(), way })
+        Ok(ToolServer { name: self.server.name.clone(), transport })
     }
 }
 
@@ -87,7 +88,7 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     while let Some((before, after)) = rest.split_once("${") {
         out.push_str(before);
         let (inside, after) =
-            after.split_once('}').ok_or_else(|| format!("${{ is not closed in {before}${{.."))?;
+            after.split_once('}').ok_or_else(|| format!("missing }} after ${{ in {before}${{.."))?;
         let (name, otherwise) = match inside.split_once(":-") {
             Some((name, otherwise)) => (name, Some(otherwise.to_owned())),
             None => (inside, None),
@@ -100,32 +101,37 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(out)
 }
 
-pub(super) fn parse(item: &Item) -> Result<McpSettings, Wrong> {
-    let table = item.as_table_like().ok_or("mcp is a table: [mcp.servers.NAME]")?;
+pub(super) fn parse(item: &Item) -> Result<McpSettings, ConfigError> {
+    let table = item.as_table_like().ok_or("mcp must be a table: [mcp.servers.NAME]")?;
     let mut settings = McpSettings::default();
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "start_timeout" => settings.start_timeout = Some(seconds_of(key, item)?),
             "call_timeout" => settings.call_timeout = Some(seconds_of(key, item)?),
             "servers" => {
-                let servers = item.as_table_like().ok_or("mcp.servers is a table: [mcp.servers.NAME]")?;
-                each(servers, |name, item| {
+                let servers =
+                    item.as_table_like().ok_or("mcp.servers must be a table: [mcp.servers.NAME]")?;
+                each_entry(servers, |name, item| {
                     settings.servers.push(entry(name, item)?);
                     Ok(())
                 })?;
             }
-            _ => return Err(format!("mcp has start_timeout, call_timeout and servers, not {key}").into()),
+            _ => {
+                return Err(
+                    format!("unknown key {key}; mcp has start_timeout, call_timeout and servers").into()
+                );
+            }
         }
         Ok(())
     })?;
     Ok(settings)
 }
 
-fn entry(name: &str, item: &Item) -> Result<ServerEntry, Wrong> {
-    let table = item.as_table_like().ok_or("it is a table with command or url")?;
+fn entry(name: &str, item: &Item) -> Result<ServerEntry, ConfigError> {
+    let table = item.as_table_like().ok_or("it must be a table with command or url")?;
     let (mut command, mut url, mut enabled) = (None, None, true);
     let (mut arguments, mut environment, mut headers) = (Vec::new(), Vec::new(), Vec::new());
-    each(table, |key, item| {
+    each_entry(table, |key, item| {
         match key {
             "command" => command = Some(text_of(key, item)?.to_owned()),
             "args" => arguments = list_of(key, item)?,
@@ -133,26 +139,27 @@ fn entry(name: &str, item: &Item) -> Result<ServerEntry, Wrong> {
             "url" => url = Some(text_of(key, item)?.to_owned()),
             "headers" => headers = pairs_of(key, item)?,
             "enabled" => enabled = item.as_bool().ok_or("enabled must be true or false")?,
-            // Other agents write how it is reached; here that is seen from the rest.
+            // Other programs write the transport; here it follows from the other keys.
             "type" | "transport" => drop(text_of(key, item)?),
             _ => {
-                return Err(
-                    format!("a server has command, args, env, url, headers and enabled, not {key}").into()
-                );
+                return Err(format!(
+                    "unknown key {key}; a server has command, args, env, url, headers and enabled"
+                )
+                .into());
             }
         }
         Ok(())
     })?;
-    let way = match (command, url) {
+    let transport = match (command, url) {
         (Some(command), None) if !command.is_empty() && headers.is_empty() => {
-            ServerWay::Child { command: command.into(), arguments, environment }
+            ServerTransport::Child { command: command.into(), arguments, environment }
         }
         (None, Some(url)) if arguments.is_empty() && environment.is_empty() => {
-            ServerWay::Http { url: url.into(), headers }
+            ServerTransport::Http { url: url.into(), headers }
         }
         _ => return Err("it needs command (with args, env) or url (with headers)".into()),
     };
-    Ok(ServerEntry { server: ToolServer { name: name.into(), way }, enabled })
+    Ok(ServerEntry { server: ToolServer { name: name.into(), transport }, enabled })
 }
 
 #[cfg(test)]
@@ -185,13 +192,13 @@ mod tests {
         let [git, web] = &settings.servers[..] else { panic!("{settings:?}") };
         assert!(git.enabled && !web.enabled);
         assert_eq!(
-            git.shown(),
+            git.one_line(),
             r#"git: uvx mcp-server-git --repository "${WHERE:-a b}", TOKEN = "${SECRET}""#
         );
         assert_eq!(web.without_values(), "https://${HOST}/mcp");
         let variable = |name: &str| (name == "SECRET").then(|| "hush".to_owned());
         let expanded = ServerEntry { server: git.expanded(&variable).unwrap(), enabled: true };
-        assert_eq!(expanded.shown(), r#"git: uvx mcp-server-git --repository "a b", TOKEN = "hush""#);
+        assert_eq!(expanded.one_line(), r#"git: uvx mcp-server-git --repository "a b", TOKEN = "hush""#);
         assert_eq!(web.expanded(&variable).unwrap_err(), "the variable HOST is not set");
         assert!(!format!("{expanded:?}").contains("hush"));
     }
@@ -199,18 +206,18 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_said() {
         for (text, said) in [
-            ("mcp = 1", "mcp is a table"),
-            ("[mcp]\nserver = 1", "not server"),
+            ("mcp = 1", "mcp must be a table"),
+            ("[mcp]\nserver = 1", "unknown key server"),
             ("[mcp.servers]\na = 1", "a table with command or url"),
             ("[mcp.servers.a]", "it needs command"),
             ("[mcp.servers.a]\ncommand = \"x\"\nurl = \"y\"", "it needs command"),
             ("[mcp.servers.a]\nurl = \"y\"\nargs = [\"z\"]", "it needs command"),
-            ("[mcp.servers.a]\ncomand = \"x\"", "not comand"),
-            ("[mcp.servers.a]\ncommand = \"x\"\nenv = [\"A=b\"]", "a table of texts"),
+            ("[mcp.servers.a]\ncomand = \"x\"", "unknown key comand"),
+            ("[mcp.servers.a]\ncommand = \"x\"\nenv = [\"A=b\"]", "a table of strings"),
         ] {
             let error = settings(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
-        assert!(expand("a ${B", &|_| None).unwrap_err().contains("not closed"));
+        assert!(expand("a ${B", &|_| None).unwrap_err().contains("missing }"));
     }
 }

@@ -1,6 +1,6 @@
-//! `ropewalk config show`: every setting that holds for a server, and where it comes from.
+//! `ropewalk config show`: every effective setting of a server, and where it comes from.
 //!
-//! The values are made by the functions that serving uses too, so what is shown is what happens.
+//! The values come from the same functions that `serve` uses.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use ::bridge::REPLAY_WINDOW;
 use serde_json::{Value, json};
 
-use super::{Config, Setting, Source, TransportChoice};
+use super::{Config, ResolvedSetting, SettingSource, TransportChoice};
 use crate::cli::{ConfigCommand, ConfigShowOptions, ServeOptions};
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
 use crate::{guards, models, paths, session_store, terminal};
 
 /// Sessions in memory at once.
@@ -21,12 +21,12 @@ const SESSIONS_MAX: u32 = 16;
 const IDLE_SECONDS: u64 = 1800;
 const AGENT_NAME: &str = "ropewalk";
 
-/// What a server needs that the command line, a variable or the settings say.
+/// Settings of a server from the command line, variables and the settings file.
 pub struct ServerSettings {
-    pub max_sessions: Setting<u32>,
-    pub idle_timeout: Setting<u64>,
-    pub ask_timeout: Setting<Option<u64>>,
-    pub agent_name: Setting<String>,
+    pub max_sessions: ResolvedSetting<u32>,
+    pub idle_timeout: ResolvedSetting<u64>,
+    pub ask_timeout: ResolvedSetting<Option<u64>>,
+    pub agent_name: ResolvedSetting<String>,
 }
 
 impl ServerSettings {
@@ -58,27 +58,32 @@ impl ServerSettings {
     }
 }
 
-/// The order of most settings: the command line, what was read, what is usual.
+/// The precedence of most settings: command line, settings file, default.
 struct Picker<'a> {
     config: &'a Config,
 }
 
 impl Picker<'_> {
-    fn one<T>(&self, flag: (&'static str, Option<T>), read: (&str, Option<T>), usual: T) -> Setting<T> {
+    fn one<T>(
+        &self,
+        flag: (&'static str, Option<T>),
+        read: (&str, Option<T>),
+        usual: T,
+    ) -> ResolvedSetting<T> {
         match (flag.1, read.1) {
-            (Some(value), _) => Setting::new(value, Source::Flag(flag.0)),
-            (None, Some(value)) => Setting::new(value, self.config.sources.of(read.0)),
-            (None, None) => Setting::new(usual, Source::Default),
+            (Some(value), _) => ResolvedSetting::new(value, SettingSource::Flag(flag.0)),
+            (None, Some(value)) => ResolvedSetting::new(value, self.config.sources.of(read.0)),
+            (None, None) => ResolvedSetting::new(usual, SettingSource::Default),
         }
     }
 }
 
 pub fn run(command: &ConfigCommand) -> ExitCode {
     let ConfigCommand::Show(options) = command;
-    show(options).unwrap_or_else(|trouble| trouble.report(options.json))
+    show(options).unwrap_or_else(|error| error.report(options.json))
 }
 
-fn show(options: &ConfigShowOptions) -> Result<ExitCode, Trouble> {
+fn show(options: &ConfigShowOptions) -> Result<ExitCode, CliError> {
     let config = super::user()?;
     let rows = rows(&options.serve, &config)?;
     if options.json {
@@ -104,11 +109,11 @@ fn show(options: &ConfigShowOptions) -> Result<ExitCode, Trouble> {
 struct Row {
     name: &'static str,
     value: Value,
-    source: Source,
+    source: SettingSource,
 }
 
 impl Row {
-    fn new(name: &'static str, setting: Setting<impl Into<Value>>) -> Self {
+    fn new(name: &'static str, setting: ResolvedSetting<impl Into<Value>>) -> Self {
         Self { name, value: setting.value.into(), source: setting.source }
     }
 
@@ -131,19 +136,19 @@ impl Row {
     }
 }
 
-fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
+fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, CliError> {
     let pick = Picker { config };
     let server = ServerSettings::of(options, config);
-    let text = |setting: Setting<Option<Arc<str>>>, usual: &str| {
+    let text = |setting: ResolvedSetting<Option<Arc<str>>>, usual: &str| {
         let value = setting.value.map_or_else(|| usual.to_owned(), |value| value.to_string());
-        Setting::new(value, setting.source)
+        ResolvedSetting::new(value, setting.source)
     };
     let guard = &options.guard;
     let sandbox = guards::mode(guard, config)?;
-    let command_seconds = sandbox::Limits::default().wall.as_secs();
+    let command_seconds = sandbox::CommandLimits::default().wall.as_secs();
     let mut rows = vec![
         Row::new("model", model(options, config)),
-        Row::new("sandbox", Setting::new(sandbox.value.name(), sandbox.source)),
+        Row::new("sandbox", ResolvedSetting::new(sandbox.value.name(), sandbox.source)),
         Row::new("approval", text(guards::approval(guard, config)?, "auto")),
         Row::new("approval_max", text(guards::loosest(guard, config)?, "full")),
         Row::new("ask_timeout", server.ask_timeout),
@@ -159,10 +164,10 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
     ];
     rows.extend(doors(options, config, &pick)?);
     let store = session_store::setting(&guard.store, config)?;
-    rows.push(Row::new("store", Setting::new(store.value.shown(), store.source)));
+    rows.push(Row::new("store", ResolvedSetting::new(store.value.location(), store.source)));
     rows.push(Row::new("bridge.remote_url", remote_url(options, config)));
     let usual = config.codex.replay_window.clone();
-    let usual = usual.unwrap_or_else(|| Setting::new(REPLAY_WINDOW, Source::Default));
+    let usual = usual.unwrap_or_else(|| ResolvedSetting::new(REPLAY_WINDOW, SettingSource::Default));
     rows.push(Row::new(
         "bridge.replay_window",
         match (options.bridge.replay_window, config.bridge.replay_window) {
@@ -176,8 +181,8 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, Trouble> {
     Ok(rows)
 }
 
-/// How clients come in and what they are offered.
-fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<Vec<Row>, Trouble> {
+/// How clients connect and what they are offered.
+fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<Vec<Row>, CliError> {
     let acp = &config.acp;
     let texts = |items: &[String]| (!items.is_empty()).then(|| items.to_vec());
     let folders = |folders: &[std::path::PathBuf]| {
@@ -192,22 +197,22 @@ fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<V
         (false, _) => "stdio",
     };
     let source = match (flag, acp.transport) {
-        (Some(()), _) => Source::Flag(if options.http.http.is_some() { "http" } else { "stdio" }),
+        (Some(()), _) => SettingSource::Flag(if options.http.http.is_some() { "http" } else { "stdio" }),
         (None, Some(_)) => config.sources.of("acp.transport"),
-        (None, None) => Source::Default,
+        (None, None) => SettingSource::Default,
     };
-    let address = with.http.address().map_err(Trouble::usage)?.map(|address| address.to_string());
-    // Where no door is open: the one that --http without an address would open.
+    let address = with.http.address().map_err(CliError::usage)?.map(|address| address.to_string());
+    // Without an HTTP door: the address that --http without a value would use.
     let address =
         address.or_else(|| acp.http_bind.clone()).unwrap_or_else(|| with.http.usual_address().to_string());
     let address_source = match &acp.http_bind {
         Some(bind) if address == *bind => config.sources.of("acp.http_bind"),
-        _ if options.http.http.is_some() => Source::Flag("http"),
-        _ => Source::Default,
+        _ if options.http.http.is_some() => SettingSource::Flag("http"),
+        _ => SettingSource::Default,
     };
     Ok(vec![
-        Row::new("acp.transport", Setting::new(transport, source)),
-        Row::new("acp.http_bind", Setting::new(address, address_source)),
+        Row::new("acp.transport", ResolvedSetting::new(transport, source)),
+        Row::new("acp.http_bind", ResolvedSetting::new(address, address_source)),
         Row::new(
             "acp.additional_directories",
             pick.one(
@@ -228,36 +233,39 @@ fn doors(options: &ServeOptions, config: &Config, pick: &Picker<'_>) -> Result<V
     ])
 }
 
-fn model(options: &ServeOptions, config: &Config) -> Setting<Option<String>> {
-    let flag = options.model.clone().map(|model| Setting::new(model, Source::Flag("model")));
+fn model(options: &ServeOptions, config: &Config) -> ResolvedSetting<Option<String>> {
+    let flag = options.model.clone().map(|model| ResolvedSetting::new(model, SettingSource::Flag("model")));
     let chosen = flag.or_else(|| models::chosen(config)).or_else(|| config.codex.model.clone());
     match chosen {
-        Some(Setting { value, source }) => Setting::new(Some(value), source),
-        None => Setting::new(None, Source::Default),
+        Some(ResolvedSetting { value, source }) => ResolvedSetting::new(Some(value), source),
+        None => ResolvedSetting::new(None, SettingSource::Default),
     }
 }
 
-/// The file that answers for good are written to. No setting names it, so it has the name of its command.
-fn rules_file() -> Result<Setting<String>, Trouble> {
-    let source =
-        if paths::names_rules() { Source::Variable("ROPEWALK_PERMISSIONS") } else { Source::Default };
-    Ok(Setting::new(shown(paths::rules()?.user), source))
+/// The file for permanent permission answers. It is not a setting, so it is named after its command.
+fn rules_file() -> Result<ResolvedSetting<String>, CliError> {
+    let source = if paths::names_rules() {
+        SettingSource::Variable("ROPEWALK_PERMISSIONS")
+    } else {
+        SettingSource::Default
+    };
+    Ok(ResolvedSetting::new(shown(paths::rules()?.user), source))
 }
 
-/// Zeph's answers for good, which are only read.
-fn permission_file(config: &Config) -> Result<Setting<Option<String>>, Trouble> {
+/// Zeph's permission file, which is only read.
+fn permission_file(config: &Config) -> Result<ResolvedSetting<Option<String>>, CliError> {
     let file = paths::rules()?.zeph.as_deref().map(shown);
     let source = config.acp.permission_file.as_ref().map(|_| config.sources.of("acp.permission_file"));
-    Ok(Setting::new(file, source.unwrap_or_default()))
+    Ok(ResolvedSetting::new(file, source.unwrap_or_default()))
 }
 
-fn remote_url(options: &ServeOptions, config: &Config) -> Setting<Option<String>> {
+fn remote_url(options: &ServeOptions, config: &Config) -> ResolvedSetting<Option<String>> {
     let flag = options.bridge.bridge.clone().filter(|url| !url.is_empty());
     let file = || Some((config.bridge.remote_url.clone()?, config.sources.of("bridge.remote_url")));
     let other = || config.codex.remote_url.clone().map(|setting| (setting.value, setting.source));
-    match flag.map(|url| (url, Source::Flag("bridge"))).or_else(file).or_else(other) {
-        Some((url, source)) => Setting::new(Some(url), source),
-        None => Setting::new(None, Source::Default),
+    match flag.map(|url| (url, SettingSource::Flag("bridge"))).or_else(file).or_else(other) {
+        Some((url, source)) => ResolvedSetting::new(Some(url), source),
+        None => ResolvedSetting::new(None, SettingSource::Default),
     }
 }
 
@@ -266,10 +274,10 @@ fn shown(path: impl AsRef<Path>) -> String {
 }
 
 impl ServeOptions {
-    /// With what the settings say about how clients come in, where the command line does not.
-    pub fn with_transport(mut self, config: &Config) -> Result<Self, Trouble> {
+    /// Adds how clients connect from the settings, unless the command line says it.
+    pub fn with_transport(mut self, config: &Config) -> Result<Self, CliError> {
         let acp = &config.acp;
-        // Otter's word for the same.
+        // Otter's name for the same option.
         self.stdio |= self.acp;
         if self.http.http.is_none() && !self.stdio {
             match acp.transport {
@@ -295,6 +303,6 @@ impl ServeOptions {
     }
 }
 
-fn wrong_bind(bind: &str, error: impl Display) -> Trouble {
-    Trouble::usage(format!("{bind:?} cannot be used as http_bind in [acp] of the settings")).because(error)
+fn wrong_bind(bind: &str, error: impl Display) -> CliError {
+    CliError::usage(format!("invalid http_bind {bind:?} in [acp] of the settings")).because(error)
 }

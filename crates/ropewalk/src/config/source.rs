@@ -1,4 +1,4 @@
-//! Where a setting comes from, for whoever asks why it is what it is.
+//! Where a setting comes from.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::TableLike;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// An option of the command line.
     Flag(&'static str),
     Variable(&'static str),
@@ -18,8 +18,8 @@ pub enum Source {
     Default,
 }
 
-impl Source {
-    /// Its kind, for programs.
+impl SettingSource {
+    /// The kind of source, for `--json`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Flag(_) => "flag",
@@ -30,7 +30,7 @@ impl Source {
         }
     }
 
-    /// Which one of its kind.
+    /// The name of the option, variable, file or profile.
     pub fn name(&self) -> Option<String> {
         match self {
             Self::Flag(name) => Some(format!("--{name}")),
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.name()) {
             (Self::Profile(_), Some(name)) => write!(f, "profile {name}"),
@@ -54,30 +54,30 @@ impl fmt::Display for Source {
 
 /// A value and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting<T> {
+pub struct ResolvedSetting<T> {
     pub value: T,
-    pub source: Source,
+    pub source: SettingSource,
 }
 
-impl<T> Setting<T> {
-    pub fn new(value: T, source: Source) -> Self {
+impl<T> ResolvedSetting<T> {
+    pub fn new(value: T, source: SettingSource) -> Self {
         Self { value, source }
     }
 }
 
 /// Where each key of the settings was set, by its full name: `acp.max_sessions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sources(BTreeMap<String, Source>);
+pub struct SettingSources(BTreeMap<String, SettingSource>);
 
-impl Sources {
+impl SettingSources {
     /// Everything in a settings file.
     pub fn of_file(path: &Path, table: &dyn TableLike) -> Self {
         let mut sources = Self::default();
-        sources.walk("", table, &Source::File(path.to_owned()));
+        sources.walk("", table, &SettingSource::File(path.to_owned()));
         sources
     }
 
-    pub fn walk(&mut self, prefix: &str, table: &dyn TableLike, source: &Source) {
+    pub fn walk(&mut self, prefix: &str, table: &dyn TableLike, source: &SettingSource) {
         for (key, item) in table.iter() {
             let name = format!("{prefix}{key}");
             match item.as_table_like() {
@@ -87,17 +87,17 @@ impl Sources {
         }
     }
 
-    pub fn set(&mut self, key: &str, source: Source) {
+    pub fn set(&mut self, key: &str, source: SettingSource) {
         self.0.insert(key.to_owned(), source);
     }
 
-    /// `key` was set under another name.
+    /// Notes that `key` was set under another name.
     pub fn also(&mut self, key: &str, other: &str) {
         let source = self.of(other);
         self.set(key, source);
     }
 
-    pub fn of(&self, key: &str) -> Source {
+    pub fn of(&self, key: &str) -> SettingSource {
         self.0.get(key).cloned().unwrap_or_default()
     }
 }

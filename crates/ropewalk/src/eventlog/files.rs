@@ -1,5 +1,5 @@
-//! The files of one session's folder, opened so that nothing in their place can mislead or hold up whoever reads them:
-//! no link is followed, what is no regular file is refused and never waited for, and nothing is read without a limit.
+//! Reads the files of one session's folder safely: no link is followed, only regular files are read, and every read has a
+//! size limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,11 +10,11 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use serde_json::Value;
 use wire::chimera::{self, EventFile};
 
-/// The largest file with one event. What tools print is cut long before.
+/// The largest event file. Tool output is cut long before.
 pub const EVENT_BYTES_MAX: u64 = 64 << 20;
 /// The largest summary.
 const SUMMARY_BYTES_MAX: u64 = 1 << 20;
-/// Files with events in one folder: as many as have names of six digits.
+/// Maximum number of events in a folder: what six digits can number.
 const EVENTS_MAX: usize = 1_000_000;
 
 /// The folder of one session.
@@ -29,17 +29,17 @@ impl SessionFolder {
         Ok(Self { path: path.to_owned(), handle: open(path, flags, Mode::empty())? })
     }
 
-    /// What the summary says; nothing if there is none.
+    /// The summary; `None` if there is none.
     pub fn summary(&self) -> io::Result<Option<Value>> {
         let text = match self.text(chimera::SUMMARY, SUMMARY_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
         let summary: Value = serde_json::from_str(&text).map_err(io::Error::other)?;
-        if summary.is_object() { Ok(Some(summary)) } else { Err(io::Error::other("it is no JSON object")) }
+        if summary.is_object() { Ok(Some(summary)) } else { Err(io::Error::other("it is not a JSON object")) }
     }
 
-    /// The names of the files with events, in their order.
+    /// The event files, in order.
     pub fn events(&self) -> io::Result<Vec<(u64, String)>> {
         let mut events = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -62,7 +62,7 @@ impl SessionFolder {
         Ok(entries.any(|entry| entry.ok().and_then(is_event).is_some()))
     }
 
-    /// One of them. Why it cannot be read takes the place of what is in it.
+    /// Reads one event file. If that fails, the content is the error.
     pub fn event(&self, index: u64, name: String) -> EventFile {
         let content = self.text(&name, EVENT_BYTES_MAX).map_err(|error| error.to_string());
         EventFile { name, index, content }
@@ -72,7 +72,7 @@ impl SessionFolder {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&self.handle, name, flags, Mode::empty()) {
             Err(rustix::io::Errno::LOOP) => {
-                return Err(io::Error::other("it is a link, and none is followed"));
+                return Err(io::Error::other("it is a link, and links are not followed"));
             }
             file => File::from(file?),
         };

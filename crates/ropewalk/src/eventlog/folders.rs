@@ -1,7 +1,7 @@
-//! Chimera's own sessions, listed and taken in as they are. Nothing is written there.
+//! Lists and imports chimera's own sessions. Nothing is written there.
 //!
-//! A list takes the names and times of folders; what a summary says is read for those on the page alone. Everything is
-//! read on threads of its own: a home folder may lie on a slow disk.
+//! A listing uses the names and times of folders; summaries are read only for the shown page. All reads run on blocking
+//! threads: a home folder may be on a slow disk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,38 +21,38 @@ use wire::chimera::{PREFIXES, Reader, Summary};
 
 use super::files::SessionFolder;
 
-/// Folders that are listed, the newest.
+/// Maximum number of folders to list, the newest first.
 const FOLDERS_MAX: usize = 10_000;
-/// Names that are looked at.
+/// Maximum number of directory entries to look at.
 const NAMES_MAX: usize = 200_000;
-/// Folders that are warned of one by one.
+/// Maximum number of folders with a warning of their own.
 const WARNINGS_MAX: usize = 100;
-/// Events, or bytes of files, that are handed on at a time.
+/// Events, or bytes of files, per piece.
 const PIECE_EVENTS: usize = 512;
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces that may wait to be written.
+/// Maximum number of queued pieces.
 const PIECES_MAX: usize = 2;
-/// What is read of one session.
+/// The largest session that is read.
 const SESSION_BYTES_MAX: u64 = 4 << 30;
 
-/// The folders below one.
-pub struct Folders {
+/// The session folders below a root.
+pub struct ChimeraFolders {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     root: PathBuf,
-    /// What somebody was told of already.
+    /// The folders that were already warned about.
     warned: Mutex<HashSet<String>>,
 }
 
-impl Folders {
+impl ChimeraFolders {
     pub fn new(root: PathBuf) -> Self {
         Self { shared: Arc::new(Shared { root, warned: Mutex::default() }) }
     }
 }
 
-impl SessionFolders for Folders {
+impl SessionFolders for ChimeraFolders {
     fn entries(&self) -> BoxFuture<'_, Vec<FolderEntry>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { spawn_blocking(move || shared.entries()).await.unwrap_or_default() })
@@ -81,7 +81,7 @@ impl SessionFolders for Folders {
         let (answer, answered) = oneshot::channel();
         drop(spawn_blocking(move || send(&path, &id, answer)));
         Box::pin(async move {
-            answered.await.unwrap_or_else(|_| Err("reading its folder broke; this is a bug".to_owned()))
+            answered.await.unwrap_or_else(|_| Err("reading its folder failed; this is a bug".to_owned()))
         })
     }
 }
@@ -104,7 +104,7 @@ impl Shared {
         let now = SystemClock.now();
         let entry = |entry: fs::DirEntry| {
             let id = SessionId::parse(entry.file_name().to_str()?).ok().filter(is_of_chimera)?;
-            // A link is no folder here: it may lead anywhere.
+            // Links are skipped: they may point anywhere.
             let metadata = entry.metadata().ok().filter(fs::Metadata::is_dir)?;
             let since = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
             let updated_at = Timestamp(i64::try_from(since.as_millis()).ok()?).min(now);
@@ -138,11 +138,11 @@ impl Shared {
         }
     }
 
-    /// Once for each folder, however often it is listed.
+    /// Warns once per folder, however often it is listed.
     fn warn(&self, name: &str, reason: &dyn std::fmt::Display) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.len() < WARNINGS_MAX && warned.insert(name.to_owned()) {
-            tracing::warn!(folder = name, %reason, "a session of chimera's is left out");
+            tracing::warn!(folder = name, %reason, "skipping a session of chimera");
         }
     }
 }
@@ -170,7 +170,7 @@ fn title(summary: &Summary) -> Option<Arc<str>> {
     named.map(Into::into)
 }
 
-/// Answers what is known of the session, then sends its history for as long as somebody wants it.
+/// Sends the description of the session, then its history while there is a receiver.
 fn send(
     path: &std::path::Path,
     id: &SessionId,
@@ -199,30 +199,30 @@ fn send(
             Ok(warnings) => {
                 if !warnings.is_empty() {
                     let (count, first) = (warnings.len(), &warnings[0]);
-                    tracing::warn!(session = %id, count, first, "a part of a session was not taken in");
+                    tracing::warn!(session = %id, count, first, "a part of a session was not imported");
                 }
                 HistoryPiece::End
             }
             Err(reason) => HistoryPiece::Failed(reason),
         };
-        // Who does not want it any more does not need its end.
+        // If the receiver is gone, it does not need the end.
         drop(sender.blocking_send(last));
     }
 }
 
-type Opened = (SessionFolder, Vec<(u64, String)>, Value);
+type OpenFolder = (SessionFolder, Vec<(u64, String)>, Value);
 
-fn open(path: &std::path::Path) -> io::Result<Opened> {
+fn open(path: &std::path::Path) -> io::Result<OpenFolder> {
     let folder = SessionFolder::open(path)?;
     let summary = folder.summary().map_err(|error| io::Error::other(format!("its summary: {error}")))?;
     let (files, summary) = (folder.events()?, summary.unwrap_or_default());
     if files.is_empty() && Summary::of(&summary).prompt.is_none() {
-        return Err(io::Error::other("its folder has no session that could be continued"));
+        return Err(io::Error::other("its folder contains no session to continue"));
     }
     Ok((folder, files, summary))
 }
 
-/// Answers what was left out.
+/// Returns warnings about what was left out.
 fn send_events(
     folder: &SessionFolder,
     files: Vec<(u64, String)>,
@@ -232,7 +232,7 @@ fn send_events(
     let mut reader = Reader::new(summary);
     let (mut total, mut waiting, mut count) = (0_u64, 0, 0);
     let send = |events| {
-        pieces.blocking_send(HistoryPiece::Events(events)).map_err(|_| "nobody wants it any more".to_owned())
+        pieces.blocking_send(HistoryPiece::Events(events)).map_err(|_| "the import was cancelled".to_owned())
     };
     for (index, name) in files {
         let file = folder.event(index, name);

@@ -1,5 +1,5 @@
-//! Writes every session of this process in chimera's form too (`--eventlog`): one more reader of each log, with a
-//! position of its own. Sessions never wait for it, and go on where it cannot write.
+//! Writes every session of this process in chimera's format too (`--eventlog`), as a follower of each log with its own
+//! position. Sessions never wait for it, and continue if it cannot write.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use engine::{BoxFuture, Follower, MODEL, Seq, SessionHandle, SessionId, SessionRow, StoreError};
 use tokio::task::spawn_blocking;
 
-use super::writer::{Described, FolderWriter};
+use super::writer::{FolderWriter, SessionMeta};
 use crate::terminal;
 
-/// How long it waits before it tries again to write.
+/// Pause before it retries after an error.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The folder that all sessions are written below.
-pub struct EventLog {
+/// The folder below which all sessions are written.
+pub struct EventLogWriter {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     root: PathBuf,
-    /// Somebody was told that it cannot be written.
+    /// Whether the current failure was reported.
     told: AtomicBool,
 }
 
@@ -33,24 +33,24 @@ enum WriteError {
     Folder(#[from] io::Error),
     #[error("{0}")]
     Log(#[from] StoreError),
-    #[error("writing it broke; this is a bug")]
+    #[error("writing it failed; this is a bug")]
     Broke,
 }
 
-impl EventLog {
+impl EventLogWriter {
     pub fn new(root: PathBuf) -> Self {
         Self { shared: Arc::new(Shared { root, told: AtomicBool::new(false) }) }
     }
 }
 
-impl Follower for EventLog {
+impl Follower for EventLogWriter {
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             while let Err(error) = shared.write(&session).await {
-                shared.tell(&error);
+                shared.report(&error);
                 if session.is_closed() {
-                    // The log has everything: the next process that is to write it goes on here.
+                    // The log has everything: the next process continues here.
                     return;
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
@@ -58,16 +58,16 @@ impl Follower for EventLog {
         })
     }
 
-    /// What was written is the person's copy.
+    /// Keeps the written copy, which belongs to the person.
     fn deleted(&self, _: &SessionId) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
 impl Shared {
-    /// Reads the session's log until it ends.
+    /// Writes the session's log until it ends.
     async fn write(&self, session: &SessionHandle) -> Result<(), WriteError> {
-        let (root, row, known) = (self.root.clone(), described(session).row, session.birth().opened_after);
+        let (root, row, known) = (self.root.clone(), described(session).row, session.origin().opened_after);
         let mut writer = blocking(move || FolderWriter::open(&root, &row, known)).await?;
         let mut reader = session.read(Seq::START);
         while let Some(events) = reader.next().await? {
@@ -82,21 +82,23 @@ impl Shared {
 
     fn works(&self) {
         if self.told.swap(false, Ordering::Relaxed) {
-            say(&format!("the event log in {} is written again", self.root.display()));
+            warn(&format!("writing to the event log in {} works again", self.root.display()));
         }
     }
 
-    /// Once, until it works again.
-    fn tell(&self, error: &WriteError) {
+    /// Reports an error once, until writing works again.
+    fn report(&self, error: &WriteError) {
         if !self.told.swap(true, Ordering::Relaxed) {
             let root = self.root.display();
-            say(&format!("the event log in {root} cannot be written: {error}; sessions go on and are saved"));
+            warn(&format!(
+                "could not write the event log in {root}: {error}; sessions continue and are saved"
+            ));
         }
     }
 }
 
-/// On standard error, unless the terminal client has the screen: then there is no log either.
-fn say(text: &str) {
+/// Prints a warning on standard error, unless the terminal client uses the screen.
+fn warn(text: &str) {
     if tracing::dispatcher::has_been_set() {
         let warning = terminal::stderr_paint().warn("ropewalk: warning:");
         terminal::say(&format!("{warning} {}", terminal::harmless(text)));
@@ -109,22 +111,22 @@ async fn blocking<T: Send + 'static>(
     Ok(spawn_blocking(work).await.map_err(|_| WriteError::Broke)??)
 }
 
-/// The session as lists show it.
-fn described(session: &SessionHandle) -> Described {
-    let (birth, snapshot) = (session.birth(), session.snapshot());
+/// The metadata of the session.
+fn described(session: &SessionHandle) -> SessionMeta {
+    let (origin, snapshot) = (session.origin(), session.snapshot());
     let model = snapshot.settings.get(MODEL);
     let row = SessionRow {
         id: session.id().clone(),
         owner: session.owner().clone(),
         cwd: (*snapshot.cwd).clone(),
         roots: session.roots().to_vec(),
-        parent: birth.parent.clone(),
-        source: Arc::clone(&birth.source),
+        parent: origin.parent.clone(),
+        source: Arc::clone(&origin.source),
         title: snapshot.title.clone(),
-        created_at: birth.created_at,
+        created_at: origin.created_at,
         updated_at: snapshot.updated_at,
         busy: snapshot.busy,
-        last_seq: birth.opened_after,
+        last_seq: origin.opened_after,
     };
-    Described { row, model: (!model.is_empty()).then(|| model.into()) }
+    SessionMeta { row, model: (!model.is_empty()).then(|| model.into()) }
 }

@@ -1,9 +1,9 @@
-//! One session's folder, written event by event.
+//! Writes one session's folder, event by event.
 //!
-//! A file appears whole: it is written beside its place and moved there. The position of an event in our log stands in
-//! its file, so whoever goes on after a restart knows where; the name of an event's file depends on the event alone, so
-//! two processes that write the same event write one file. Files that are there are never changed or removed, chimera's
-//! own and torn ones included; only the summary is written again.
+//! A file appears complete: it is written under a temporary name and renamed. Each file has the event's position in our log,
+//! so writing can continue after a restart. The file name depends only on the event, so two processes that write the same
+//! event write the same file. Existing files are never changed or removed, including chimera's own and torn ones; only the
+//! summary is rewritten.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -16,34 +16,34 @@ use engine::{Body, Event, Seq, SessionRow};
 use rustix::fs::OFlags;
 use serde_json::Value;
 use wire::chimera::{self, LOCK, SUMMARY};
-use wire::document::Facts;
+use wire::document::DocumentFacts;
 
 use super::files::{EVENT_BYTES_MAX, SessionFolder};
 
-/// As long as chimera's programs wait for each other.
+/// The same wait as in chimera's programs.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Files that are tried from the last one back until one can be read.
+/// How many files to try, from the last one back, until one can be read.
 const TORN_MAX: usize = 1000;
 
-/// What the summary says besides what stands in the log.
-pub struct Described {
+/// What the summary contains besides the log.
+pub struct SessionMeta {
     pub row: SessionRow,
-    /// The model that the session has, chosen or not.
+    /// The model of the session, chosen or default.
     pub model: Option<Arc<str>>,
 }
 
 pub struct FolderWriter {
     folder: PathBuf,
     files: chimera::Writer,
-    facts: Facts,
-    /// Events up to here are written.
+    facts: DocumentFacts,
+    /// The last written event.
     written: Seq,
     described: bool,
 }
 
 impl FolderWriter {
-    /// `known`: where the log ended when the session was opened. A folder that chimera wrote has that much of it.
+    /// `known`: where the log ended when the session was opened. A folder from chimera has the events up to there.
     pub fn open(root: &Path, row: &SessionRow, known: Seq) -> io::Result<Self> {
         let folder = root.join(chimera::folder_name(row));
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -55,11 +55,11 @@ impl FolderWriter {
             files.go_on_at(usize::try_from(*last).unwrap_or(usize::MAX).saturating_add(1));
         }
         let written = written(&opened, &there, known);
-        Ok(Self { folder, files, facts: Facts::default(), written, described: false })
+        Ok(Self { folder, files, facts: DocumentFacts::default(), written, described: false })
     }
 
-    /// Events of the log, in its order from the first on.
-    pub fn write(&mut self, session: &Described, events: &[Arc<Event>]) -> io::Result<()> {
+    /// Writes events of the log, in order from the first one.
+    pub fn write(&mut self, session: &SessionMeta, events: &[Arc<Event>]) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         for event in events {
             self.facts.observe(event);
@@ -77,13 +77,13 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// The session leaves memory: what the summary says is what there is.
-    pub fn finish(&mut self, session: &Described) -> io::Result<()> {
+    /// Writes the final summary when the session leaves memory.
+    pub fn finish(&mut self, session: &SessionMeta) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         self.describe(session)
     }
 
-    fn describe(&mut self, session: &Described) -> io::Result<()> {
+    fn describe(&mut self, session: &SessionMeta) -> io::Result<()> {
         let mut summary = chimera::summary(&session.row, &self.facts);
         if summary["model"].is_null() {
             summary["model"] = session.model.as_deref().into();
@@ -95,25 +95,25 @@ impl FolderWriter {
 
     fn put(&self, name: &str, value: &Value) -> io::Result<()> {
         let unfinished = self.folder.join(format!(".{name}.part"));
-        // A torn one of a process that was killed is written over.
+        // Overwrites a torn file of a killed process.
         let mut file = private().truncate(true).open(&unfinished)?;
         let written = file.write_all(format!("{value:#}\n").as_bytes());
         let moved = written.and_then(|()| fs::rename(&unfinished, self.folder.join(name)));
         if moved.is_err() {
-            // It was made here and is of no use.
+            // It is incomplete and ours.
             drop(fs::remove_file(&unfinished));
         }
         moved
     }
 }
 
-/// How far our log is written in a folder.
+/// The last event of our log in a folder.
 fn written(folder: &SessionFolder, there: &[(u64, String)], known: Seq) -> Seq {
     for (_, name) in there.iter().rev().take(TORN_MAX) {
         let Ok(text) = folder.text(name, EVENT_BYTES_MAX) else { continue };
         match chimera::position(&text) {
             Some(seq) => return seq,
-            // Chimera's own: the session was taken in from here, and what it had then is not written again.
+            // An event of chimera: the session was imported from here, so its events are not written again.
             None if serde_json::from_str::<Value>(&text).is_ok() => return known,
             None => {}
         }
@@ -121,7 +121,7 @@ fn written(folder: &SessionFolder, there: &[(u64, String)], known: Seq) -> Seq {
     Seq::START
 }
 
-/// Whether the summary says something about it.
+/// Whether the event changes the summary.
 fn is_told_in_summary(body: &Body) -> bool {
     matches!(
         body,
@@ -129,7 +129,7 @@ fn is_told_in_summary(body: &Body) -> bool {
     )
 }
 
-/// A file for its owner alone. Nothing is written through a link.
+/// Options for a private file. Links are not followed.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
@@ -137,7 +137,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// The right to write in a folder, given back when the file is dropped.
+/// Locks a folder for writing until the file is dropped.
 fn lock(folder: &Path) -> io::Result<File> {
     let file = private().open(folder.join(LOCK))?;
     let since = Instant::now();
@@ -148,7 +148,7 @@ fn lock(folder: &Path) -> io::Result<File> {
             Err(TryLockError::WouldBlock) if since.elapsed() >= LOCK_WAIT => {
                 return Err(io::Error::other(format!("{LOCK} in {} is locked", folder.display())));
             }
-            // On a thread of its own.
+            // Runs on a blocking thread.
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_LOOK_EVERY),
         }
     }

@@ -1,65 +1,65 @@
-//! The agents that can be named: those of the table, and those of the person's settings, which go before.
+//! The agents that are known by name: those of the table and those of the person's settings, which take precedence.
 
 use std::path::PathBuf;
 
 use sandbox::Mode;
 
+use super::command_line::on_path;
 use super::table::{self, Manifest};
-use super::words::on_path;
+use crate::cli_error::CliError;
 use crate::config::{AgentEntry, Config, OURS};
 use crate::paths;
-use crate::trouble::Trouble;
 
-/// A name that differs in so many letters may have been meant.
+/// Names that differ in at most this many letters are suggested.
 pub const TYPOS_MAX: usize = 2;
 
-/// An agent that can be named, whether it is here or not.
+/// An agent that is known by name, installed or not.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub name: String,
-    /// What its makers call it.
+    /// The name that its publisher uses.
     pub title: String,
     pub description: String,
-    /// The person wrote something about it.
+    /// Whether the person's settings mention it.
     pub yours: bool,
     pub aliases: Vec<String>,
-    /// Programs to look for, the first that is there counts.
+    /// Programs to look for; the first one found is used.
     pub commands: Vec<String>,
     pub arguments: Vec<String>,
-    /// Variables that are set, and those that are passed on.
+    /// Variables that are set.
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
-    /// What in them makes it run something when it is started.
+    /// Files in them that make the agent run something when it starts.
     pub own_settings: Vec<String>,
-    /// Files with its credentials that lie elsewhere.
+    /// Files elsewhere with its credentials.
     pub secret_files: Vec<String>,
-    /// It can work with the files of its client.
+    /// Whether it can use the file access of its client.
     pub files: bool,
     pub sandbox: Option<Mode>,
-    /// What to do to have it.
+    /// How to install it.
     pub install: Vec<String>,
-    /// Where it comes from, in the version that the table was written for.
+    /// Its package or archive, in the version that the table was written for.
     pub source: Option<String>,
     pub repository: Option<String>,
     pub known_version: Option<String>,
-    /// Its program is the one of the table, which says its version when it is asked.
+    /// Whether its program is the one of the table, which supports `--version`.
     pub says_version: bool,
 }
 
 impl Entry {
-    /// Where its program is, if it is here.
+    /// The path of its program, if it is installed.
     pub fn program(&self) -> Option<PathBuf> {
         let path = paths::variable("PATH").unwrap_or_default();
         self.commands.iter().find_map(|command| on_path(&path, command))
     }
 
-    /// The program, or how to get it.
-    pub fn installed(&self) -> Result<PathBuf, Trouble> {
+    /// The path of its program, or an error with how to install it.
+    pub fn installed(&self) -> Result<PathBuf, CliError> {
         self.program().ok_or_else(|| {
             let commands = self.commands.join(" or ");
-            Trouble::failed(format!("{} is not installed", self.name))
-                .because(format!("there is no program {commands} on your PATH"))
+            CliError::failed(format!("{} is not installed", self.name))
+                .because(format!("there is no {commands} on your PATH"))
                 .fix(self.install.join(", then "))
         })
     }
@@ -68,7 +68,7 @@ impl Entry {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 
-    /// What the person wrote goes before what the table says.
+    /// Applies the person's settings over the table.
     fn with(mut self, yours: &AgentEntry) -> Self {
         if let Some(command) = &yours.command {
             self.commands = vec![command.clone()];
@@ -120,7 +120,7 @@ impl From<&AgentEntry> for Entry {
         Self {
             name: yours.name.clone(),
             title: yours.name.clone(),
-            description: "of your settings".into(),
+            description: "from your settings".into(),
             yours: true,
             aliases: Vec::new(),
             commands: yours.command.iter().cloned().collect(),
@@ -142,56 +142,58 @@ impl From<&AgentEntry> for Entry {
 }
 
 fn your_program(command: &str) -> String {
-    format!("install {command}, or name its whole path as command in your settings")
+    format!("install {command}, or set its full path as command in your settings")
 }
 
-/// Every agent that can be named.
-pub fn all(config: &Config) -> Result<Vec<Entry>, Trouble> {
+/// Every agent that is known by name.
+pub fn all(config: &Config) -> Result<Vec<Entry>, CliError> {
     let table = table::agents()
-        .map_err(|error| Trouble::failed("the table of agents is broken; this is a bug").because(error))?;
+        .map_err(|error| CliError::failed("the table of agents is broken; this is a bug").because(error))?;
     let mut entries: Vec<Entry> = table.into_iter().map(Entry::from).collect();
     for yours in &config.agents {
         match entries.iter_mut().find(|entry| entry.is_called(&yours.name)) {
             Some(known) => *known = known.clone().with(yours),
             None if yours.command.is_some() => entries.push(Entry::from(yours)),
             None => {
-                return Err(Trouble::usage(format!("agents.{} in your settings has no command", yours.name))
-                    .because("it is none of the agents that are known by name")
-                    .fix("add command = \"...\" there, or see ropewalk agents list"));
+                return Err(CliError::usage(format!(
+                    "[agents.{}] in your settings has no command",
+                    yours.name
+                ))
+                .because("it is not a known agent, so a command is required")
+                .fix("add command = \"...\", or use a name from ropewalk agents list"));
             }
         }
     }
     Ok(entries)
 }
 
-pub fn named(config: &Config, name: &str) -> Result<Entry, Trouble> {
+pub fn named(config: &Config, name: &str) -> Result<Entry, CliError> {
     let entries = all(config)?;
     if let Some(entry) = entries.iter().find(|entry| entry.is_called(name)) {
         return Ok(entry.clone());
     }
     if name == OURS {
-        return Err(Trouble::usage(format!("{OURS} is Ropewalk's own agent"))
-            .because("it is part of this program: there is nothing to check or to install")
-            .fix("ropewalk models list says what it can think with"));
+        return Err(CliError::usage(format!("{OURS} is Ropewalk's built-in agent"))
+            .because("it needs no installation and no check")
+            .fix("ropewalk models list"));
     }
     let near = nearest(&entries, name);
     let fix = match near.is_empty() {
-        true => "ropewalk agents list says which there are; any other is given as a command: ropewalk serve -- COMMAND".into(),
-        false => format!("did you mean {}? ropewalk agents list says which there are", near.join(" or ")),
+        true => "list known agents with `ropewalk agents list`, or start another one with `ropewalk serve -- COMMAND`".into(),
+        false => format!("did you mean {}? List known agents with `ropewalk agents list`", near.join(" or ")),
     };
-    Err(Trouble::not_found(format!("there is no agent {name:?}")).fix(fix))
+    Err(CliError::not_found(format!("agent {name:?} not found")).fix(fix))
 }
 
-/// The agent that a command starts, by what the command is called: `npx -y @google/gemini-cli@1` is one way to
-/// start gemini.
-pub fn running(config: &Config, label: &str) -> Result<Option<Entry>, Trouble> {
+/// The known agent that a command starts, by the label of the command: `npx -y @google/gemini-cli@1` starts gemini.
+pub fn running(config: &Config, label: &str) -> Result<Option<Entry>, CliError> {
     let name = label.split('@').next().unwrap_or(label);
     let is_started =
         |entry: &Entry| entry.is_called(name) || entry.commands.iter().any(|command| command == name);
     Ok(all(config)?.into_iter().find(is_started))
 }
 
-/// Names that may have been meant, the nearest first.
+/// Similar names to suggest, the nearest first.
 fn nearest<'a>(entries: &'a [Entry], wanted: &str) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
     let distance = |entry: &Entry| {
@@ -211,7 +213,7 @@ fn nearest<'a>(entries: &'a [Entry], wanted: &str) -> Vec<&'a str> {
     near.into_iter().map(|(_, name)| name).collect()
 }
 
-/// How many letters must be put in, taken out or changed to make one of the other.
+/// The edit distance: letters to insert, remove or change to turn one into the other.
 pub fn typos(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

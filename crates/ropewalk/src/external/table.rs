@@ -1,8 +1,8 @@
-//! The agents that are known by name: data, in the form of the official registry's manifests.
+//! The table of known agents, in the format of the official registry's manifests.
 //!
-//! What a manifest cannot say stands under `ropewalk` in each: which program to look for, which variables are
-//! this agent's own, where it keeps its things, how it is installed. Nothing is ever fetched: an agent
-//! that is not here is named with the way to get it.
+//! What a manifest cannot express is under `ropewalk` in each: which program to look for, which variables belong to the agent,
+//! where it keeps its files, how to install it. Nothing is ever downloaded: for an agent that is not installed, we print how
+//! to get it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 const TABLE: &str = include_str!("table.json");
 
 #[derive(Debug, Deserialize)]
-struct Registry {
+struct AgentTable {
     agents: Vec<Manifest>,
 }
 
@@ -19,13 +19,13 @@ struct Registry {
 pub struct Manifest {
     pub id: String,
     pub name: String,
-    /// The one that this was written for.
+    /// The version that this entry was written for.
     pub version: String,
     pub description: String,
     #[serde(default)]
     pub repository: Option<String>,
     distribution: Distribution,
-    pub ropewalk: Ours,
+    pub ropewalk: LaunchInfo,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -55,50 +55,50 @@ struct Binary {
     env: BTreeMap<String, String>,
 }
 
-/// What only we need to know of an agent.
+/// Our additions to a manifest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ours {
-    /// Other names that people and registries have for it.
+pub struct LaunchInfo {
+    /// Other names for it.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// Programs to look for, the first that is there counts.
+    /// Programs to look for; the first one found is used.
     pub commands: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Variables of ours that are for this agent: its keys and its settings, and nobody else's.
+    /// Variables to pass on: this agent's own keys and settings only.
     #[serde(default)]
     pub pass: Vec<String>,
-    /// Folders that it writes besides where it works.
+    /// Folders that it writes to besides the workspace.
     #[serde(default)]
     pub own_folders: Vec<String>,
-    /// What in these folders makes it run something when it is started: settings with hooks, servers or
-    /// commands in them, plugins, scripts. Neither what it must write to work nor what it downloads for itself.
+    /// Files in these folders that make it run something when it starts: settings with hooks, servers or commands,
+    /// plugins, scripts. Excludes what it must write to work and what it downloads for itself.
     #[serde(default)]
     pub own_settings: Vec<String>,
-    /// Files with its credentials that lie elsewhere, which it reads.
+    /// Files elsewhere with its credentials, which it reads.
     #[serde(default)]
     pub secret_files: Vec<String>,
-    /// It stumbles over a client that offers it files, so it is not offered any.
+    /// It fails with clients that offer file access, so it is offered none.
     #[serde(default)]
     pub own_files: bool,
-    /// What to do to have it.
+    /// How to install it.
     pub install: Vec<String>,
 }
 
 impl Manifest {
-    /// What the program is started with.
+    /// The arguments of the program.
     pub fn arguments(&self) -> Vec<String> {
         self.start().map(|(arguments, _)| arguments.to_vec()).unwrap_or_default()
     }
 
-    /// What is set for the program: by its publisher, then by us.
+    /// The variables that are set: the publisher's, then ours.
     pub fn environment(&self) -> Vec<(String, String)> {
         let theirs = self.start().map(|(_, environment)| environment.clone()).unwrap_or_default();
         theirs.into_iter().chain(self.ropewalk.env.clone()).collect()
     }
 
-    /// Where it comes from.
+    /// Its package or archive.
     pub fn source(&self) -> Option<&str> {
         let Distribution { npx, uvx, binary } = &self.distribution;
         let package = npx.as_ref().or(uvx.as_ref()).map(|package| package.package.as_str());
@@ -114,7 +114,7 @@ impl Manifest {
 
 /// Every agent that is known by name.
 pub fn agents() -> Result<Vec<Manifest>, serde_json::Error> {
-    serde_json::from_str::<Registry>(TABLE).map(|registry| registry.agents)
+    serde_json::from_str::<AgentTable>(TABLE).map(|registry| registry.agents)
 }
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn every_agent_has_settings_that_it_does_not_change_and_they_lie_in_its_own_folders() {
         for agent in agents().unwrap() {
-            let Ours { own_folders, own_settings, .. } = agent.ropewalk;
+            let LaunchInfo { own_folders, own_settings, .. } = agent.ropewalk;
             assert!(own_settings.len() >= 3, "{}", agent.id);
             for path in own_settings {
                 let inside = |folder: &String| {

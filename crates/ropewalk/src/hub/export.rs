@@ -1,23 +1,23 @@
-//! `ropewalk hub sessions` and `ropewalk hub export`: what is mirrored at a hub, and one session of it in a file that
-//! `ropewalk sessions import` takes. The database is only read, so the hub may run meanwhile.
+//! `ropewalk hub sessions` and `ropewalk hub export`: lists mirrored sessions and exports one to a file for
+//! `ropewalk sessions import`. The database is only read, so the hub may be running.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use engine::{Clock, SessionId, SystemClock, Timestamp};
-use hub::export::{Export, ExportError, Mirrored};
+use hub::export::{Export, ExportError, MirroredSession};
 use serde_json::json;
 use store::sql::{Db, SqliteDb};
 
-use super::{DatabasePlace, connect, no_database, place};
+use super::{DatabaseLocation, connect, database_location, no_database};
 use crate::cli::{HubExportOptions, HubSessionsOptions, HubStoreOptions};
-use crate::sessions::export::{Target, unwritable};
+use crate::cli_error::CliError;
+use crate::sessions::export::{OutputFile, unwritable};
 use crate::terminal;
-use crate::trouble::Trouble;
 
-const SEE_LIST: &str = "ropewalk hub sessions lists what this hub has";
+const SEE_LIST: &str = "ropewalk hub sessions";
 
-pub async fn sessions(options: &HubSessionsOptions) -> Result<(), Trouble> {
+pub async fn sessions(options: &HubSessionsOptions) -> Result<(), CliError> {
     let db = database(&options.store).await?;
     let sessions = hub::export::sessions(&*db, options.limit).await.map_err(|error| no_database(&error))?;
     if options.json {
@@ -39,18 +39,18 @@ pub async fn sessions(options: &HubSessionsOptions) -> Result<(), Trouble> {
     terminal::put(&text)
 }
 
-pub async fn export(options: &HubExportOptions) -> Result<(), Trouble> {
+pub async fn export(options: &HubExportOptions) -> Result<(), CliError> {
     let db = database(&options.store).await?;
     let mirrored = find(&*db, &options.id).await?;
     if mirrored.head == 0 {
-        return Err(Trouble::failed(format!("nothing of {} is mirrored here", mirrored.session))
-            .because("its bridge sends frames to this hub, and not its log")
-            .fix("export it at its machine: ropewalk sessions export ID"));
+        return Err(CliError::failed(format!("this hub has no log of {}", mirrored.session))
+            .because("its bridge sends only live frames to this hub")
+            .fix("run `ropewalk sessions export ID` on its machine"));
     }
     let mut export = Export::new(&*db, &mirrored, SystemClock.now());
     match &options.output {
         Some(path) => {
-            let mut target = Target::open(path).map_err(|error| unwritable(path, error))?;
+            let mut target = OutputFile::open(path).map_err(|error| unwritable(path, error))?;
             while let Some(piece) = export.next().await.map_err(failed)? {
                 target.write(piece.as_bytes()).map_err(|error| unwritable(path, error))?;
             }
@@ -59,9 +59,9 @@ pub async fn export(options: &HubExportOptions) -> Result<(), Trouble> {
         None => {
             let mut out = std::io::stdout().lock();
             while let Some(piece) = export.next().await.map_err(failed)? {
-                out.write_all(piece.as_bytes()).map_err(|error| Trouble::output(&error))?;
+                out.write_all(piece.as_bytes()).map_err(|error| CliError::from_output(&error))?;
             }
-            out.flush().map_err(|error| Trouble::output(&error))?;
+            out.flush().map_err(|error| CliError::from_output(&error))?;
         }
     }
     let Some(path) = &options.output else { return Ok(()) };
@@ -72,47 +72,49 @@ pub async fn export(options: &HubExportOptions) -> Result<(), Trouble> {
     }
     terminal::say(&format!("{}: {} events", path.display(), export.events));
     if mirrored.sealed {
-        terminal::say("it is sealed: import it where the key of its machine is, or name that with --key");
+        terminal::say(
+            "the export is sealed: import it where the key of its machine is, or pass that key with --key",
+        );
     }
     Ok(())
 }
 
-async fn find(db: &dyn Db, id: &str) -> Result<Mirrored, Trouble> {
+async fn find(db: &dyn Db, id: &str) -> Result<MirroredSession, CliError> {
     let mut found = hub::export::find(db, id).await.map_err(|error| no_database(&error))?;
     match (found.pop(), found.is_empty()) {
         (Some(one), true) => Ok(one),
-        (None, _) => Err(Trouble::not_found(format!("this hub has no session {id}")).fix(SEE_LIST)),
+        (None, _) => Err(CliError::not_found(format!("session {id} not found at this hub")).fix(SEE_LIST)),
         (Some(last), false) => {
             found.push(last);
-            let title = |one: &Mirrored| one.title.clone().unwrap_or_default();
+            let title = |one: &MirroredSession| one.title.clone().unwrap_or_default();
             let candidates =
                 found.iter().filter_map(|one| Some((SessionId::parse(&one.session).ok()?, title(one))));
             let candidates = candidates.collect();
-            Err(Trouble::not_found(format!("several sessions begin with {id}"))
-                .fix("write more of the id")
+            Err(CliError::not_found(format!("several sessions start with {id}"))
+                .fix("use more characters of the id")
                 .candidates(candidates))
         }
     }
 }
 
-fn failed(error: ExportError) -> Trouble {
+fn failed(error: ExportError) -> CliError {
     match error {
         ExportError::Db(error) => no_database(&error),
         error @ (ExportError::Malformed(_) | ExportError::Changed) => {
-            Trouble::failed("the session was not exported").because(error).fix(SEE_LIST)
+            CliError::failed("could not export the session").because(error).fix(SEE_LIST)
         }
     }
 }
 
-/// The database of a hub, which is not made for this.
-async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
-    let file = match place(options)? {
-        DatabasePlace::Postgres(url) => return connect(&url, None).await,
-        DatabasePlace::File(file) => file,
+/// The database of an existing hub.
+async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, CliError> {
+    let file = match database_location(options)? {
+        DatabaseLocation::Postgres(url) => return connect(&url, None).await,
+        DatabaseLocation::File(file) => file,
     };
     if !file.is_file() {
-        return Err(Trouble::not_found(format!("there is no hub's database {}", file.display()))
-            .fix("name it with --store or --data, as the hub was started with"));
+        return Err(CliError::not_found(format!("hub database {} not found", file.display()))
+            .fix("pass --store or --data as for the hub itself"));
     }
     Ok(Arc::new(SqliteDb::open_to_read(&file).map_err(|error| no_database(&error))?))
 }

@@ -1,11 +1,11 @@
-//! `ropewalk mcp serve`: the tools that look at a folder, for other programs, over the Model Context Protocol on
-//! standard input and output.
+//! `ropewalk mcp serve`: read-only tools for a folder, for other programs, over the Model Context Protocol on standard input
+//! and output.
 //!
-//! Whoever calls a tool here takes the place of the model in a session of our own: each call is a turn whose
-//! model is [`Caller`], which asks for exactly that tool. So paths, rules, sandbox and secrets are the guard's
-//! business as everywhere, and there is no second way to a file. The session is in memory only.
+//! The caller takes the place of the model in a session of our own: each call is a turn whose model is [`CallerModel`], which
+//! calls exactly that tool. So the same guard checks paths, rules, sandbox and secrets as everywhere, and there is no second
+//! code path to a file. The session is in memory only.
 //!
-//! One request is answered before the next is read.
+//! Requests are answered one at a time.
 
 use std::io::{self, BufRead, Read, Write};
 use std::process::ExitCode;
@@ -16,25 +16,25 @@ use agent::{
     ToolSpec,
 };
 use engine::{
-    Body, BoxFuture, Content, Input, Limits, MODE, Principal, Registry, Sender, Seq, SessionHandle,
-    SurfaceId, Wish,
+    Body, BoxFuture, Content, Input, MODE, NewSessionRequest, Principal, Registry, Sender, Seq,
+    SessionHandle, SessionLimits, SurfaceId,
 };
 use serde_json::{Value, json};
 
 use crate::cli::McpServeOptions;
+use crate::cli_error::CliError;
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::run;
 use crate::server;
-use crate::trouble::Trouble;
 
-/// What only looks.
+/// The read-only tools.
 const TOOLS: [&str; 4] = ["read", "list", "glob", "search"];
-/// Revisions of the protocol in which these few methods are the same; the newest last.
+/// Protocol revisions that are supported; the newest last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-/// A longer line is no request.
+/// The longest request.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// After so many calls the session forgets them.
+/// After this many calls, the session is cleared.
 const CALLS_KEPT_MAX: u32 = 50;
 
 const INVALID_REQUEST: i64 = -32600;
@@ -43,9 +43,10 @@ const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 const UNREADABLE: i64 = -32700;
 
-pub fn run(options: &McpServeOptions) -> Result<ExitCode, Trouble> {
+pub fn run(options: &McpServeOptions) -> Result<ExitCode, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::failed("the server cannot start").because(error))?;
+    let runtime =
+        runtime.map_err(|error| CliError::failed("could not start the MCP server").because(error))?;
     let mut server = runtime.block_on(Server::open(options))?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     loop {
@@ -55,14 +56,14 @@ pub fn run(options: &McpServeOptions) -> Result<ExitCode, Trouble> {
             break;
         }
         if line.len() as u64 == LINE_BYTES_MAX {
-            return Err(Trouble::failed("a line is longer than a request can be")
-                .because(format!("it has more than {} MiB", LINE_BYTES_MAX >> 20)));
+            return Err(CliError::failed("a request is too long")
+                .because(format!("the limit is {} MiB", LINE_BYTES_MAX >> 20)));
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
         let Some(answer) = runtime.block_on(server.answer(&line)) else { continue };
-        // Nobody who does not read wants to be told.
+        // The client no longer reads.
         if writeln!(output, "{answer}").and_then(|()| output.flush()).is_err() {
             break;
         }
@@ -74,19 +75,19 @@ pub fn run(options: &McpServeOptions) -> Result<ExitCode, Trouble> {
 struct Server {
     registry: Arc<Registry>,
     session: SessionHandle,
-    caller: Caller,
+    caller: CallerModel,
     me: Sender,
     tools: Arc<[ToolSpec]>,
     calls: u32,
 }
 
-/// Why a request has no result.
-struct Fault(i64, String);
+/// A JSON-RPC error: code and message.
+struct RpcError(i64, String);
 
 impl Server {
-    async fn open(options: &McpServeOptions) -> Result<Self, Trouble> {
+    async fn open(options: &McpServeOptions) -> Result<Self, CliError> {
         let cwd = run::folder(options.cwd.as_deref())?;
-        let caller = Caller::default();
+        let caller = CallerModel::default();
         let mut guards = Guards::of(&options.guard)?;
         let allowed = |name: &&str| {
             guards.allowed_tools.as_ref().is_none_or(|names| names.iter().any(|known| **known == **name))
@@ -94,46 +95,46 @@ impl Server {
         guards.allowed_tools = Some(TOOLS.into_iter().filter(allowed).map(Arc::from).collect());
         guards.approval = Some("read-only".into());
         guards.ephemeral = true;
-        // Servers of others are theirs to connect to.
+        // Other MCP servers are not passed through.
         guards.config.mcp.servers.clear();
         guards.models = Models { sources: vec![Arc::new(caller.clone())], ..Models::offline() };
-        let limits = Limits { attended: false, ..Limits::default() };
+        let limits = SessionLimits { attended: false, ..SessionLimits::default() };
         let registry = server::registry(limits, false, &guards)?;
-        let wish = Wish::new(Principal::local(), cwd, "mcp");
-        let session = registry.create(wish).await.map_err(Trouble::open)?;
+        let wish = NewSessionRequest::new(Principal::local(), cwd, "mcp");
+        let session = registry.create(wish).await.map_err(CliError::from_open)?;
         let me = Sender::owner(SurfaceId::random(), "mcp");
         let mut server = Self { registry, session, caller, me, tools: Arc::default(), calls: 0 };
         let change = Input::Change { by: server.me.clone(), id: MODE.into(), value: "ask".into() };
         let changed = server.session.send(change).await;
-        changed.map_err(|error| Trouble::failed("the session cannot be used").because(error))?;
-        // A turn without a call shows what there is.
+        changed.map_err(|error| CliError::failed("could not set up the session").because(error))?;
+        // A turn without a call lists the tools.
         let looked = server.turn("which tools are there").await;
-        looked.map_err(|Fault(_, why)| Trouble::failed("the tools cannot be used").because(why))?;
+        looked.map_err(|RpcError(_, why)| CliError::failed("could not list the tools").because(why))?;
         let tools = Arc::clone(&server.caller.lock().tools);
         server.tools = tools;
         Ok(server)
     }
 
-    /// Nothing, if nobody waits for an answer.
+    /// `None` if the message needs no response.
     async fn answer(&mut self, line: &[u8]) -> Option<Value> {
-        let failed = |id: Value, Fault(code, message): Fault| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
+        let failed = |id: Value, RpcError(code, message): RpcError| json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
         let Ok(request) = serde_json::from_slice::<Value>(line) else {
-            return Some(failed(Value::Null, Fault(UNREADABLE, "this is not JSON".into())));
+            return Some(failed(Value::Null, RpcError(UNREADABLE, "invalid JSON".into())));
         };
         let id = request.get("id").filter(|id| id.is_string() || id.is_number()).cloned();
         let Some(method) = request.get("method").and_then(Value::as_str) else {
-            // An answer, to which we have asked nothing, or no message at all.
+            // A response, although we sent no request, or not a message at all.
             let answer = request.get("result").or_else(|| request.get("error"));
-            let fault = Fault(INVALID_REQUEST, "this is not a request".into());
+            let fault = RpcError(INVALID_REQUEST, "invalid request".into());
             return answer.is_none().then(|| failed(id.unwrap_or(Value::Null), fault));
         };
         let id = id?;
         let done = match method {
-            "initialize" => Ok(initialized(&request["params"], &self.session)),
+            "initialize" => Ok(initialize_result(&request["params"], &self.session)),
             "ping" => Ok(json!({})),
-            "tools/list" => Ok(json!({ "tools": self.tools.iter().map(listed).collect::<Vec<_>>() })),
+            "tools/list" => Ok(json!({ "tools": self.tools.iter().map(tool_json).collect::<Vec<_>>() })),
             "tools/call" => self.call(&request["params"]).await,
-            _ => Err(Fault(UNKNOWN_METHOD, format!("there is no method {method:?}"))),
+            _ => Err(RpcError(UNKNOWN_METHOD, format!("unknown method {method:?}"))),
         };
         Some(match done {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
@@ -141,12 +142,12 @@ impl Server {
         })
     }
 
-    async fn call(&mut self, params: &Value) -> Result<Value, Fault> {
+    async fn call(&mut self, params: &Value) -> Result<Value, RpcError> {
         let name = params["name"].as_str().unwrap_or_default();
         if !self.tools.iter().any(|tool| *tool.name == *name) {
             let names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
-            let text = format!("there is no tool {name:?}; the tools are {}", names.join(", "));
-            return Err(Fault(INVALID_PARAMS, text));
+            let text = format!("unknown tool {name:?}; available tools: {}", names.join(", "));
+            return Err(RpcError(INVALID_PARAMS, text));
         }
         let arguments = params.get("arguments").filter(|arguments| !arguments.is_null());
         let arguments = arguments.map_or_else(|| "{}".to_owned(), Value::to_string);
@@ -161,8 +162,8 @@ impl Server {
         caller.wanted = None;
         let result = caller.result.take();
         ended?;
-        let Outcome { text, images, failed } =
-            result.ok_or_else(|| Fault(INTERNAL, "the tool gave no result".into()))?;
+        let CallResult { text, images, failed } =
+            result.ok_or_else(|| RpcError(INTERNAL, "the tool returned no result".into()))?;
         let image = |image: &Image| json!({ "type": "image", "mimeType": image.mime.as_ref(), "data": image.data.as_ref() });
         let content: Vec<Value> = std::iter::once(json!({ "type": "text", "text": text.as_ref() }))
             .chain(images.iter().map(image))
@@ -171,8 +172,8 @@ impl Server {
     }
 
     /// Runs a turn to its end.
-    async fn turn(&self, text: &str) -> Result<(), Fault> {
-        let broken = |why: String| Fault(INTERNAL, why);
+    async fn turn(&self, text: &str) -> Result<(), RpcError> {
+        let broken = |why: String| RpcError(INTERNAL, why);
         let mut reader = self.session.read(Seq::START);
         reader.skip_to(reader.head());
         let prompt = Input::Prompt { by: self.me.clone(), content: vec![Content::text(text)] };
@@ -191,7 +192,7 @@ impl Server {
     }
 }
 
-fn initialized(params: &Value, session: &SessionHandle) -> Value {
+fn initialize_result(params: &Value, session: &SessionHandle) -> Value {
     let wanted = params["protocolVersion"].as_str().unwrap_or_default();
     let revision =
         REVISIONS.iter().find(|known| **known == wanted).or(REVISIONS.last()).copied().unwrap_or_default();
@@ -200,11 +201,11 @@ fn initialized(params: &Value, session: &SessionHandle) -> Value {
         "protocolVersion": revision,
         "capabilities": { "tools": {} },
         "serverInfo": { "name": "ropewalk", "version": env!("CARGO_PKG_VERSION") },
-        "instructions": format!("Tools that look at {folder} and change nothing. Paths are relative to it."),
+        "instructions": format!("Read-only tools for {folder}. Paths are relative to it."),
     })
 }
 
-fn listed(tool: &ToolSpec) -> Value {
+fn tool_json(tool: &ToolSpec) -> Value {
     json!({
         "name": tool.name.as_ref(),
         "description": tool.description.as_ref(),
@@ -213,9 +214,9 @@ fn listed(tool: &ToolSpec) -> Value {
     })
 }
 
-/// Stands where a model would: it calls the tool that was asked for, and notes what came of it.
+/// Takes the place of the model: it calls the requested tool and keeps its result.
 #[derive(Clone, Default)]
-struct Caller {
+struct CallerModel {
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -223,31 +224,31 @@ struct Caller {
 struct Shared {
     /// A tool and its arguments.
     wanted: Option<(String, String)>,
-    result: Option<Outcome>,
-    /// What the session offers.
+    result: Option<CallResult>,
+    /// The tools of the session.
     tools: Arc<[ToolSpec]>,
 }
 
-struct Outcome {
+struct CallResult {
     text: Arc<str>,
     images: Vec<Image>,
     failed: bool,
 }
 
-impl Caller {
+impl CallerModel {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Model for Caller {
+impl Model for CallerModel {
     fn offers(&self) -> Vec<ModelInfo> {
         vec![ModelInfo {
-            // Nobody asks a model of this name for a title.
+            // No title is requested from an offline model.
             id: "offline:caller".into(),
             name: "Caller".into(),
-            description: "whoever is at the other end".into(),
-            // What a caller does with an answer is its own business: nothing is summed up for it.
+            description: "the MCP client".into(),
+            // Practically unlimited, so that nothing is summarized.
             context_tokens: u64::from(u32::MAX),
             output_tokens_max: None,
             images: true,
@@ -261,7 +262,7 @@ impl Model for Caller {
         let mut said = vec![ModelEvent::Done { stop: ModelStop::Finished }];
         match request.messages.into_iter().next_back() {
             Some(Message::ToolResult { text, images, failed, .. }) => {
-                shared.result = Some(Outcome { text, images, failed });
+                shared.result = Some(CallResult { text, images, failed });
             }
             Some(Message::User { .. } | Message::Assistant { .. } | Message::Summary(_)) | None => {
                 if let Some((name, arguments)) = shared.wanted.take() {
@@ -269,14 +270,14 @@ impl Model for Caller {
                 }
             }
         }
-        Box::new(Said(said))
+        Box::new(ScriptedStream(said))
     }
 }
 
-/// In the order in which it is not said.
-struct Said(Vec<ModelEvent>);
+/// The events in reverse order.
+struct ScriptedStream(Vec<ModelEvent>);
 
-impl ModelStream for Said {
+impl ModelStream for ScriptedStream {
     fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>> {
         let next = self.0.pop().unwrap_or(ModelEvent::Done { stop: ModelStop::Finished });
         Box::pin(std::future::ready(Ok(next)))

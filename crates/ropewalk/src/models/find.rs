@@ -1,35 +1,34 @@
-//! From settings, environment and what listens here to providers, in the order of preference: a value in,
-//! a value out.
+//! Derives the providers, in order of preference, from settings, environment and local model servers. No I/O.
 
 use std::sync::Arc;
 
 use agent::{Model, ModelInfo, Offline, ProviderConfig, Secret, Wire, catalog};
 
 use super::bare;
-use super::known::{KNOWN, Known, known};
-use super::local::Local;
+use super::known_providers::{KNOWN, KnownProvider, known};
+use super::local::LocalServer;
+use crate::cli_error::CliError;
 use crate::config::{ModelEntry, ModelSettings, ProviderEntry};
-use crate::trouble::Trouble;
 
-/// What is offered, and what is not and why.
+/// The available providers, and the missing ones with the reason.
 #[derive(Debug, Default)]
-pub struct Found {
-    pub providers: Vec<FoundProvider>,
-    pub missing: Vec<Missing>,
+pub struct AvailableModels {
+    pub providers: Vec<AvailableProvider>,
+    pub missing: Vec<MissingProvider>,
     pub warnings: Vec<String>,
-    /// The offline models that are offered as well.
+    /// The offline models on offer.
     pub offline: Vec<ModelInfo>,
 }
 
 #[derive(Debug)]
-pub struct FoundProvider {
+pub struct AvailableProvider {
     pub config: ProviderConfig,
-    /// Where it was found.
+    /// Where it comes from.
     pub from: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingProvider {
     pub name: String,
     pub why: String,
     pub fix: String,
@@ -37,15 +36,15 @@ pub struct Missing {
 
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// `wish` is a model that is to be offered whether or not it is in a list.
+/// `wish` is a model to offer even if it is in no list.
 pub fn find(
     settings: &ModelSettings,
     variables: Variables<'_>,
-    local: &[Local],
+    local: &[LocalServer],
     wish: Option<&str>,
     offline_only: bool,
-) -> Found {
-    let mut found = Found { offline: Offline.offers(), ..Found::default() };
+) -> AvailableModels {
+    let mut found = AvailableModels { offline: Offline.offers(), ..AvailableModels::default() };
     if offline_only {
         found.narrow_offline(&settings.available);
         return found;
@@ -63,9 +62,9 @@ pub fn find(
             found.listening(server);
         }
     }
-    for name in Local::NAMES {
+    for name in LocalServer::NAMES {
         if !found.has(name) && !found.missing.iter().any(|missing| missing.name == name) {
-            found.missing.push(Local::missing(name));
+            found.missing.push(LocalServer::missing(name));
         }
     }
     if let Some(wish) = wish {
@@ -81,25 +80,25 @@ pub fn find(
     found
 }
 
-impl Found {
+impl AvailableModels {
     fn has(&self, name: &str) -> bool {
         self.providers.iter().any(|provider| *provider.config.name == *name)
     }
 
     fn miss(&mut self, name: &str, why: impl Into<String>, fix: impl Into<String>) {
-        self.missing.push(Missing { name: name.to_owned(), why: why.into(), fix: fix.into() });
+        self.missing.push(MissingProvider { name: name.to_owned(), why: why.into(), fix: fix.into() });
     }
 
     /// One of `[[providers]]`.
-    fn configured(&mut self, entry: &ProviderEntry, variables: Variables<'_>, local: &[Local]) {
+    fn configured(&mut self, entry: &ProviderEntry, variables: Variables<'_>, local: &[LocalServer]) {
         let usual = known(&entry.name);
         let wire = entry.wire.or_else(|| usual.map(|known| known.wire));
         let wire = wire.or_else(|| (entry.name == "ollama").then_some(Wire::Ollama));
         let Some(wire) = wire else {
             return self.miss(
                 &entry.name,
-                "the settings do not say its wire",
-                "add wire = \"chat\" or another",
+                "its `wire` is not set in your settings",
+                "add wire = \"chat\" or another API",
             );
         };
         let base_url = entry.base_url.clone().or_else(|| usual.map(|known| known.base_url.to_owned()));
@@ -124,7 +123,7 @@ impl Found {
                 .collect(),
         };
         if models.is_empty() {
-            let why = "the settings name no models of it, and nothing that listens there was seen";
+            let why = "your settings list no models for it, and no server was found at its URL";
             return self.miss(&entry.name, why, "add models = [\"...\"]");
         }
         let mut config = ProviderConfig::new(entry.name.as_str(), wire);
@@ -137,10 +136,10 @@ impl Found {
         config.key = key.map(Secret::new);
         config.key_name = key_name.map(Into::into);
         config.models = models;
-        self.providers.push(FoundProvider { config, from: "the settings".into() });
+        self.providers.push(AvailableProvider { config, from: "the settings".into() });
     }
 
-    fn in_environment(&mut self, known: &'static Known, variables: Variables<'_>) {
+    fn in_environment(&mut self, known: &'static KnownProvider, variables: Variables<'_>) {
         let elsewhere = known.base_env.and_then(|name| Some((name, variables(name)?)));
         let key = known.keys.iter().find_map(|name| Some((*name, variables(name)?)));
         let from = match (&key, &elsewhere) {
@@ -154,7 +153,7 @@ impl Found {
         };
         let base_url = elsewhere.map_or_else(|| known.base_url.to_owned(), |(_, url)| led_to(known, &url));
         let at_home = same_place(known.base_url, &base_url);
-        // Whoever imitates OpenAI knows the older language at least.
+        // Servers that imitate OpenAI support at least the older API.
         let wire = if known.wire == Wire::Responses && !at_home { Wire::Chat } else { known.wire };
         let mut models = catalog::models_of(known.name);
         if !at_home {
@@ -168,24 +167,24 @@ impl Found {
         config.key_name = Some(key.as_ref().map_or(known.keys[0], |(name, _)| *name).into());
         config.key = key.map(|(_, key)| Secret::new(key));
         config.models = models;
-        self.providers.push(FoundProvider { config, from });
+        self.providers.push(AvailableProvider { config, from });
     }
 
-    /// Something on this machine.
-    fn listening(&mut self, server: &Local) {
+    /// A model server on this machine.
+    fn listening(&mut self, server: &LocalServer) {
         let mut config = ProviderConfig::new(server.name, server.wire());
         config.base_url = server.base_url.clone();
         config.models =
             described(server.name, &server.models, own(server.name, server.wire(), &server.base_url));
-        let from = format!("it listens at {}", server.address());
+        let from = format!("server at {}", server.address());
         if config.models.is_empty() {
-            let why = format!("{from}, but has no model");
-            return self.miss(server.name, why, "load one, as in `ollama pull qwen3`");
+            let why = format!("the {from} has no model");
+            return self.miss(server.name, why, "load one, e.g. `ollama pull qwen3`");
         }
-        self.providers.push(FoundProvider { config, from });
+        self.providers.push(AvailableProvider { config, from });
     }
 
-    /// Offers a model that is in no list, if its provider is there.
+    /// Adds a model that is in no list, if its provider is available.
     fn add(&mut self, wish: &str) {
         if wish.starts_with("offline:") || self.find(wish).is_some() {
             return;
@@ -196,7 +195,7 @@ impl Found {
             None if wish.contains(':') => return,
             None => (self.providers.first_mut(), wish),
         };
-        if let Some(FoundProvider { config, .. }) = provider {
+        if let Some(AvailableProvider { config, .. }) = provider {
             let at_home =
                 known(&config.name).is_some_and(|known| same_place(known.base_url, &config.base_url));
             let added = info(&config.name, model, at_home, own(&config.name, config.wire, &config.base_url));
@@ -204,11 +203,12 @@ impl Found {
         }
     }
 
-    /// What the settings say about a model is right.
+    /// Applies what the settings say about a model.
     fn correct(&mut self, entry: &ModelEntry) {
         let models = self.providers.iter_mut().flat_map(|provider| &mut provider.config.models);
         let Some(model) = models.into_iter().find(|model| *model.id == *entry.id) else {
-            self.warnings.push(format!("the settings describe {:?}, which nobody offers", entry.id));
+            self.warnings
+                .push(format!("your settings describe the model {:?}, which no provider offers", entry.id));
             return;
         };
         model.context_tokens = entry.context.unwrap_or(model.context_tokens);
@@ -223,7 +223,7 @@ impl Found {
         if available.is_empty() {
             return;
         }
-        for FoundProvider { config, .. } in &mut self.providers {
+        for AvailableProvider { config, .. } in &mut self.providers {
             config.models.retain(|model| place_in(available, model).is_some());
             // In the order of the list: its first is the default.
             config.models.sort_by_key(|model| place_in(available, model));
@@ -234,13 +234,12 @@ impl Found {
             self.offline.clear();
         }
         if !any_left && !any_offline {
-            self.warnings.push(
-                "none of available_models is offered by anybody: only the offline models are left".into(),
-            );
+            self.warnings
+                .push("no provider offers any of available_models; only the offline models remain".into());
         }
     }
 
-    /// Leaves the offline models that are listed, or all of them if none is. Says whether any is listed.
+    /// Keeps the listed offline models, or all if none is listed. Returns whether any is listed.
     fn narrow_offline(&mut self, available: &[String]) -> bool {
         let any = self.offline.iter().any(|model| place_in(available, model).is_some());
         if any {
@@ -255,20 +254,20 @@ impl Found {
         all().find(|model| *model.id == *wish).or_else(|| all().find(|model| bare(model) == wish))
     }
 
-    /// The id of the model that is meant.
-    pub fn resolve(&self, wish: &str) -> Result<Arc<str>, Trouble> {
+    /// The full id of a model.
+    pub fn resolve(&self, wish: &str) -> Result<Arc<str>, CliError> {
         if let Some(model) = self.find(wish) {
             return Ok(Arc::clone(&model.id));
         }
         if let Some(model) = self.offline.iter().find(|model| *model.id == *wish || bare(model) == wish) {
             return Ok(Arc::clone(&model.id));
         }
-        let trouble = Trouble::usage(format!("there is no model {wish:?} here"));
+        let error = CliError::usage(format!("model {wish:?} is not available"));
         let name = wish.split(':').next().unwrap_or(wish);
         let why = self.missing.iter().find(|missing| missing.name == name);
         Err(match why {
-            Some(missing) => trouble.because(format!("{name}: {}", missing.why)).fix(missing.fix.clone()),
-            None => trouble.fix("ropewalk models list says which there are"),
+            Some(missing) => error.because(format!("{name}: {}", missing.why)).fix(missing.fix.clone()),
+            None => error.fix("ropewalk models list"),
         })
     }
 }
@@ -276,7 +275,7 @@ impl Found {
 fn info(provider: &str, model: &str, at_home: bool, own: bool) -> ModelInfo {
     let known = at_home.then(|| catalog::find(provider, model)).flatten();
     let mut info = known.unwrap_or_else(|| catalog::describe(provider, model));
-    // Ollama passes some on to others, and names them so.
+    // Ollama forwards models with this suffix to a paid service.
     if own && !model.ends_with("cloud") {
         info.price = Some(agent::Price::FREE);
         info.description = catalog::description(provider, info.price.as_ref());
@@ -288,14 +287,14 @@ fn described(provider: &str, models: &[String], own: bool) -> Vec<ModelInfo> {
     models.iter().map(|model| info(provider, model, false, own)).collect()
 }
 
-/// Whether models run on this machine itself, and so cost nothing. Whatever else listens here may pass
-/// prompts on to somebody who wants money for it.
+/// Whether the models run on this machine and so cost nothing. Other local servers may forward prompts to a paid
+/// service.
 fn own(name: &str, wire: Wire, base_url: &str) -> bool {
-    super::local::is_here(base_url) && (wire == Wire::Ollama || Local::NAMES.contains(&name))
+    super::local::is_here(base_url) && (wire == Wire::Ollama || LocalServer::NAMES.contains(&name))
 }
 
-/// What people set leads to the provider, with or without the version that our paths begin with.
-fn led_to(known: &Known, url: &str) -> String {
+/// The base URL from a variable, with the API version added if it is missing.
+fn led_to(known: &KnownProvider, url: &str) -> String {
     let url = url.trim_end_matches('/');
     if known.wire == Wire::Anthropic && !url.ends_with("/v1") { format!("{url}/v1") } else { url.to_owned() }
 }
@@ -304,7 +303,7 @@ fn same_place(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// Where it stands in `available_models`, by its whole id or, for any provider, by its bare name.
+/// The position in `available_models`, by full id or by bare name for any provider.
 fn place_in(available: &[String], model: &ModelInfo) -> Option<usize> {
     available.iter().position(|listed| **listed == *model.id || listed == bare(model))
 }

@@ -1,7 +1,7 @@
 //! Model servers on this machine: Ollama, LM Studio, llama-server.
 //!
-//! A port that nobody listens at refuses at once; one where something else listens has a moment to
-//! answer. What was found is remembered in a small file, so that a start need not wait for a look.
+//! A closed port refuses at once; any other has a moment to answer. The result is cached in a small file, so that a start
+//! need not wait for a probe.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,25 +16,25 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::Missing;
+use super::MissingProvider;
 use crate::paths;
 
-/// From the connection to the last byte of the answer.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// From connecting to the last byte of the response.
+const TIMEOUT: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const MODELS_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 200;
 const OLLAMA_PORT: &str = "11434";
 
-/// A server that answered, and what it offers.
+/// A server that answered, and its models.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Local {
+pub struct LocalServer {
     pub name: &'static str,
     pub base_url: String,
     pub models: Vec<String>,
 }
 
-impl Local {
+impl LocalServer {
     pub const NAMES: [&'static str; 3] = ["ollama", "lmstudio", "llamacpp"];
 
     pub fn wire(&self) -> Wire {
@@ -47,21 +47,21 @@ impl Local {
         rest.split('/').next().unwrap_or(rest)
     }
 
-    pub fn missing(name: &str) -> Missing {
+    pub fn missing(name: &str) -> MissingProvider {
         let address = address_of(name);
-        let why = format!("nothing of the kind answers at {address}");
+        let why = format!("no server at {address}");
         let fix = match name {
             "ollama" => "start `ollama serve`, or set OLLAMA_HOST",
             "lmstudio" => "start the server in LM Studio",
             _ => "start `llama-server --jinja -m MODEL.gguf`",
         };
-        Missing { name: name.to_owned(), why, fix: fix.to_owned() }
+        MissingProvider { name: name.to_owned(), why, fix: fix.to_owned() }
     }
 }
 
-/// Whether a wish is for a server of this machine.
+/// Whether a model id names a local server.
 pub fn names(wish: &str) -> bool {
-    Local::NAMES.iter().any(|name| wish.split(':').next() == Some(name))
+    LocalServer::NAMES.iter().any(|name| wish.split(':').next() == Some(name))
 }
 
 /// Whether an address is on this machine.
@@ -74,26 +74,26 @@ pub fn is_here(base_url: &str) -> bool {
         || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What was found the last time, if a look was ever taken.
-pub fn remembered() -> Option<Vec<Local>> {
+/// The result of the last probe, if there was one.
+pub fn remembered() -> Option<Vec<LocalServer>> {
     let text = std::fs::read_to_string(file().ok()?).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
     let servers = value["servers"].as_array()?;
     Some(servers.iter().filter_map(read).collect())
 }
 
-/// Looks, in parallel, and remembers.
-pub async fn refresh() -> Vec<Local> {
-    let [ollama, lmstudio, llamacpp] = Local::NAMES.map(ask);
+/// Probes all servers in parallel, and caches the result.
+pub async fn refresh() -> Vec<LocalServer> {
+    let [ollama, lmstudio, llamacpp] = LocalServer::NAMES.map(ask);
     let (ollama, lmstudio, llamacpp) = tokio::join!(ollama, lmstudio, llamacpp);
-    let found: Vec<Local> = [ollama, lmstudio, llamacpp].into_iter().flatten().collect();
+    let found: Vec<LocalServer> = [ollama, lmstudio, llamacpp].into_iter().flatten().collect();
     if let Err(error) = remember(&found) {
-        tracing::debug!(%error, "the local model servers cannot be remembered");
+        tracing::debug!(%error, "could not cache the local model servers");
     }
     found
 }
 
-fn remember(found: &[Local]) -> io::Result<()> {
+fn remember(found: &[LocalServer]) -> io::Result<()> {
     let file = file()?;
     let servers: Vec<_> = found
         .iter()
@@ -106,7 +106,7 @@ fn remember(found: &[Local]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // Whole or not at all: another process may be reading it.
+    // Replaced atomically: another process may be reading it.
     let new = file.with_extension(format!("{}.new", std::process::id()));
     std::fs::write(&new, text)?;
     std::fs::rename(new, file)
@@ -117,14 +117,14 @@ fn file() -> io::Result<PathBuf> {
     Ok(state.join("local-models.json"))
 }
 
-fn read(value: &Value) -> Option<Local> {
-    let name = Local::NAMES.into_iter().find(|name| value["name"] == *name)?;
+fn read(value: &Value) -> Option<LocalServer> {
+    let name = LocalServer::NAMES.into_iter().find(|name| value["name"] == *name)?;
     let base_url = value["base_url"].as_str().filter(|url| url.starts_with("http://"))?.to_owned();
     let models = value["models"].as_array()?.iter().filter_map(Value::as_str);
-    Some(Local { name, base_url, models: models.map(str::to_owned).collect() })
+    Some(LocalServer { name, base_url, models: models.map(str::to_owned).collect() })
 }
 
-/// Where a server of this kind listens, unless somebody says otherwise.
+/// The default address of a server of this kind.
 fn address_of(name: &str) -> String {
     match name {
         "ollama" => ollama_address(),
@@ -133,7 +133,7 @@ fn address_of(name: &str) -> String {
     }
 }
 
-/// `OLLAMA_HOST` may be a host, a host and a port, or an address. One that listens everywhere listens here.
+/// `OLLAMA_HOST` may be a host, a host with a port, or a URL. 0.0.0.0 includes this machine.
 fn ollama_address() -> String {
     let host = paths::variable("OLLAMA_HOST").and_then(|host| host.into_string().ok());
     let host = host.unwrap_or_default();
@@ -147,17 +147,17 @@ fn ollama_address() -> String {
     format!("{host}:{port}")
 }
 
-async fn ask(name: &'static str) -> Option<Local> {
+async fn ask(name: &'static str) -> Option<LocalServer> {
     let address = address_of(name);
     let (path, base) = if name == "ollama" { ("/api/tags", "") } else { ("/v1/models", "/v1") };
-    let answer = tokio::time::timeout(PATIENCE, get(&address, path)).await.ok()??;
+    let answer = tokio::time::timeout(TIMEOUT, get(&address, path)).await.ok()??;
     let value: Value = serde_json::from_slice(&answer).ok()?;
     let (list, key) = if name == "ollama" { (&value["models"], "name") } else { (&value["data"], "id") };
     let good = |model: &&str| model.len() <= NAME_BYTES_MAX && !model.chars().any(char::is_control);
     let models = list.as_array()?.iter().filter_map(|model| model[key].as_str()).filter(good);
     let models =
         models.filter(|model| !model.contains("embed")).take(MODELS_MAX).map(str::to_owned).collect();
-    Some(Local { name, base_url: format!("http://{address}{base}"), models })
+    Some(LocalServer { name, base_url: format!("http://{address}{base}"), models })
 }
 
 async fn get(address: &str, path: &str) -> Option<Bytes> {

@@ -1,4 +1,4 @@
-//! `ropewalk models`: what there is, from where, and what is missing.
+//! `ropewalk models`: the available models, where they come from, and what is missing.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, Provider, Thinking, catalog};
 use serde_json::{Value, json};
 
-use super::find::FoundProvider;
-use super::{Found, look_everywhere};
+use super::find::AvailableProvider;
+use super::{AvailableModels, look_everywhere};
 use crate::cli::ModelsCommand;
+use crate::cli_error::CliError;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-/// For one short answer.
+/// How long one short answer may take.
 const CHECK_PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(command: &ModelsCommand) -> Result<ExitCode, Trouble> {
+pub async fn run(command: &ModelsCommand) -> Result<ExitCode, CliError> {
     let (_, found) = look_everywhere().await?;
     match command {
         ModelsCommand::List(options) => list(&found, options.json).map(|()| ExitCode::SUCCESS),
@@ -24,7 +24,7 @@ pub async fn run(command: &ModelsCommand) -> Result<ExitCode, Trouble> {
     }
 }
 
-fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
+fn list(found: &AvailableModels, as_json: bool) -> Result<(), CliError> {
     let default = found.providers.iter().flat_map(|provider| &provider.config.models).next();
     let wish = super::chosen(&crate::config::user()?).map(|chosen| chosen.value);
     let default = match wish {
@@ -51,7 +51,7 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
         }));
     }
     let mut out = String::new();
-    for FoundProvider { config, from } in &found.providers {
+    for AvailableProvider { config, from } in &found.providers {
         out.push_str(&format!("{} (from {from})\n", config.name));
         out.push_str(&models(&config.models, &default));
     }
@@ -60,7 +60,7 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
         out.push_str(&models(offline, &default));
     }
     if !found.missing.is_empty() {
-        out.push_str("\nNot found:\n");
+        out.push_str("\nNot available:\n");
         let width = found.missing.iter().map(|missing| missing.name.len()).max().unwrap_or(0);
         for missing in &found.missing {
             out.push_str(&format!("  {:width$}  {}; {}\n", missing.name, missing.why, missing.fix));
@@ -70,7 +70,7 @@ fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
         out.push_str(&format!("\nwarning: {warning}\n"));
     }
     out.push_str(&format!(
-        "\n* is the default; another with --model or ROPEWALK_MODEL. Prices as of {}.\n",
+        "\n* marks the default; change it with --model or ROPEWALK_MODEL. Prices as of {}.\n",
         catalog::date()
     ));
     terminal::put(&out)
@@ -91,7 +91,7 @@ fn models(models: &[ModelInfo], default: &str) -> String {
     out
 }
 
-fn provider_json(FoundProvider { config, from }: &FoundProvider) -> Value {
+fn provider_json(AvailableProvider { config, from }: &AvailableProvider) -> Value {
     json!({
         "provider": config.name,
         "from": from,
@@ -120,10 +120,10 @@ fn model_json(model: &ModelInfo) -> Value {
     })
 }
 
-/// One short question to the first model of every provider.
-async fn check(found: Found, as_json: bool) -> Result<ExitCode, Trouble> {
+/// Sends one short prompt to the first model of every provider.
+async fn check(found: AvailableModels, as_json: bool) -> Result<ExitCode, CliError> {
     let mut rows = Vec::new();
-    for FoundProvider { config, .. } in found.providers {
+    for AvailableProvider { config, .. } in found.providers {
         let (name, Some(model)) = (config.name.clone(), config.models.first().cloned()) else { continue };
         let answer = tokio::time::timeout(CHECK_PATIENCE, question(&Provider::new(config), &model)).await;
         let outcome = match answer {
@@ -138,7 +138,7 @@ async fn check(found: Found, as_json: bool) -> Result<ExitCode, Trouble> {
         let row = |(name, model, outcome): &(Arc<str>, Arc<str>, Result<String, String>)| json!({ "provider": name, "model": model, "ok": outcome.is_ok(), "error": outcome.as_ref().err() });
         terminal::put_json(&json!({ "ok": well, "providers": rows.iter().map(row).collect::<Vec<_>>() }))?;
     } else if rows.is_empty() {
-        terminal::say("No provider was found; ropewalk models list says what was looked for.");
+        terminal::say("No provider is available. To see what is missing: ropewalk models list");
     } else {
         let line = |(_, model, outcome): &(_, Arc<str>, Result<String, String>)| match outcome {
             Ok(_) => format!("ok      {model}\n"),

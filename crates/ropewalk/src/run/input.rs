@@ -1,4 +1,4 @@
-//! What is sent to the agent: the prompt, and the files that go with it.
+//! The content of the prompt: its text and the attached files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,26 +9,28 @@ use base64::engine::general_purpose::STANDARD;
 use engine::Content;
 
 use crate::cli::RunOptions;
+use crate::cli_error::CliError;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-/// A prompt that is longer than this was not written by anybody.
+/// The longest prompt that is accepted.
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
-/// A file from here on is worth a word of warning.
+/// Larger files cause a warning.
 const FILE_BYTES_USUAL: usize = 100 * 1024;
-/// All files together; what is more is cut off.
+/// The size of all files together; the rest is cut off.
 const FILES_BYTES_MAX: usize = 500 * 1024;
-/// As base64 this is the most that the agent takes.
+/// As base64, this is the largest image that the agent accepts.
 const IMAGE_BYTES_MAX: u64 = 15 << 20;
 
-pub fn content(options: &RunOptions) -> Result<Vec<Content>, Trouble> {
+pub fn content(options: &RunOptions) -> Result<Vec<Content>, CliError> {
     let uses = usize::from(options.prompt == "-") + options.file.iter().filter(|file| is_stdin(file)).count();
     if uses > 1 {
-        return Err(Trouble::usage("standard input can be used once").fix("give the prompt as an argument"));
+        return Err(
+            CliError::usage("standard input can be used only once").fix("pass the prompt as an argument")
+        );
     }
     let prompt = if options.prompt == "-" { read_prompt()? } else { options.prompt.clone() };
     if prompt.trim().is_empty() {
-        return Err(Trouble::usage("the prompt is empty").fix("ropewalk run \"what to do\""));
+        return Err(CliError::usage("the prompt is empty").fix("ropewalk run \"fix the tests\""));
     }
     let mut content = vec![Content::text(prompt)];
     let mut left = FILES_BYTES_MAX;
@@ -41,23 +43,23 @@ pub fn content(options: &RunOptions) -> Result<Vec<Content>, Trouble> {
     Ok(content)
 }
 
-fn read_prompt() -> Result<String, Trouble> {
+fn read_prompt() -> Result<String, CliError> {
     let mut text = String::new();
     let read = io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| Trouble::usage("the prompt on standard input cannot be read").because(error))?;
+    read.map_err(|error| CliError::usage("could not read the prompt from standard input").because(error))?;
     if text.len() as u64 > PROMPT_BYTES_MAX {
-        return Err(Trouble::usage(format!("the prompt is longer than {} MB", PROMPT_BYTES_MAX >> 20))
-            .fix("send it as a file with --file"));
+        return Err(CliError::usage(format!("the prompt is longer than {} MB", PROMPT_BYTES_MAX >> 20))
+            .fix("attach it as a file with --file"));
     }
     Ok(text)
 }
 
-fn attach(path: &Path, left: &mut usize) -> Result<Content, Trouble> {
+fn attach(path: &Path, left: &mut usize) -> Result<Content, CliError> {
     let shown = if is_stdin(path) { "standard input".into() } else { path.display().to_string() };
-    let unreadable = |error: io::Error| Trouble::usage(format!("{shown} cannot be read")).because(error);
+    let unreadable = |error: io::Error| CliError::usage(format!("could not read {shown}")).because(error);
     let bytes = read_some(path).map_err(unreadable)?;
     let text = text_of(&bytes.start).ok_or_else(|| {
-        Trouble::usage(format!("{shown} is not text")).because("only text in UTF-8 can be sent along")
+        CliError::usage(format!("{shown} is not text")).because("only UTF-8 text can be attached")
     })?;
     if bytes.total > FILE_BYTES_USUAL as u64 {
         warn(&format!(
@@ -68,7 +70,7 @@ fn attach(path: &Path, left: &mut usize) -> Result<Content, Trouble> {
     let (kept, cut) = fit(text, bytes.total, *left);
     *left -= kept.len();
     if cut > 0 {
-        warn(&format!("{shown} is cut: all files together may have {} KB", FILES_BYTES_MAX / 1024));
+        warn(&format!("{shown} was cut: the limit for all files together is {} KB", FILES_BYTES_MAX / 1024));
     }
     let text = if cut > 0 {
         format!("{kept}\n[cut here: {cut} of {} bytes are left out]\n", bytes.total)
@@ -78,24 +80,24 @@ fn attach(path: &Path, left: &mut usize) -> Result<Content, Trouble> {
     Ok(Content::Resource { uri: address(path).into(), mime: None, text: text.into() })
 }
 
-fn picture(path: &Path) -> Result<Content, Trouble> {
+fn picture(path: &Path) -> Result<Content, CliError> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(|error| Trouble::usage(format!("{shown} cannot be read")).because(error))?;
+    read.map_err(|error| CliError::usage(format!("could not read {shown}")).because(error))?;
     if bytes.len() as u64 > IMAGE_BYTES_MAX {
-        return Err(Trouble::usage(format!("{shown} is larger than {} MiB", IMAGE_BYTES_MAX >> 20))
-            .fix("a smaller copy of it"));
+        return Err(CliError::usage(format!("{shown} is larger than {} MiB", IMAGE_BYTES_MAX >> 20))
+            .fix("attach a smaller copy"));
     }
     let mime = image_type(&bytes).ok_or_else(|| {
-        Trouble::usage(format!("{shown} is not an image that can be sent"))
-            .because("it is neither jpeg nor png, gif or webp")
+        CliError::usage(format!("{shown} is not a supported image"))
+            .because("only jpeg, png, gif and webp are supported")
     })?;
     let (data, uri) = (STANDARD.encode(&bytes), address(path));
     Ok(Content::Image { mime: mime.into(), data: data.into(), uri: Some(uri.into()) })
 }
 
-/// By its first bytes: names lie.
+/// The type by the first bytes: file names can be wrong.
 fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
@@ -106,7 +108,7 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// As much of a text as there is room for, and how many bytes of the whole are left out.
+/// As much of the text as fits, and how many bytes of the whole are left out.
 fn fit(text: &str, total: u64, room: usize) -> (&str, u64) {
     let mut end = text.len().min(room);
     while !text.is_char_boundary(end) {
@@ -115,13 +117,13 @@ fn fit(text: &str, total: u64, room: usize) -> (&str, u64) {
     (&text[..end], total.saturating_sub(end as u64))
 }
 
-struct Bytes {
-    /// As much as could ever be used.
+struct FileStart {
+    /// As much as could be used at most.
     start: Vec<u8>,
     total: u64,
 }
 
-fn read_some(path: &Path) -> io::Result<Bytes> {
+fn read_some(path: &Path) -> io::Result<FileStart> {
     let mut start = Vec::new();
     let limit = FILES_BYTES_MAX as u64 + 4;
     let rest = if is_stdin(path) {
@@ -134,10 +136,10 @@ fn read_some(path: &Path) -> io::Result<Bytes> {
         file.take(limit).read_to_end(&mut start)?;
         length.saturating_sub(start.len() as u64)
     };
-    Ok(Bytes { total: start.len() as u64 + rest, start })
+    Ok(FileStart { total: start.len() as u64 + rest, start })
 }
 
-/// The text, though it may have been cut within its last character.
+/// The text, even if it was cut within its last character.
 fn text_of(bytes: &[u8]) -> Option<&str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),

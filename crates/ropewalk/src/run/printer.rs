@@ -1,20 +1,19 @@
-//! The three ways to see a turn: as it is said, as one object, as a line per event.
+//! Prints a turn in one of three formats: text as it arrives, one JSON object, or one JSON line per event.
 //!
-//! Standard output has the answer and nothing else. Everything about it, short, goes to standard
-//! error.
+//! Standard output has only the answer. Short notes about it go to standard error.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{APPROVAL, Body, Event, FULL_APPROVAL, MessageId, NoticeLevel, SessionHandle, Stop};
-use wire::outcome;
-use wire::plain::short_id;
+use wire::plain_text::short_id;
 use wire::transcript::{ToolState, Transcript, elapsed_text, stop_text, totals_text};
+use wire::turn_result;
 
 use crate::cli::RunFormat;
+use crate::cli_error::CliError;
 use crate::terminal::{self, Paint, cut, one_line};
-use crate::trouble::Trouble;
 
 const LINE_CHARS_MAX: usize = 160;
 
@@ -24,9 +23,9 @@ pub struct Printer {
     transcript: Transcript,
     started: Instant,
     paint: Paint,
-    /// Both streams end on the same screen, so a line on one must not run into the other.
+    /// Both streams show on the same terminal, so a line on one must not run into the other.
     one_screen: bool,
-    /// Said and not yet written.
+    /// Text that is not written yet.
     pending: String,
     speaking: Option<MessageId>,
     mid_line: bool,
@@ -49,21 +48,21 @@ impl Printer {
         }
     }
 
-    /// Shows what happened, and how the turn ended if that is among it.
+    /// Prints the events, and the end of the turn if it is among them.
     pub fn observe(
         &mut self,
         events: &[Arc<Event>],
         ended: Option<&(Stop, Option<Arc<str>>)>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         for event in events {
-            // As text, what was said is written at once and not needed again.
+            // In text format, streamed text is written at once and not needed again.
             if self.format != RunFormat::Text || !event.body.is_streamed() {
                 self.transcript.observe(event);
             }
             match self.format {
                 RunFormat::Json => {}
                 RunFormat::StreamJson => {
-                    self.pending.push_str(&outcome::event_line(self.handle.id(), event).to_string());
+                    self.pending.push_str(&turn_result::event_line(self.handle.id(), event).to_string());
                     self.pending.push('\n');
                 }
                 RunFormat::Text => self.show(event)?,
@@ -75,9 +74,9 @@ impl Printer {
         }
     }
 
-    /// Writes what was observed so far, but for a carriage return whose line feed may yet come: alone
-    /// it would not be harmless.
-    fn flush(&mut self) -> Result<(), Trouble> {
+    /// Writes what is pending, except for a trailing carriage return whose line feed may follow: alone, it would be
+    /// replaced as harmful.
+    fn flush(&mut self) -> Result<(), CliError> {
         let mut text = std::mem::take(&mut self.pending);
         if text.ends_with('\r') {
             self.pending.extend(text.pop());
@@ -92,10 +91,10 @@ impl Printer {
         }
     }
 
-    fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), Trouble> {
+    fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), CliError> {
         if self.format != RunFormat::Text {
             self.flush()?;
-            return terminal::put_json(&outcome::encode(self.handle.id(), &self.transcript, stop, error));
+            return terminal::put_json(&turn_result::encode(self.handle.id(), &self.transcript, stop, error));
         }
         self.end_line();
         self.flush()?;
@@ -114,10 +113,10 @@ impl Printer {
         Ok(())
     }
 
-    fn show(&mut self, event: &Event) -> Result<(), Trouble> {
+    fn show(&mut self, event: &Event) -> Result<(), CliError> {
         match &event.body {
             Body::TurnStarted => self.warn_of_full_access(),
-            // What a sub-agent says is for the agent.
+            // The text of a sub-agent is for the agent only.
             Body::Text { .. } if event.origin.task().is_some() => Ok(()),
             Body::Text { message, text } => {
                 if self.speaking.replace(*message).is_some_and(|last| last != *message) {
@@ -152,8 +151,8 @@ impl Printer {
         }
     }
 
-    /// A session may have been allowed everything elsewhere, so this is said each time.
-    fn warn_of_full_access(&mut self) -> Result<(), Trouble> {
+    /// Warns each time: another client may have given the session full approval.
+    fn warn_of_full_access(&mut self) -> Result<(), CliError> {
         if self.warned || self.handle.snapshot().settings.get(APPROVAL) != "full" {
             return Ok(());
         }
@@ -161,8 +160,8 @@ impl Printer {
         self.tell(&self.paint.warn(&format!("warning: {FULL_APPROVAL}")))
     }
 
-    /// A line on standard error, after what was said before it.
-    fn tell(&mut self, text: &str) -> Result<(), Trouble> {
+    /// Prints a line on standard error, after the pending text.
+    fn tell(&mut self, text: &str) -> Result<(), CliError> {
         self.flush()?;
         if self.one_screen && self.mid_line {
             self.end_line();

@@ -3,26 +3,28 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use engine::{Input, OpenError, Principal, Registry, Sender, SessionRow, StoreError, SurfaceId, Wish};
+use engine::{
+    Input, NewSessionRequest, OpenError, Principal, Registry, Sender, SessionRow, StoreError, SurfaceId,
+};
 use serde_json::json;
-use wire::plain::title_of;
+use wire::plain_text::title_of;
 
 use super::find;
 use crate::cli::{DeleteOptions, ForkOptions, RenameOptions};
+use crate::cli_error::CliError;
 use crate::terminal::{self, one_line};
-use crate::trouble::Trouble;
 
 const TITLE_CHARS_MAX: usize = 200;
 
-pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trouble> {
+pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), CliError> {
     let source = match &options.id {
         Some(id) => find::one(registry, id).await?,
         None => {
             let newest = find::all(registry).await?.into_iter().next();
-            newest.ok_or_else(|| Trouble::not_found("there are no sessions yet"))?
+            newest.ok_or_else(|| CliError::not_found("no sessions yet"))?
         }
     };
-    let wish = Wish {
+    let wish = NewSessionRequest {
         owner: Principal::local(),
         cwd: source.cwd.clone(),
         servers: Vec::new(),
@@ -30,7 +32,7 @@ pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trou
         within: None,
         source: "fork".into(),
     };
-    let handle = registry.fork(&source.id, wish).await.map_err(Trouble::open)?;
+    let handle = registry.fork(&source.id, wish).await.map_err(CliError::from_open)?;
     if options.json {
         let report = json!({ "session_id": handle.id().as_str(), "parent_id": source.id.as_str() });
         return terminal::put_json(&report);
@@ -38,17 +40,17 @@ pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trou
     terminal::put(&format!("{}\n", handle.id()))
 }
 
-/// The new title goes through the log, so that everybody who opens the session later sees it.
-pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), Trouble> {
+/// The new title is written to the log, so that every client sees it.
+pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), CliError> {
     let title = one_line(&options.title);
     if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
-        return Err(Trouble::usage(format!("a title has 1 to {TITLE_CHARS_MAX} characters")));
+        return Err(CliError::usage(format!("a title must have 1 to {TITLE_CHARS_MAX} characters")));
     }
     let row = find::one(registry, &options.id).await?;
-    let handle = registry.open(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
+    let handle = registry.open(&Principal::local(), &row.id).await.map_err(CliError::from_open)?;
     let by = Sender::owner(SurfaceId::random(), "cli");
     let renamed = handle.send(Input::Rename { by, title: Arc::from(title.as_str()) }).await;
-    renamed.map_err(|error| Trouble::failed("the session cannot be renamed").because(error))?;
+    renamed.map_err(|error| CliError::failed("could not rename the session").because(error))?;
     if options.json {
         return terminal::put_json(&json!({ "session_id": row.id.as_str(), "title": title }));
     }
@@ -56,7 +58,7 @@ pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), 
     Ok(())
 }
 
-pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), Trouble> {
+pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), CliError> {
     let mut rows: Vec<SessionRow> = Vec::new();
     for id in &options.ids {
         let row = find::one(registry, id).await?;
@@ -70,7 +72,7 @@ pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), 
     }
     for row in &rows {
         refuse_busy(registry, row).await?;
-        registry.delete(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
+        registry.delete(&Principal::local(), &row.id).await.map_err(CliError::from_open)?;
         if !options.json {
             terminal::say(&format!("deleted {}  {}", row.id, one_line(title_of(row))));
         }
@@ -82,26 +84,26 @@ pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), 
     Ok(())
 }
 
-/// Taking a session over tells whether somebody is in the middle of a turn with it. Whatever else is
-/// wrong with it is no reason to keep it.
-async fn refuse_busy(registry: &Registry, row: &SessionRow) -> Result<(), Trouble> {
+/// Refuses to delete a session in the middle of a turn, by trying to take it over. Any other error does not prevent
+/// the deletion.
+async fn refuse_busy(registry: &Registry, row: &SessionRow) -> Result<(), CliError> {
     match registry.open(&Principal::local(), &row.id).await {
         Err(error @ OpenError::Store(StoreError::BusyElsewhere)) => {
-            Err(Trouble::open(error).fix("end that turn first, then delete the session"))
+            Err(CliError::from_open(error).fix("end the turn first, then delete the session"))
         }
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-fn confirmed(rows: &[SessionRow]) -> Result<bool, Trouble> {
+fn confirmed(rows: &[SessionRow]) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Trouble::usage("deleting needs a yes, and there is no terminal to ask on")
-            .fix("the same with --yes"));
+        return Err(CliError::usage("deleting needs confirmation, but there is no terminal")
+            .fix("pass --yes to delete without asking"));
     }
     for row in rows {
         terminal::say(&format!("  {}  {}", row.id, one_line(title_of(row))));
     }
     let what =
         if rows.len() == 1 { "this session".to_owned() } else { format!("these {} sessions", rows.len()) };
-    terminal::says_yes(&format!("Delete {what} for good?"))
+    terminal::says_yes(&format!("Permanently delete {what}?"))
 }

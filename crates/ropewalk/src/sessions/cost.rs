@@ -1,38 +1,38 @@
-//! `sessions cost`: what was spent, by turn, by session and by model.
+//! `sessions cost`: costs by turn, session and model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Body, Event, MODEL, Page, Principal, Registry, Seq, SessionRow, Totals, TurnId};
+use engine::{Body, Event, MODEL, PageRequest, Principal, Registry, Seq, SessionRow, Totals, TurnId};
 use serde_json::{Value, json};
 use wire::money;
-use wire::plain::title_of;
+use wire::plain_text::title_of;
 
 use super::find;
 use crate::cli::CostOptions;
+use crate::cli_error::CliError;
 use crate::terminal::{self, cut, one_line};
-use crate::trouble::Trouble;
 
 const TITLE_CHARS_MAX: usize = 40;
-/// Of a session in which nobody chose a model.
+/// Shown for a session without a chosen model.
 const DEFAULT: &str = "(default)";
 
-/// What some work took.
+/// Calls, tokens and cost.
 #[derive(Debug, Clone, Default)]
-struct Spent {
+struct CostTotals {
     calls: u64,
     totals: Totals,
 }
 
 #[derive(Debug, Default)]
-struct Costs {
-    all: Spent,
-    /// In their order, with the model that was chosen then.
-    turns: Vec<(TurnId, Arc<str>, Spent)>,
-    models: BTreeMap<Arc<str>, Spent>,
+struct SessionCosts {
+    all: CostTotals,
+    /// In order, with the model at that time.
+    turns: Vec<(TurnId, Arc<str>, CostTotals)>,
+    models: BTreeMap<Arc<str>, CostTotals>,
 }
 
-impl Spent {
+impl CostTotals {
     fn add(&mut self, calls: u64, totals: &Totals) {
         self.calls += calls;
         let sum = &mut self.totals;
@@ -71,7 +71,7 @@ impl Spent {
     }
 }
 
-pub async fn run(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Registry, options: &CostOptions) -> Result<(), CliError> {
     match &options.id {
         Some(id) => {
             let row = find::one(registry, id).await?;
@@ -82,7 +82,7 @@ pub async fn run(registry: &Registry, options: &CostOptions) -> Result<(), Troub
     }
 }
 
-fn one(row: &SessionRow, costs: &Costs, as_json: bool) -> Result<(), Trouble> {
+fn one(row: &SessionRow, costs: &SessionCosts, as_json: bool) -> Result<(), CliError> {
     if as_json {
         let turns: Vec<_> = costs
             .turns
@@ -102,7 +102,7 @@ fn one(row: &SessionRow, costs: &Costs, as_json: bool) -> Result<(), Trouble> {
         }));
     }
     let mut lines = vec![head("TURN", "MODEL")];
-    let turn = |(at, (_, model, spent)): (usize, &(TurnId, Arc<str>, Spent))| {
+    let turn = |(at, (_, model, spent)): (usize, &(TurnId, Arc<str>, CostTotals))| {
         line((at + 1).to_string(), model, spent)
     };
     lines.extend(costs.turns.iter().enumerate().map(turn));
@@ -110,12 +110,12 @@ fn one(row: &SessionRow, costs: &Costs, as_json: bool) -> Result<(), Trouble> {
     terminal::put(&table(&lines))
 }
 
-async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> {
+async fn all(registry: &Registry, options: &CostOptions) -> Result<(), CliError> {
     let since = options.since.map(|since| since.moment(registry.clock().now()));
     let rows = find::all(registry).await?;
     let short = find::short_chars(&rows);
     let mut sessions = Vec::new();
-    let (mut total, mut models) = (Spent::default(), BTreeMap::<Arc<str>, Spent>::new());
+    let (mut total, mut models) = (CostTotals::default(), BTreeMap::<Arc<str>, CostTotals>::new());
     for row in rows.iter().filter(|row| since.is_none_or(|since| row.updated_at >= since)) {
         let costs = of(registry, row).await?;
         let asked = |model: &String| costs.models.keys().any(|name| name.contains(model.as_str()));
@@ -132,7 +132,7 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
         sessions.push((row, costs.all));
     }
     if options.json {
-        let session = |(row, spent): &(&SessionRow, Spent)| {
+        let session = |(row, spent): &(&SessionRow, CostTotals)| {
             let mut value = spent.json();
             value["session_id"] = row.id.as_str().into();
             value["title"] = title_of(row).into();
@@ -145,7 +145,7 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
         }));
     }
     if sessions.is_empty() {
-        terminal::say("No session has asked a model.");
+        terminal::say("No session has used a model yet.");
         return Ok(());
     }
     let mut lines = vec![head("SESSION", "TITLE")];
@@ -159,22 +159,22 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
     terminal::put(&format!("{}\n{}", table(&lines), table(&by_model)))
 }
 
-/// The model of a call is the one that the session had then; sub-agents with a model of their own count
-/// for their session's.
-async fn of(registry: &Registry, row: &SessionRow) -> Result<Costs, Trouble> {
-    let mut costs = Costs::default();
+/// The costs of a session. A call counts for the model that the session had then, including calls of sub-agents with
+/// another model.
+async fn of(registry: &Registry, row: &SessionRow) -> Result<SessionCosts, CliError> {
+    let mut costs = SessionCosts::default();
     let mut model: Arc<str> = DEFAULT.into();
     let mut after = Seq::START;
     loop {
-        let page = registry.read(&Principal::local(), &row.id, after, Page::OUTLINE).await;
-        let page = page.map_err(Trouble::open)?;
+        let page = registry.read(&Principal::local(), &row.id, after, PageRequest::OUTLINE).await;
+        let page = page.map_err(CliError::from_open)?;
         let Some(last) = page.last() else { return Ok(costs) };
         after = last.seq;
         page.iter().for_each(|event| costs.observe(event, &mut model));
     }
 }
 
-impl Costs {
+impl SessionCosts {
     fn observe(&mut self, event: &Event, model: &mut Arc<str>) {
         match &event.body {
             Body::SettingChanged { id, value } if **id == *MODEL => *model = Arc::clone(value),
@@ -185,7 +185,7 @@ impl Costs {
                 self.models.entry(Arc::clone(model)).or_default().add(1, &call);
                 let Some(turn) = event.turn else { return };
                 if self.turns.last().is_none_or(|(last, ..)| *last != turn) {
-                    self.turns.push((turn, Arc::clone(model), Spent::default()));
+                    self.turns.push((turn, Arc::clone(model), CostTotals::default()));
                 }
                 if let Some((_, _, spent)) = self.turns.last_mut() {
                     spent.add(1, &call);
@@ -196,7 +196,7 @@ impl Costs {
     }
 }
 
-fn models_json(models: &BTreeMap<Arc<str>, Spent>) -> Value {
+fn models_json(models: &BTreeMap<Arc<str>, CostTotals>) -> Value {
     Value::Object(models.iter().map(|(model, spent)| (model.to_string(), spent.json())).collect())
 }
 
@@ -206,7 +206,7 @@ fn head(first: &str, second: &str) -> Cells {
     [first, second, "CALLS", "IN", "OUT", "CACHE", "COST"].map(str::to_owned)
 }
 
-fn line(first: String, second: &str, spent: &Spent) -> Cells {
+fn line(first: String, second: &str, spent: &CostTotals) -> Cells {
     let [calls, input, output, cache, cost] = spent.cells();
     [first, second.to_owned(), calls, input, output, cache, cost]
 }
@@ -221,7 +221,7 @@ fn table(lines: &[Cells]) -> String {
     let mut out = String::new();
     for line in lines {
         for (at, (cell, width)) in line.iter().zip(widths).enumerate() {
-            // Numbers are read from the right.
+            // Numbers are right-aligned.
             let cell = if at < 2 || at == 6 { format!("{cell:width$}") } else { format!("{cell:>width$}") };
             if width > 0 {
                 out.push_str(&cell);

@@ -1,7 +1,7 @@
-//! `sessions export`: a session as a file, or as a folder of chimera's.
+//! `sessions export`: writes a session to a file, or to a folder in chimera's format.
 //!
-//! A file appears whole or not at all: it is written beside its place and then moved there. The log is
-//! read in pages and written as it is read, so a session of any length can be exported.
+//! A file appears complete or not at all: it is written under a temporary name and then renamed. The log is streamed in
+//! pages, so a session of any length can be exported.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -9,18 +9,18 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Page, Principal, Registry, Seq, SessionId, SessionRow};
+use engine::{PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
 use serde_json::{Value, json};
 use service::{SessionText, SessionTextError};
 use wire::chimera;
-use wire::document::{Facts, Form};
+use wire::document::{DocumentFacts, DocumentFormat};
 
 use super::find;
 use crate::cli::{ExportFormat, ExportOptions};
+use crate::cli_error::CliError;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<(), CliError> {
     let row = find::one(registry, &options.id).await?;
     let format = options.format.unwrap_or_else(|| guess(options.output.as_deref()));
     let Some(target) = &options.output else {
@@ -47,9 +47,9 @@ pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<()
 pub async fn put(
     registry: &Arc<Registry>,
     row: SessionRow,
-    form: Form,
+    form: DocumentFormat,
     harmless: bool,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let mut text = open(registry, row, form).await?;
     while let Some(piece) = next(&mut text).await? {
         if harmless {
@@ -61,13 +61,13 @@ pub async fn put(
     Ok(())
 }
 
-/// A session as one text, if that has no more than so many bytes.
+/// A session as one text; `None` if it has more than this many bytes.
 pub async fn whole(
     registry: &Arc<Registry>,
     row: SessionRow,
     format: ExportFormat,
     bytes_max: usize,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, CliError> {
     let mut text = open(registry, row, form(format)).await?;
     let mut whole = String::new();
     while let Some(piece) = next(&mut text).await? {
@@ -79,24 +79,28 @@ pub async fn whole(
     Ok(Some(whole))
 }
 
-async fn open(registry: &Arc<Registry>, row: SessionRow, form: Form) -> Result<SessionText, Trouble> {
+async fn open(
+    registry: &Arc<Registry>,
+    row: SessionRow,
+    form: DocumentFormat,
+) -> Result<SessionText, CliError> {
     SessionText::open(registry, &Principal::local(), row, form).await.map_err(unreadable)
 }
 
-async fn next(text: &mut SessionText) -> Result<Option<String>, Trouble> {
+async fn next(text: &mut SessionText) -> Result<Option<String>, CliError> {
     text.next().await.map_err(unreadable)
 }
 
-fn unreadable(error: SessionTextError) -> Trouble {
+fn unreadable(error: SessionTextError) -> CliError {
     match error {
-        SessionTextError::Open(error) => Trouble::open(error),
-        SessionTextError::TooLong(error) => Trouble::failed("the session cannot be shown in this form")
+        SessionTextError::Open(error) => CliError::from_open(error),
+        SessionTextError::TooLong(error) => CliError::failed("could not export the session in this format")
             .because(error)
             .fix("ropewalk sessions export ID --format json"),
     }
 }
 
-/// The format that the name of a file asks for.
+/// The format by the file extension.
 fn guess(output: Option<&Path>) -> ExportFormat {
     let extension = output.and_then(Path::extension).unwrap_or_default().to_ascii_lowercase();
     match extension.to_str() {
@@ -106,12 +110,12 @@ fn guess(output: Option<&Path>) -> ExportFormat {
     }
 }
 
-fn form(format: ExportFormat) -> Form {
+fn form(format: ExportFormat) -> DocumentFormat {
     match format {
-        ExportFormat::Json => Form::Json { pretty: true },
-        ExportFormat::Markdown => Form::Markdown,
-        ExportFormat::Html => Form::Html,
-        ExportFormat::Chimera => Form::Chimera,
+        ExportFormat::Json => DocumentFormat::Json { pretty: true },
+        ExportFormat::Markdown => DocumentFormat::Markdown,
+        ExportFormat::Html => DocumentFormat::Html,
+        ExportFormat::Chimera => DocumentFormat::Chimera,
     }
 }
 
@@ -132,40 +136,40 @@ fn file_name(format: ExportFormat, row: &SessionRow) -> String {
     format!("{}.{extension}", row.id)
 }
 
-/// Writes one file per event while the log is read. Says how many.
+/// Writes one file per event. Returns the folder and the number of events.
 async fn write_folder(
     registry: &Registry,
     row: &SessionRow,
     parent: &Path,
-) -> Result<(PathBuf, u64), Trouble> {
+) -> Result<(PathBuf, u64), CliError> {
     let name = chimera::folder_name(row);
     let place = parent.join(&name);
     if place.exists() {
-        return Err(Trouble::failed(format!("{} exists already", place.display()))
+        return Err(CliError::failed(format!("{} already exists", place.display()))
             .because("an event log is never overwritten")
-            .fix("another folder with --output"));
+            .fix("choose another folder with --output"));
     }
-    // The name says that nobody should read it yet.
+    // A temporary name, because it is incomplete.
     let unfinished = parent.join(unfinished_name(&name));
     let written = write_events(registry, row, &unfinished).await;
     let moved = |count| fs::rename(&unfinished, &place).map(|()| count);
     let written = written.and_then(|count| moved(count).map_err(|error| unwritable(&place, error)));
     if written.is_err() {
-        // What is left of it is in nobody's way.
+        // A leftover does no harm.
         drop(fs::remove_dir_all(&unfinished));
     }
     written.map(|count| (place, count))
 }
 
-async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> Result<u64, Trouble> {
+async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> Result<u64, CliError> {
     let failed = |error| unwritable(folder, error);
     fs::create_dir_all(folder.parent().unwrap_or(folder)).map_err(failed)?;
     DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
-    let (mut writer, mut facts, mut count) = (chimera::Writer::new(row), Facts::default(), 0);
+    let (mut writer, mut facts, mut count) = (chimera::Writer::new(row), DocumentFacts::default(), 0);
     let mut after = Seq::START;
     loop {
-        let page = registry.read(&Principal::local(), &row.id, after, Page::USUAL).await;
-        let page = page.map_err(Trouble::open)?;
+        let page = registry.read(&Principal::local(), &row.id, after, PageRequest::USUAL).await;
+        let page = page.map_err(CliError::from_open)?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         for event in &page {
@@ -180,15 +184,15 @@ async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> R
     Ok(count)
 }
 
-/// Writes a session to a file, piece by piece. Says how many events it has.
+/// Writes a session to a file, piece by piece. Returns the number of events.
 async fn write_document(
     registry: &Arc<Registry>,
     row: SessionRow,
-    form: Form,
+    form: DocumentFormat,
     path: &Path,
-) -> Result<u64, Trouble> {
+) -> Result<u64, CliError> {
     let mut text = open(registry, row, form).await?;
-    let mut target = Target::open(path).map_err(|error| unwritable(path, error))?;
+    let mut target = OutputFile::open(path).map_err(|error| unwritable(path, error))?;
     while let Some(piece) = next(&mut text).await? {
         target.write(piece.as_bytes()).map_err(|error| unwritable(path, error))?;
     }
@@ -196,15 +200,15 @@ async fn write_document(
     Ok(text.events())
 }
 
-/// A file on its way to its place. Dropped before its end, it leaves nothing behind.
-pub struct Target {
+/// A file that is being written. If dropped before `finish`, it leaves nothing behind.
+pub struct OutputFile {
     file: File,
     unfinished: Option<PathBuf>,
 }
 
-impl Target {
+impl OutputFile {
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A device or a pipe is written to, not replaced.
+        // Devices and pipes are written to, not replaced.
         if path.exists() && !path.is_file() {
             return Ok(Self { file: OpenOptions::new().write(true).open(path)?, unfinished: None });
         }
@@ -212,7 +216,7 @@ impl Target {
         remove_left(path, &name);
         let unfinished = path.with_file_name(unfinished_name(&name));
         let file = create_new(&unfinished)?;
-        // As long as it is locked, somebody writes it.
+        // The lock marks it as being written.
         file.try_lock().ok();
         Ok(Self { file, unfinished: Some(unfinished) })
     }
@@ -231,23 +235,23 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(unfinished) = &self.unfinished {
-            // It was made by us and is of no use.
+            // It is incomplete and ours.
             drop(fs::remove_file(unfinished));
         }
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
+/// Writes a private file, completely or not at all.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut target = Target::open(path)?;
+    let mut target = OutputFile::open(path)?;
     target.write(bytes)?;
     target.finish(path)
 }
 
-/// Removes what writers of this file left beside it that were killed.
+/// Removes temporary files that killed writers of this file left behind.
 fn remove_left(path: &Path, name: &str) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (begins, id_chars) = (format!(".{name}."), SessionId::random().as_str().len());
@@ -264,12 +268,12 @@ fn remove_left(path: &Path, name: &str) {
     }
 }
 
-/// A name that nobody can have put a link under beforehand.
+/// An unpredictable name, so that nobody can place a link there beforehand.
 fn unfinished_name(name: &str) -> String {
     format!(".{name}.{}.part", SessionId::random())
 }
 
-/// A file that was not there, for nobody else to read: a session may hold what is secret.
+/// Writes a new private file: a session may contain secrets.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_new(path)?.write_all(bytes)
 }
@@ -278,6 +282,6 @@ fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-pub fn unwritable(path: &Path, error: io::Error) -> Trouble {
-    Trouble::failed(format!("{} cannot be written", path.display())).because(error)
+pub fn unwritable(path: &Path, error: io::Error) -> CliError {
+    CliError::failed(format!("could not write {}", path.display())).because(error)
 }

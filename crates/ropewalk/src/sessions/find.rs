@@ -1,62 +1,62 @@
-//! Which session is meant: a whole id, or as much of its beginning as no other has.
+//! Finds a session by its id or a unique prefix of it.
 
-use engine::{Body, ListQuery, MODEL, Page, Principal, Registry, Seq, SessionId, SessionRow};
-use wire::plain::{short_id, title_of};
+use engine::{Body, ListQuery, MODEL, PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
+use wire::plain_text::{short_id, title_of};
 
-use crate::trouble::Trouble;
+use crate::cli_error::CliError;
 
-/// Sessions that are named when an id is not clear.
+/// Maximum number of sessions to list for an ambiguous id.
 const CANDIDATES_MAX: usize = 10;
-/// Fewer characters of an id are never shown.
+/// The minimum number of shown id characters.
 const SHORT_CHARS_MIN: usize = 8;
 
-pub async fn one(registry: &Registry, text: &str) -> Result<SessionRow, Trouble> {
+pub async fn one(registry: &Registry, text: &str) -> Result<SessionRow, CliError> {
     let id = SessionId::parse(text).map_err(|error| {
-        Trouble::usage(format!("{text:?} cannot be a session")).because(error).fix("ropewalk sessions list")
+        CliError::usage(format!("{text:?} is not a session id")).because(error).fix("ropewalk sessions list")
     })?;
     match registry.row(&Principal::local(), &id).await {
         Err(engine::OpenError::NotFound(_)) => {}
-        found => return found.map_err(Trouble::open),
+        found => return found.map_err(CliError::from_open),
     }
     let mut rows = all(registry).await?;
     rows.retain(|row| row.id.as_str().starts_with(text));
     if rows.len() > 1 {
         let named = rows.iter().take(CANDIDATES_MAX).map(|row| (row.id.clone(), title_of(row).to_owned()));
-        return Err(Trouble::usage(format!("{} sessions begin with {text}", rows.len()))
+        return Err(CliError::usage(format!("{} sessions start with {text}", rows.len()))
             .candidates(named.collect())
-            .fix("more characters of the id"));
+            .fix("use more characters of the id"));
     }
     let none =
-        || Trouble::not_found(format!("there is no session {text}")).fix("ropewalk sessions list --all");
+        || CliError::not_found(format!("session {text} not found")).fix("ropewalk sessions list --all");
     rows.pop().ok_or_else(none)
 }
 
 /// Every session, the latest first.
-pub async fn all(registry: &Registry) -> Result<Vec<SessionRow>, Trouble> {
+pub async fn all(registry: &Registry) -> Result<Vec<SessionRow>, CliError> {
     let owner = Principal::local();
-    let listed = registry.list(ListQuery::all(owner.clone())).await.map_err(Trouble::open)?;
+    let listed = registry.list(ListQuery::all(owner.clone())).await.map_err(CliError::from_open)?;
     if listed.is_empty() {
-        // A listing is empty, too, where the store cannot be used; looking for any session tells.
+        // A listing is also empty if the store cannot be used; looking up any session shows that.
         match registry.row(&owner, &SessionId::random()).await {
             Ok(_) | Err(engine::OpenError::NotFound(_)) => {}
-            Err(error) => return Err(Trouble::open(error)),
+            Err(error) => return Err(CliError::from_open(error)),
         }
     }
     Ok(listed.into_iter().map(|listed| listed.row).collect())
 }
 
-/// The same without those that were never prompted.
-pub async fn used(registry: &Registry) -> Result<Vec<SessionRow>, Trouble> {
-    let listed = registry.list_used(ListQuery::all(Principal::local())).await.map_err(Trouble::open)?;
+/// Every session that was prompted at least once.
+pub async fn used(registry: &Registry) -> Result<Vec<SessionRow>, CliError> {
+    let listed = registry.list_used(ListQuery::all(Principal::local())).await.map_err(CliError::from_open)?;
     Ok(listed.into_iter().map(|listed| listed.row).collect())
 }
 
 /// The models that were chosen in a session.
-pub async fn models(registry: &Registry, id: &SessionId) -> Result<Vec<String>, Trouble> {
+pub async fn models(registry: &Registry, id: &SessionId) -> Result<Vec<String>, CliError> {
     let (mut after, mut found) = (Seq::START, Vec::new());
     loop {
-        let page = registry.read(&Principal::local(), id, after, Page::OUTLINE).await;
-        let page = page.map_err(Trouble::open)?;
+        let page = registry.read(&Principal::local(), id, after, PageRequest::OUTLINE).await;
+        let page = page.map_err(CliError::from_open)?;
         let Some(last) = page.last() else { return Ok(found) };
         after = last.seq;
         for event in &page {
@@ -69,7 +69,7 @@ pub async fn models(registry: &Registry, id: &SessionId) -> Result<Vec<String>, 
     }
 }
 
-/// How many characters of a random id tell all of these apart.
+/// How many characters of random ids make all of these unique.
 pub fn short_chars(rows: &[SessionRow]) -> usize {
     let mut ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).filter(|id| is_random(id)).collect();
     ids.sort_unstable();
@@ -77,7 +77,7 @@ pub fn short_chars(rows: &[SessionRow]) -> usize {
     ids.windows(2).map(shared).max().unwrap_or(0).max(SHORT_CHARS_MIN)
 }
 
-/// An id in a table: so much of a random one, all of one that begins like others of its kind.
+/// An id for a table: a prefix of a random one, all of an id with a common prefix.
 pub fn shown(id: &SessionId, chars: usize) -> String {
     let chars = if is_random(id.as_str()) { chars } else { usize::MAX };
     id.as_str().chars().take(chars).collect()

@@ -1,10 +1,9 @@
-//! `sessions import`: a session from a file, a folder of chimera's, or standard input.
+//! `sessions import`: imports a session from a file, a folder of chimera, or standard input.
 //!
-//! The file may come from anybody. It becomes a new session with a new id; what it was allowed to do
-//! elsewhere it is not allowed here.
+//! The file may come from anybody. It becomes a new session with a new id, without the approval it had elsewhere.
 //!
-//! An export of ours is read twice, each time with a few events in memory: once to know what it is, once for its
-//! events. Chimera's files are read whole, because their events stand in any order.
+//! An export of ours is streamed twice: once to inspect it, once to import its events. Chimera's files are read completely,
+//! because their events can be in any order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -14,99 +13,99 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use access::sealed::Opener;
-use engine::{APPROVAL, Body, History, HistoryPiece, Principal, Registry, SessionHandle, Wish};
+use engine::{APPROVAL, Body, History, HistoryPiece, NewSessionRequest, Principal, Registry, SessionHandle};
 use serde_json::json;
 use tokio::sync::mpsc;
-use wire::archive::{self, ArchiveError, Head, Imported};
+use wire::archive::{self, ArchiveError, ArchiveHead, ImportedSession};
 use wire::chimera;
-use wire::portable;
+use wire::event_json;
 
 use crate::cli::ImportOptions;
+use crate::cli_error::CliError;
 use crate::eventlog::SessionFolder;
-use crate::trouble::Trouble;
 use crate::{paths, run, sealed, terminal};
 
-/// Whoever sends more than this does not end.
+/// The largest file.
 const FILE_BYTES_MAX: u64 = 64 << 30;
-/// What is read whole is held whole.
+/// The largest file that is read into memory.
 const WHOLE_BYTES_MAX: u64 = 512 << 20;
-/// Events, or bytes of them, that are handed on at a time.
+/// Events, or bytes of them, per piece.
 const PIECE_EVENTS: usize = 512;
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces that may wait to be written.
+/// Maximum number of queued pieces.
 const PIECES_MAX: usize = 2;
-/// Warnings that are shown one by one.
+/// Maximum number of warnings to show.
 const WARNINGS_MAX: usize = 8;
-/// Warnings that are remembered.
+/// Maximum number of warnings to collect.
 const WARNINGS_KEPT_MAX: usize = 1000;
 
-/// What is to become a session.
-enum Found {
-    Whole(Imported),
-    /// An export of ours, and what it was called.
+/// The session to import.
+enum ImportSource {
+    Whole(ImportedSession),
+    /// An export of ours, with its name for messages.
     File {
         file: File,
         name: String,
-        head: Head,
+        head: ArchiveHead,
         count: usize,
         approval: Option<Arc<str>>,
-        /// Reads its events, if they are sealed.
+        /// Opens its events, if they are sealed.
         opener: Option<Opener>,
     },
 }
 
-pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), CliError> {
     let found = find(&options.source, options.key.as_deref())?;
     let (title, named, count, approval, mut warnings) = match &found {
-        Found::Whole(imported) => {
+        ImportSource::Whole(imported) => {
             let approval = imported.events.iter().rev().find_map(|event| approval_of(&event.body));
-            let Imported { title, cwd, events, warnings, .. } = imported;
+            let ImportedSession { title, cwd, events, warnings, .. } = imported;
             (title.clone(), cwd.clone(), events.len(), approval, warnings.clone())
         }
-        Found::File { head, count, approval, .. } => {
+        ImportSource::File { head, count, approval, .. } => {
             (head.title.clone(), head.cwd.clone(), *count, approval.clone(), Vec::new())
         }
     };
     if count == 0 {
-        return Err(Trouble::failed(format!("{} has no events", options.source.display()))
-            .because("there is nothing that could be shown or gone on with"));
+        return Err(CliError::failed(format!("{} has no events", options.source.display()))
+            .because("there is nothing to import"));
     }
     let cwd = place(options, named, &mut warnings)?;
     warnings.extend(note_approval(approval));
-    let wish = Wish::new(Principal::local(), cwd, "import");
+    let wish = NewSessionRequest::new(Principal::local(), cwd, "import");
     let handle = match found {
-        Found::Whole(imported) => {
-            registry.import(wish, title, imported.events).await.map_err(Trouble::open)?
+        ImportSource::Whole(imported) => {
+            registry.import(wish, title, imported.events).await.map_err(CliError::from_open)?
         }
-        Found::File { file, name, opener, .. } => {
+        ImportSource::File { file, name, opener, .. } => {
             let (sender, history): (_, History) = mpsc::channel(PIECES_MAX);
             let reading = tokio::task::spawn_blocking(move || send_events(file, opener.as_ref(), &sender));
             let imported = registry.import_from(wish, title, history).await;
             let left_out = reading
                 .await
-                .map_err(|_| Trouble::failed("reading the file broke").because("this is a bug"))?;
+                .map_err(|_| CliError::failed("reading the file failed").because("this is a bug"))?;
             warnings.extend(left_out.map_err(|error| not_an_export(&name, &error))?);
-            imported.map_err(Trouble::open)?
+            imported.map_err(CliError::from_open)?
         }
     };
-    tell(options, &handle, count, &warnings)
+    report(options, &handle, count, &warnings)
 }
 
-/// Reads the events of a file and sends them on. Answers what was left out.
+/// Reads the events of a file and sends them on. Returns warnings about what was left out.
 fn send_events(
     file: File,
     opener: Option<&Opener>,
     pieces: &mpsc::Sender<HistoryPiece>,
 ) -> Result<Vec<String>, ArchiveError> {
-    let (mut imported, mut bytes, mut at) = (Imported::default(), 0, 0_u64);
+    let (mut imported, mut bytes, mut at) = (ImportedSession::default(), 0, 0_u64);
     let mut warnings = Vec::new();
-    let mut send = |imported: &mut Imported| {
+    let mut send = |imported: &mut ImportedSession| {
         let room = WARNINGS_KEPT_MAX.saturating_sub(warnings.len());
         warnings.extend(imported.warnings.drain(..).take(room));
         pieces.blocking_send(HistoryPiece::Events(std::mem::take(&mut imported.events)))
     };
     let scanned = archive::scan(BufReader::new(file), &mut |event| {
-        // What could not be opened was told before anything was written.
+        // Events that cannot be opened were reported before anything was written.
         let plain = opener.and_then(|opener| opener.open(event).ok());
         imported.take(&format!("event {at}"), plain.as_deref().unwrap_or(event));
         (at, bytes) = (at + 1, bytes + event.len());
@@ -114,13 +113,13 @@ fn send_events(
             return ControlFlow::Continue(());
         }
         bytes = 0;
-        // The session cannot be written: whoever writes it says why.
+        // The session cannot be written; its writer reports why.
         if send(&mut imported).is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     match scanned {
         Ok(_) => {
             drop(send(&mut imported));
-            // Without it, nothing is imported.
+            // Without the end, nothing is imported.
             drop(pieces.blocking_send(HistoryPiece::End));
         }
         Err(error) => {
@@ -131,12 +130,12 @@ fn send_events(
     Ok(warnings)
 }
 
-/// The session's own folder if it exists here, else this one.
+/// The session's own folder if it exists here, otherwise the current one.
 fn place(
     options: &ImportOptions,
     named: Option<PathBuf>,
     warnings: &mut Vec<String>,
-) -> Result<PathBuf, Trouble> {
+) -> Result<PathBuf, CliError> {
     if let Some(cwd) = &options.cwd {
         return run::folder(Some(cwd));
     }
@@ -145,7 +144,7 @@ fn place(
     }
     let here = run::folder(None)?;
     let named = named.map_or_else(|| "its folder".into(), |cwd| cwd.display().to_string());
-    warnings.push(format!("{named} is not here; the session works in {}", here.display()));
+    warnings.push(format!("{named} does not exist here; the session now works in {}", here.display()));
     Ok(here)
 }
 
@@ -156,19 +155,19 @@ fn approval_of(body: &Body) -> Option<Arc<str>> {
     }
 }
 
-/// An import never takes over what was allowed elsewhere; the person should know of it.
+/// A warning that the approval preset of the original session is not imported.
 fn note_approval(approval: Option<Arc<str>>) -> Option<String> {
     let usual = engine::approval_spec().default;
     let approval = approval.filter(|approval| *approval != usual)?;
-    Some(format!("approval was {approval} there and is {usual} here"))
+    Some(format!("the approval preset was {approval}; it is now {usual}"))
 }
 
-fn tell(
+fn report(
     options: &ImportOptions,
     handle: &SessionHandle,
     events: usize,
     warnings: &[String],
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     if options.json {
         let report = json!({ "session_id": handle.id().as_str(), "events": events, "warnings": warnings });
         return terminal::put_json(&report);
@@ -183,50 +182,50 @@ fn tell(
     terminal::put(&format!("{}\n", handle.id()))
 }
 
-fn find(source: &Path, key: Option<&Path>) -> Result<Found, Trouble> {
+fn find(source: &Path, key: Option<&Path>) -> Result<ImportSource, CliError> {
     if source.is_dir() {
-        return read_folder(source).map(Found::Whole);
+        return read_folder(source).map(ImportSource::Whole);
     }
     let from_stdin = source.as_os_str() == "-";
     let name = if from_stdin { "standard input".into() } else { source.display().to_string() };
-    let file = if from_stdin { spooled(io::stdin().lock()) } else { open(source) };
-    file.and_then(|file| look(file, name.clone(), key)).map_err(|error| match error {
-        LookError::File(error) if error.kind() == io::ErrorKind::NotFound => {
-            Trouble::not_found(format!("there is no file {name}"))
+    let file = if from_stdin { copy_to_temp(io::stdin().lock()) } else { open(source) };
+    file.and_then(|file| inspect(file, name.clone(), key)).map_err(|error| match error {
+        ImportError::File(error) if error.kind() == io::ErrorKind::NotFound => {
+            CliError::not_found(format!("file {name} not found"))
         }
-        LookError::File(error) => Trouble::failed(format!("{name} cannot be read")).because(error),
-        LookError::Archive(error) => not_an_export(&name, &error),
-        LookError::Sealed(trouble) => *trouble,
+        ImportError::File(error) => CliError::failed(format!("could not read {name}")).because(error),
+        ImportError::Archive(error) => not_an_export(&name, &error),
+        ImportError::Sealed(error) => *error,
     })
 }
 
 #[derive(Debug)]
-enum LookError {
+enum ImportError {
     File(io::Error),
     Archive(ArchiveError),
-    Sealed(Box<Trouble>),
+    Sealed(Box<CliError>),
 }
 
-impl From<io::Error> for LookError {
+impl From<io::Error> for ImportError {
     fn from(error: io::Error) -> Self {
         Self::File(error)
     }
 }
 
-impl From<ArchiveError> for LookError {
+impl From<ArchiveError> for ImportError {
     fn from(error: ArchiveError) -> Self {
         Self::Archive(error)
     }
 }
 
-/// What kind of file it is, and what there is to know of it before its events are read.
-fn look(mut file: File, name: String, key: Option<&Path>) -> Result<Found, LookError> {
+/// Inspects a file: its kind, and what to know before its events are read.
+fn inspect(mut file: File, name: String, key: Option<&Path>) -> Result<ImportSource, ImportError> {
     let (mut count, mut approval) = (0, None);
     let head = archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
         count += 1;
         // Most events are text.
         if event.contains("setting_changed")
-            && let Ok(event) = portable::decode(event)
+            && let Ok(event) = event_json::decode(event)
         {
             approval = approval_of(&event.body).or(approval.take());
         }
@@ -234,23 +233,28 @@ fn look(mut file: File, name: String, key: Option<&Path>) -> Result<Found, LookE
     })?;
     file.seek(SeekFrom::Start(0))?;
     match head.schema.as_str() {
-        archive::SCHEMA => Ok(Found::File { file, name, head, count, approval, opener: None }),
-        archive::SEALED_SCHEMA => look_sealed(file, name, head, key),
-        chimera::SCHEMA => Ok(Found::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
+        archive::SCHEMA => Ok(ImportSource::File { file, name, head, count, approval, opener: None }),
+        archive::SEALED_SCHEMA => inspect_sealed(file, name, head, key),
+        chimera::SCHEMA => Ok(ImportSource::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
         _ => Err(ArchiveError::UnknownSchema(head.schema).into()),
     }
 }
 
-/// The same of a file whose events are sealed: each is opened once before anything is written.
-fn look_sealed(mut file: File, name: String, head: Head, key: Option<&Path>) -> Result<Found, LookError> {
-    let opener = sealed::opener(&name, &head, key).map_err(|trouble| LookError::Sealed(Box::new(trouble)))?;
+/// Inspects a sealed file: each event is opened once before anything is written.
+fn inspect_sealed(
+    mut file: File,
+    name: String,
+    head: ArchiveHead,
+    key: Option<&Path>,
+) -> Result<ImportSource, ImportError> {
+    let opener = sealed::opener(&name, &head, key).map_err(|error| ImportError::Sealed(Box::new(error)))?;
     let (mut count, mut approval, mut refused) = (0, None, None);
     archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
         count += 1;
         match opener.open(event) {
             Ok(plain) => {
                 if plain.contains("setting_changed")
-                    && let Ok(event) = portable::decode(&plain)
+                    && let Ok(event) = event_json::decode(&plain)
                 {
                     approval = approval_of(&event.body).or(approval.take());
                 }
@@ -263,21 +267,21 @@ fn look_sealed(mut file: File, name: String, head: Head, key: Option<&Path>) -> 
         }
     })?;
     if let Some(error) = refused {
-        let trouble = sealed::not_opened(&name, count, &error);
-        return Err(LookError::Sealed(Box::new(trouble)));
+        let error = sealed::not_opened(&name, count, &error);
+        return Err(ImportError::Sealed(Box::new(error)));
     }
     file.seek(SeekFrom::Start(0))?;
-    Ok(Found::File { file, name, head, count, approval, opener: Some(opener) })
+    Ok(ImportSource::File { file, name, head, count, approval, opener: Some(opener) })
 }
 
 /// A file that can be read twice.
-fn open(path: &Path) -> Result<File, LookError> {
+fn open(path: &Path) -> Result<File, ImportError> {
     let file = File::open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { spooled(file) }
+    if file.metadata()?.is_file() { Ok(file) } else { copy_to_temp(file) }
 }
 
-/// The same of what can be read once: kept in a file that nobody else sees, and that is gone with this process.
-fn spooled(source: impl Read) -> Result<File, LookError> {
+/// Copies a stream to a private temporary file, which disappears with this process.
+fn copy_to_temp(source: impl Read) -> Result<File, ImportError> {
     let folder = paths::state().map_err(|_| io::Error::other("the state folder is not known"))?;
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!(".import-{}", std::process::id()));
@@ -291,14 +295,14 @@ fn spooled(source: impl Read) -> Result<File, LookError> {
     Ok(file)
 }
 
-fn not_an_export(name: &str, error: &ArchiveError) -> Trouble {
+fn not_an_export(name: &str, error: &ArchiveError) -> CliError {
     let because = match error {
         ArchiveError::Malformed(source) => format!("{error}: {source}"),
         ArchiveError::UnknownSchema(_) => error.to_string(),
     };
-    Trouble::failed(format!("{name} cannot be imported"))
+    CliError::failed(format!("could not import {name}"))
         .because(because)
-        .fix("a file that was written by `ropewalk sessions export ID`")
+        .fix("use a file from `ropewalk sessions export ID`")
 }
 
 fn read_bounded(source: impl Read) -> io::Result<String> {
@@ -314,10 +318,10 @@ fn too_large() -> io::Error {
     io::Error::other(format!("it is larger than {} MB", WHOLE_BYTES_MAX >> 20))
 }
 
-fn read_folder(folder: &Path) -> Result<Imported, Trouble> {
+fn read_folder(folder: &Path) -> Result<ImportedSession, CliError> {
     let unreadable =
-        |error: io::Error| Trouble::failed(format!("{} cannot be read", folder.display())).because(error);
-    // Whoever names a link means what it leads to; within the folder none is followed.
+        |error: io::Error| CliError::failed(format!("could not read {}", folder.display())).because(error);
+    // A link as the argument is followed; links within the folder are not.
     let real = folder.canonicalize().map_err(unreadable)?;
     let opened = SessionFolder::open(&real).map_err(unreadable)?;
     let (mut bytes, mut files) = (0, Vec::new());
@@ -331,7 +335,7 @@ fn read_folder(folder: &Path) -> Result<Imported, Trouble> {
     }
     let summary = opened.summary().ok().flatten();
     if files.is_empty() && summary.is_none() {
-        return Err(Trouble::failed(format!("{} is no session", folder.display()))
+        return Err(CliError::failed(format!("{} is not a session folder", folder.display()))
             .because("it has neither a summary.json nor files named event-000000-....json"));
     }
     let without = summary.is_none();

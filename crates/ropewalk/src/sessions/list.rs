@@ -1,4 +1,4 @@
-//! `sessions list`: a table for people, an object for programs.
+//! `sessions list`: a table, or JSON.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -7,25 +7,25 @@ use std::path::Path;
 use engine::{ListQuery, Principal, Registry, SessionId, SessionRow, Timestamp};
 use serde_json::{Value, json};
 use wire::archive::{self, status};
-use wire::plain::title_of;
+use wire::plain_text::title_of;
 
 use super::find;
 use crate::cli::ListOptions;
+use crate::cli_error::CliError;
 use crate::terminal::{self, cut, one_line};
-use crate::trouble::Trouble;
 use crate::{eventlog, paths, run};
 
 const TITLE_CHARS_MAX: usize = 44;
 const FOLDER_CHARS_MAX: usize = 48;
 
-pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), CliError> {
     let mut all = find::all(registry).await?;
     let id_chars = find::short_chars(&all);
     let stored: HashSet<_> = all.iter().map(|row| row.id.clone()).collect();
     let folders = if options.all_clis { Some("") } else { options.folders_of };
     if let Some(prefix) = folders {
         let everything = ListQuery::all(Principal::local());
-        let listed = registry.list_with_folders(everything, prefix).await.map_err(Trouble::open)?;
+        let listed = registry.list_with_folders(everything, prefix).await.map_err(CliError::from_open)?;
         let in_folders = listed.into_iter().map(|listed| listed.row).filter(|row| !stored.contains(&row.id));
         all.extend(in_folders);
         all.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
@@ -51,12 +51,12 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
         return terminal::put_json(&json!({ "sessions": sessions, "more": found.len() - shown.len() }));
     }
     if found.is_empty() {
-        terminal::say(if all.is_empty() { "There are no sessions yet." } else { "No session matches." });
+        terminal::say(if all.is_empty() { "No sessions yet." } else { "No sessions match." });
         return Ok(());
     }
     terminal::put(&table(shown, id_chars, now))?;
     if shown.len() < found.len() && std::io::stderr().is_terminal() {
-        terminal::say(&format!("{} more; --all shows them.", found.len() - shown.len()));
+        terminal::say(&format!("{} more. Use --all to list them.", found.len() - shown.len()));
     }
     Ok(())
 }
@@ -64,20 +64,20 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
 fn json(row: &SessionRow, options: &ListOptions, stored: &HashSet<SessionId>) -> Value {
     let mut session = archive::session(row);
     if options.all_clis {
-        // Whose session it is, in the words of whoever asks for all.
+        // The program that the session belongs to.
         let cli = if stored.contains(&row.id) { "ropewalk" } else { &row.source };
         session["cli"] = cli.into();
     }
     session
 }
 
-/// Those in which a model was chosen whose name has this in it.
+/// The sessions that chose a model with this text in its name.
 async fn of_model<'a>(
     registry: &Registry,
     rows: Vec<&'a SessionRow>,
     stored: &HashSet<SessionId>,
     model: &str,
-) -> Result<Vec<&'a SessionRow>, Trouble> {
+) -> Result<Vec<&'a SessionRow>, CliError> {
     let mut found = Vec::new();
     for row in rows {
         let named = match stored.contains(&row.id) {
@@ -130,7 +130,7 @@ fn age(ms: i64) -> String {
     }
 }
 
-/// The folder, from the home folder on, its end rather than its beginning.
+/// The folder, relative to the home folder; a long one is cut at its start.
 fn folder(path: &Path) -> String {
     let home = paths::variable("HOME").filter(|home| home != "/");
     let text = match home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {

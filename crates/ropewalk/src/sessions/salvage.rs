@@ -1,43 +1,46 @@
-//! `sessions salvage`: what can be read of a damaged file, in a new one.
+//! `sessions salvage`: recovers what is readable in a damaged session file into a new one.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use engine::{Clock, SystemClock};
 use serde_json::{Value, json};
-use store::Salvaged;
+use store::SalvagedSession;
 use wire::timestamp;
 
 use crate::cli::SalvageOptions;
+use crate::cli_error::CliError;
 use crate::session_store::SessionStore;
 use crate::terminal;
-use crate::trouble::Trouble;
 
 pub fn run(options: &SalvageOptions) -> ExitCode {
     match save(options) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(options.json),
+        Err(error) => error.report(options.json),
     }
 }
 
-fn save(options: &SalvageOptions) -> Result<(), Trouble> {
+fn save(options: &SalvageOptions) -> Result<(), CliError> {
     let damaged = match &options.file {
         Some(file) => file.clone(),
         None => match SessionStore::chosen()? {
             SessionStore::File(path) => path,
             SessionStore::Postgres(address) => {
-                return Err(Trouble::usage(format!("sessions are on {}, not in a file", address.shown))
-                    .because("what is damaged in a PostgreSQL is repaired or restored by its own tools")
-                    .fix("name a damaged file: ropewalk sessions salvage FILE"));
+                return Err(CliError::usage(format!(
+                    "sessions are stored in {}, not in a file",
+                    address.shown
+                ))
+                .because("repair or restore a PostgreSQL database with its own tools")
+                .fix("ropewalk sessions salvage FILE, with a damaged file"));
             }
         },
     };
     if !damaged.is_file() {
-        return Err(Trouble::not_found(format!("there is no file {}", damaged.display())));
+        return Err(CliError::not_found(format!("file {} not found", damaged.display())));
     }
-    let into = options.into.clone().unwrap_or_else(|| beside(&damaged));
+    let into = options.into.clone().unwrap_or_else(|| default_target(&damaged));
     let saved = store::salvage(&damaged, &into).map_err(|reason| {
-        Trouble::failed(format!("{} could not be salvaged", damaged.display())).because(reason)
+        CliError::failed(format!("could not salvage {}", damaged.display())).because(reason)
     })?;
     if options.json {
         let sessions: Vec<_> = saved.iter().map(as_json).collect();
@@ -48,18 +51,21 @@ fn save(options: &SalvageOptions) -> Result<(), Trouble> {
     }
     let events: u64 = saved.iter().map(|session| session.events).sum();
     terminal::put(&format!("{}: {} sessions with {events} events\n", into.display(), saved.len()))?;
-    terminal::say(&format!("{} is as it was. To use what was saved: stop ropewalk,", damaged.display()));
-    terminal::say(&format!("move {0} (and {0}-wal) aside, and rename the new file to it", damaged.display()));
+    terminal::say(&format!("{} is unchanged. To use the recovered file: stop ropewalk,", damaged.display()));
+    terminal::say(&format!(
+        "move {0} (and {0}-wal) aside, then rename the new file to it",
+        damaged.display()
+    ));
     Ok(())
 }
 
-fn beside(damaged: &Path) -> PathBuf {
+fn default_target(damaged: &Path) -> PathBuf {
     let mut name = damaged.file_name().unwrap_or_default().to_owned();
     name.push(format!(".salvaged-{}", timestamp::compact(SystemClock.now())));
     damaged.with_file_name(name)
 }
 
-fn line(session: &Salvaged) -> String {
+fn line(session: &SalvagedSession) -> String {
     let title = terminal::one_line(session.title.as_deref().unwrap_or("(no title)"));
     let missing = match missing(session) {
         0 => "complete".to_owned(),
@@ -68,11 +74,11 @@ fn line(session: &Salvaged) -> String {
     format!("{}  {} events, {missing}  {title}\n", session.id, session.events)
 }
 
-fn missing(session: &Salvaged) -> u64 {
+fn missing(session: &SalvagedSession) -> u64 {
     session.missing.iter().map(|(from, upto)| upto + 1 - from).sum()
 }
 
-fn ranges(session: &Salvaged) -> String {
+fn ranges(session: &SalvagedSession) -> String {
     let range = |(from, upto): &(u64, u64)| match from == upto {
         true => from.to_string(),
         false => format!("{from}-{upto}"),
@@ -80,7 +86,7 @@ fn ranges(session: &Salvaged) -> String {
     session.missing.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
-fn as_json(session: &Salvaged) -> Value {
-    let Salvaged { id, title, nameless, events, missing } = session;
+fn as_json(session: &SalvagedSession) -> Value {
+    let SalvagedSession { id, title, nameless, events, missing } = session;
     json!({ "id": id, "title": title, "nameless": nameless, "events": events, "missing": missing })
 }

@@ -1,4 +1,4 @@
-//! `sessions share`: a session, as it would be exported, sent to an address that its owner names.
+//! `sessions share`: uploads an export of a session to a URL.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use wire::document::WHOLE_BYTES_MAX;
 
 use super::{export, find};
 use crate::cli::{ExportFormat, ShareOptions};
+use crate::cli_error::CliError;
 use crate::config::variable;
 use crate::terminal;
-use crate::trouble::Trouble;
 
-pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(), CliError> {
     let target = target(options)?;
     let row = find::one(registry, &options.id).await?;
     let id = row.id.clone();
     let body = export::whole(registry, row, options.format, WHOLE_BYTES_MAX).await?;
     let Some(body) = body else {
-        return Err(Trouble::failed("the session is too long to be sent in one piece")
-            .because(format!("it is more than {} MiB", WHOLE_BYTES_MAX >> 20))
-            .fix("ropewalk sessions export ID -o FILE, and send the file"));
+        return Err(CliError::failed("the session is too large to share")
+            .because(format!("the limit is {} MiB", WHOLE_BYTES_MAX >> 20))
+            .fix("export it with `ropewalk sessions export ID -o FILE` and send the file"));
     };
     let upload = Upload {
         put: options.put,
@@ -34,21 +34,19 @@ pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(),
         body: body.into_bytes(),
     };
     let sent = target.send(upload).await;
-    let url = sent.map_err(|error| Trouble::failed("the session was not shared").because(error))?;
+    let url = sent.map_err(|error| CliError::failed("could not share the session").because(error))?;
     if options.json {
         return terminal::put_json(&json!({ "session_id": id.as_str(), "url": url }));
     }
     terminal::put(&format!("{}\n", terminal::harmless(&url)))
 }
 
-fn target(options: &ShareOptions) -> Result<UploadTarget, Trouble> {
+fn target(options: &ShareOptions) -> Result<UploadTarget, CliError> {
     let named = options.to.clone().or_else(|| variable("ROPEWALK_SHARE_URL"));
     let named = named.or_else(|| variable("OTTER_SHARE_URL")).ok_or_else(|| {
-        Trouble::usage("no address to share the session at").fix("pass --to URL, or set OTTER_SHARE_URL")
+        CliError::usage("no URL to share the session at").fix("pass --to URL, or set ROPEWALK_SHARE_URL")
     })?;
     UploadTarget::parse(&named).map_err(|error| {
-        Trouble::usage("the session cannot be sent to this address")
-            .because(error)
-            .fix("an address that begins with https://")
+        CliError::usage("invalid URL for sharing").because(error).fix("use a URL that starts with https://")
     })
 }

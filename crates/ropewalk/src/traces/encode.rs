@@ -1,10 +1,10 @@
-//! Traces in the collector's language: OTLP, as JSON.
+//! Encodes traces as OTLP JSON.
 
 use serde_json::{Value, json};
 
-use super::spans::{Fact, Span, Trace, TraceId};
+use super::spans::{Attribute, Span, Trace, TraceId};
 
-/// A span within one process, as opposed to a request to another.
+/// The span kind for work within one process.
 const KIND_INTERNAL: u8 = 1;
 const STATUS_UNSET: u8 = 0;
 const STATUS_ERROR: u8 = 2;
@@ -13,7 +13,7 @@ const NANOS_PER_MS: i128 = 1_000_000;
 pub fn body(traces: &[Trace]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let spans: Vec<_> =
-        traces.iter().flat_map(|trace| trace.spans.iter().map(|span| shown(trace.id, span))).collect();
+        traces.iter().flat_map(|trace| trace.spans.iter().map(|span| span_json(trace.id, span))).collect();
     let body = json!({ "resourceSpans": [{
         "resource": { "attributes": [
             { "key": "service.name", "value": { "stringValue": "ropewalk" } },
@@ -24,31 +24,34 @@ pub fn body(traces: &[Trace]) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-fn shown(trace: TraceId, span: &Span) -> Value {
-    let attributes: Vec<_> =
-        span.facts.iter().map(|(key, fact)| json!({ "key": key, "value": value(fact) })).collect();
-    let mut shown = json!({
+fn span_json(trace: TraceId, span: &Span) -> Value {
+    let attributes: Vec<_> = span
+        .attributes
+        .iter()
+        .map(|(key, attribute)| json!({ "key": key, "value": value(attribute) }))
+        .collect();
+    let mut span_json = json!({
         "traceId": trace.hex(),
         "spanId": span.id.hex(),
         "name": span.name,
         "kind": KIND_INTERNAL,
-        // Numbers of 64 bits are texts in this language.
+        // OTLP JSON encodes 64-bit numbers as strings.
         "startTimeUnixNano": (i128::from(span.start.0) * NANOS_PER_MS).to_string(),
         "endTimeUnixNano": (i128::from(span.end.0) * NANOS_PER_MS).to_string(),
         "attributes": attributes,
         "status": { "code": if span.failed { STATUS_ERROR } else { STATUS_UNSET } },
     });
     if let Some(parent) = span.parent {
-        shown["parentSpanId"] = parent.hex().into();
+        span_json["parentSpanId"] = parent.hex().into();
     }
-    shown
+    span_json
 }
 
-fn value(fact: &Fact) -> Value {
-    match fact {
-        Fact::Word(word) => json!({ "stringValue": **word }),
-        Fact::Number(number) => json!({ "intValue": number.to_string() }),
-        Fact::Amount(amount) => json!({ "doubleValue": amount }),
-        Fact::Truth(truth) => json!({ "boolValue": truth }),
+fn value(attribute: &Attribute) -> Value {
+    match attribute {
+        Attribute::Word(word) => json!({ "stringValue": **word }),
+        Attribute::Number(number) => json!({ "intValue": number.to_string() }),
+        Attribute::Amount(amount) => json!({ "doubleValue": amount }),
+        Attribute::Truth(truth) => json!({ "boolValue": truth }),
     }
 }

@@ -1,35 +1,35 @@
-//! Where the collector of traces is.
+//! The address of the trace collector.
 
 use std::net::IpAddr;
 
 use hyper::Uri;
 
-/// Where a collector takes traces, below the address that people name.
+/// The path for traces, below the configured URL.
 const TRACES_PATH: &str = "/v1/traces";
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether it is spoken to over TLS.
+    /// Whether to use TLS.
     pub secure: bool,
     /// Without the brackets of an IPv6 address.
     pub host: String,
     pub port: u16,
-    /// As it stands in the `Host` header.
+    /// The value of the `Host` header.
     pub authority: String,
     pub path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEndpoint {
-    #[error("it is not an address like http://127.0.0.1:4318")]
+    #[error("it is not a URL such as http://127.0.0.1:4318")]
     NoAddress,
-    #[error("only http and https are spoken here, as in http://127.0.0.1:4318")]
+    #[error("only http and https URLs are supported, such as http://127.0.0.1:4318")]
     OtherScheme,
-    #[error("a name or password in it would stand in logs; leave it out")]
+    #[error("it must not contain a user name or password, which would show up in logs")]
     HasSecret,
-    #[error("it may not have a part after a question mark")]
+    #[error("it must not contain a query string")]
     HasQuery,
 }
 
@@ -77,7 +77,7 @@ impl Endpoint {
         format!("{scheme}://{}{}", self.authority, self.path)
     }
 
-    /// A proxy is for what is elsewhere, and for what it cannot read.
+    /// Whether to bypass proxies: for this machine, and for plain HTTP, which a proxy could read.
     pub fn is_asked_directly(&self) -> bool {
         let address = self.host.parse::<IpAddr>();
         !self.secure || self.host == "localhost" || address.is_ok_and(|address| address.is_loopback())

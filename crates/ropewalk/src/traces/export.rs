@@ -1,11 +1,11 @@
-//! Sends what waits in the queue to the collector, in batches, from one task.
+//! Sends the queued traces to the collector in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::devices::push::choose_arithmetic;
 use hyper::body::Bytes;
-use metrics::{Metrics, Spans};
+use metrics::{Metrics, SpanFate};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
@@ -18,39 +18,39 @@ use super::spans::Trace;
 
 /// A batch with this many spans is sent at once.
 const BATCH_SPANS: u64 = 512;
-/// From the name of the host to the status of the answer.
+/// From resolving the host to the response status.
 const SENDING_MAX: Duration = Duration::from_secs(5);
-/// How long the end of the process waits for what is left.
+/// How long to wait for the remaining traces when the process ends.
 pub const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// How long the sending of traces takes its time. Injected, because tests own the time.
+/// Timing of the exporter. Injected, because tests control the time.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    /// How long the first trace of a batch waits for others.
+pub struct ExportTiming {
+    /// How long the first trace of a batch waits for more.
     pub linger: Duration,
-    /// How long to wait before the second and the third try.
+    /// Pauses before the second and the third attempt.
     pub pauses: [Duration; 2],
 }
 
-impl Pace {
+impl ExportTiming {
     pub const USUAL: Self =
         Self { linger: Duration::from_millis(500), pauses: [Duration::from_secs(1), Duration::from_secs(3)] };
 }
 
 pub struct Exporter {
-    pace: Pace,
+    timing: ExportTiming,
     endpoint: Endpoint,
     client: Client,
     queue: mpsc::Receiver<Trace>,
     metrics: Arc<Metrics>,
     batch: Vec<Trace>,
-    /// The last batch was not taken: said once, and once when it is over.
+    /// The last batch failed. Logged once, and once when sending works again.
     troubled: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum SendError {
-    #[error("the collector cannot be reached")]
+    #[error("could not reach the collector")]
     Unreachable(#[source] reqwest::Error),
     #[error("the collector answered {0}")]
     Refused(StatusCode),
@@ -59,7 +59,7 @@ enum SendError {
 }
 
 impl SendError {
-    /// Whether the same batch may be taken a little later.
+    /// Whether a retry may succeed.
     fn passes(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TooSlow => true,
@@ -70,16 +70,16 @@ impl SendError {
 
 impl Exporter {
     pub fn new(
-        pace: Pace,
+        timing: ExportTiming,
         endpoint: Endpoint,
         queue: mpsc::Receiver<Trace>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, reqwest::Error> {
         let client = client(&endpoint)?;
-        Ok(Self { pace, endpoint, client, queue, metrics, batch: Vec::new(), troubled: false })
+        Ok(Self { timing, endpoint, client, queue, metrics, batch: Vec::new(), troubled: false })
     }
 
-    /// Sends until it is told to stop, then what is left, in one try each.
+    /// Sends until cancelled, then sends what is left, with one attempt per batch.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -102,13 +102,13 @@ impl Exporter {
         }
     }
 
-    /// Waits for a batch. Dropped while it waits, it loses nothing. Says whether there may be more.
+    /// Waits for a batch. Cancel-safe. Returns whether more may come.
     async fn gather(&mut self) -> bool {
         if self.batch.is_empty() {
             let Some(trace) = self.queue.recv().await else { return false };
             self.batch.push(trace);
         }
-        let linger = self.pace.linger;
+        let linger = self.timing.linger;
         let fill = async {
             while self.spans() < BATCH_SPANS
                 && let Some(trace) = self.queue.recv().await
@@ -128,7 +128,7 @@ impl Exporter {
     async fn deliver(&mut self, stop: &CancellationToken) {
         let spans = self.spans();
         let body = Bytes::from(encode::body(&std::mem::take(&mut self.batch)));
-        let mut pauses = self.pace.pauses.into_iter();
+        let mut pauses = self.timing.pauses.into_iter();
         let error = loop {
             let sent =
                 tokio::time::timeout(SENDING_MAX, send(&self.client, &self.endpoint, body.clone())).await;
@@ -143,23 +143,23 @@ impl Exporter {
                 () = tokio::time::sleep(pause) => {}
             }
         };
-        self.metrics.spans(Spans::Dropped, spans);
+        self.metrics.spans(SpanFate::Dropped, spans);
         if !std::mem::replace(&mut self.troubled, true) {
             let cause = innermost(&error);
             let authority = &self.endpoint.authority;
-            tracing::warn!(%error, cause, collector = authority, "traces are dropped until the collector takes them");
+            tracing::warn!(%error, cause, collector = authority, "dropping traces until the collector accepts them");
         }
     }
 
     fn delivered(&mut self, spans: u64) {
-        self.metrics.spans(Spans::Sent, spans);
+        self.metrics.spans(SpanFate::Sent, spans);
         if std::mem::replace(&mut self.troubled, false) {
-            tracing::info!("the collector takes traces again");
+            tracing::info!("the collector accepts traces again");
         }
     }
 }
 
-/// Each batch has a connection of its own: between two of them the collector may have gone.
+/// Each batch uses a new connection: the collector may have restarted in between.
 fn client(endpoint: &Endpoint) -> Result<Client, reqwest::Error> {
     choose_arithmetic();
     let client = Client::builder()
@@ -176,7 +176,7 @@ async fn send(client: &Client, endpoint: &Endpoint, body: Bytes) -> Result<(), S
     if answer.status().is_success() { Ok(()) } else { Err(SendError::Refused(answer.status())) }
 }
 
-/// What is at the bottom of an error: what stands above it only says that something was sent.
+/// The innermost cause: the outer errors only say that a request failed.
 fn innermost(error: &SendError) -> String {
     let mut cause = std::error::Error::source(error);
     while let Some(below) = cause.and_then(std::error::Error::source) {

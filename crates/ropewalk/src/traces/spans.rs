@@ -1,4 +1,4 @@
-//! What a trace consists of, and the names of its parts.
+//! Traces, spans and their ids.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use engine::{Seq, SessionId, Timestamp, TurnId};
 use sha2::{Digest, Sha256};
 
-/// A name that is longer is not a name.
+/// Longer names are replaced.
 const NAME_BYTES_MAX: usize = 64;
-/// Stands for a name that may be a text.
+/// Replaces a name that may be text.
 const NO_NAME: &str = "other";
 
 /// The spans of one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     pub id: TraceId,
-    /// The turn's own span is the last.
+    /// The span of the turn itself is the last one.
     pub spans: Vec<Span>,
-    /// Spans for which there was no room.
+    /// Number of spans that were left out.
     pub left_out: u64,
 }
 
@@ -29,12 +29,12 @@ pub struct Span {
     pub start: Timestamp,
     pub end: Timestamp,
     pub failed: bool,
-    pub facts: Vec<(&'static str, Fact)>,
+    pub attributes: Vec<(&'static str, Attribute)>,
 }
 
-/// What is told of a span beside its name and its times.
+/// An attribute value of a span.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fact {
+pub enum Attribute {
     Word(Arc<str>),
     Number(i64),
     Amount(f64),
@@ -54,7 +54,7 @@ impl Trace {
 }
 
 impl TraceId {
-    /// The same for everybody who reads this session's log.
+    /// Derived from the session and turn, so every reader of the log gets the same id.
     pub fn of(session: &SessionId, turn: TurnId) -> Self {
         Self(first(&digest(session, turn, None)))
     }
@@ -65,7 +65,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The span that begins with the event at this position.
+    /// The id of the span that starts with the event at this position.
     pub fn of(session: &SessionId, turn: TurnId, at: Seq) -> Self {
         Self(first(&digest(session, turn, Some(at))))
     }
@@ -75,20 +75,20 @@ impl SpanId {
     }
 }
 
-impl Fact {
+impl Attribute {
     pub fn count(count: u64) -> Self {
         Self::Number(i64::try_from(count).unwrap_or(i64::MAX))
     }
 }
 
-/// A name that an agent or a client chose, if it looks like one. Anything else could be a text.
+/// A name from an agent or client, if it looks like a name. Anything else could be text and is replaced.
 pub fn name(text: &str) -> &str {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
     let is_name = !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_plain);
     if is_name { text } else { NO_NAME }
 }
 
-/// Session ids have no colons, so no two things give the same text.
+/// Session ids contain no colons, so the input is unambiguous.
 fn digest(session: &SessionId, turn: TurnId, at: Option<Seq>) -> [u8; 32] {
     let at = at.map_or_else(String::new, |at| at.to_string());
     Sha256::digest(format!("{session}:{}:{at}", turn.0)).into()

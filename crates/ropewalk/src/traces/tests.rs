@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::{
-    Answer, AskId, AskRequest, Body, CallId, Clock, Content, Follower, Input, MemoryStore, Opaque, Principal,
-    Registry, RegistryParts, Risk, Sender, Seq, SessionHandle, Stop, SurfaceId, Timestamp, ToolClass,
-    ToolEnd, ToolKind, ToolStart, TurnContext, Usage, Wish,
+    AskId, AskRequest, Body, CallId, Clock, Content, Follower, Input, MemoryStore, NewSessionRequest, Opaque,
+    PermissionAnswer, Principal, Registry, RegistryParts, Risk, Sender, Seq, SessionHandle, Stop, SurfaceId,
+    Timestamp, ToolClass, ToolEnd, ToolKind, ToolStart, TurnContext, Usage,
 };
 use metrics::Metrics;
 use serde_json::Value;
@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Endpoint, Exporter, Pace, QUEUE_MAX, open};
+use super::{Endpoint, ExportTiming, Exporter, QUEUE_MAX, open};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-const AT_ONCE: Pace = Pace { linger: Duration::ZERO, pauses: [Duration::ZERO; 2] };
+const AT_ONCE: ExportTiming = ExportTiming { linger: Duration::ZERO, pauses: [Duration::ZERO; 2] };
 
 struct Ticks(AtomicI64);
 
@@ -72,7 +72,7 @@ impl House {
     }
 
     async fn session(&self) -> SessionHandle {
-        let wish = Wish::new(Principal::local(), "/".into(), "acp");
+        let wish = NewSessionRequest::new(Principal::local(), "/".into(), "acp");
         self.registry.create(wish).await.unwrap()
     }
 }
@@ -166,9 +166,12 @@ fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
     one
 }
 
-fn fact<'a>(span: &'a Value, key: &str) -> &'a Value {
-    let facts = span["attributes"].as_array().unwrap();
-    &facts.iter().find(|fact| fact["key"] == key).unwrap_or_else(|| panic!("no {key} in {span:#}"))["value"]
+fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
+    let attributes = span["attributes"].as_array().unwrap();
+    &attributes
+        .iter()
+        .find(|attribute| attribute["key"] == key)
+        .unwrap_or_else(|| panic!("no {key} in {span:#}"))["value"]
 }
 
 fn nanos(span: &Value, key: &str) -> i64 {
@@ -247,7 +250,7 @@ async fn one_trace_leads_from_the_prompt_to_the_tool() {
         while !reader.next().await.unwrap().unwrap().iter().any(|e| matches!(e.body, Body::Asked { .. })) {}
     };
     tokio::time::timeout(DEADLINE, asked).await.expect("the question");
-    let answer = Input::Answer { by: sender(), ask: AskId(1), answer: Answer::AllowOnce };
+    let answer = Input::Answer { by: sender(), ask: AskId(1), answer: PermissionAnswer::AllowOnce };
     session.send(answer).await.unwrap();
 
     let body = collector.next().await;
@@ -266,15 +269,15 @@ async fn one_trace_leads_from_the_prompt_to_the_tool() {
     assert!(nanos(turn, "startTimeUnixNano") >= 1_700_000_000_000_000_000, "the log's own times");
     assert_eq!(turn["traceId"].as_str().unwrap().len(), 32);
     assert_eq!(turn["spanId"].as_str().unwrap().len(), 16);
-    assert_eq!(fact(turn, "ropewalk.session")["stringValue"], session.id().as_str());
-    assert_eq!(fact(turn, "ropewalk.stop")["stringValue"], "end_turn");
-    assert_eq!(fact(call, "gen_ai.usage.input_tokens")["intValue"], "7");
-    assert_eq!(fact(call, "ropewalk.cost_usd")["doubleValue"], 0.5);
-    assert_eq!(fact(tool, "ropewalk.failed")["boolValue"], true);
-    assert_eq!(fact(tool, "ropewalk.exit_code")["intValue"], "3");
+    assert_eq!(attribute(turn, "ropewalk.session")["stringValue"], session.id().as_str());
+    assert_eq!(attribute(turn, "ropewalk.stop")["stringValue"], "end_turn");
+    assert_eq!(attribute(call, "gen_ai.usage.input_tokens")["intValue"], "7");
+    assert_eq!(attribute(call, "ropewalk.cost_usd")["doubleValue"], 0.5);
+    assert_eq!(attribute(tool, "ropewalk.failed")["boolValue"], true);
+    assert_eq!(attribute(tool, "ropewalk.exit_code")["intValue"], "3");
     assert_eq!((&tool["status"]["code"], &odd["status"]["code"]), (&Value::from(2), &Value::from(0)));
-    assert_eq!(fact(ask, "ropewalk.decision")["stringValue"], "allowed_once");
-    assert_eq!(fact(ask, "ropewalk.risk")["stringValue"], "high");
+    assert_eq!(attribute(ask, "ropewalk.decision")["stringValue"], "allowed_once");
+    assert_eq!(attribute(ask, "ropewalk.risk")["stringValue"], "high");
     // Nothing that anybody said or typed.
     assert!(!body.to_string().contains("secret"), "{body:#}");
     assert_eq!(house.end().await, (5, 0));
@@ -373,6 +376,6 @@ async fn a_turn_with_very_many_tools_is_cut_and_says_so() {
     prompt(&session).await;
     let all = spans_of(&collector.next().await);
     assert_eq!(all.len(), 257);
-    assert_eq!(fact(named(&all, "turn"), "ropewalk.spans_left_out")["intValue"], "44");
+    assert_eq!(attribute(named(&all, "turn"), "ropewalk.spans_left_out")["intValue"], "44");
     assert_eq!(house.end().await, (257, 44));
 }

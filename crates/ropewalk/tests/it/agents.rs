@@ -1,10 +1,10 @@
-//! Agents that are other programs, behind the real binary.
+//! External agents behind the real binary.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod choice;
 mod death;
 mod journal;
-mod odd;
-mod shown;
+mod listing;
+mod misbehaviour;
 mod turns;
 mod world;

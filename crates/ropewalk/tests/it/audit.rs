@@ -1,4 +1,4 @@
-//! The audit of the real binary: what it tells, whichever door, whoever is killed, and who notices what.
+//! The audit of the real binary: its rows through every door, after kills, and what verification detects.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 /// No wait is longer. Generous, because test machines are busy.
@@ -46,8 +46,8 @@ impl World {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 
     fn serve(&self) -> Serve {
@@ -80,11 +80,11 @@ impl World {
 
     /// A verifier that shares no code with ours: it agrees, and counts the same rows.
     #[expect(clippy::disallowed_methods, reason = "the independent verifier is another program")]
-    fn verify_independently(&self) -> Ended {
+    fn verify_independently(&self) -> CommandOutput {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/audit/verify.py");
         let mut command = Command::new("python3");
         command.arg(script).arg(self.folder()).arg(self.0.home().join("audit.key"));
-        Ended::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        CommandOutput::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     #[track_caller]
@@ -355,11 +355,11 @@ fn a_key_that_others_may_read_stops_everything_that_must_be_audited() {
     world.run(&["audit", "verify"]).with(0);
     let inside = world.folder().join("key");
     let refused = world.command(&["run", "hello"]).env("ROPEWALK_AUDIT_KEY_PATH", inside).spawn().unwrap();
-    assert!(Ended::of(refused).with(1).err.contains("in the folder that it protects"));
+    assert!(CommandOutput::of(refused).with(1).err.contains("in the folder that it protects"));
     for name in ["ROPEWALK_AUDIT_KEY_PATH", "BERNSTEIN_AUDIT_KEY_PATH"] {
         let missing = world.0.path("none/audit.key");
         let refused = world.command(&["audit", "verify"]).env(name, &missing).spawn().unwrap();
-        Ended::of(refused).with(3);
+        CommandOutput::of(refused).with(3);
     }
 }
 
@@ -370,7 +370,7 @@ fn verify_says_what_is_wrong_where_and_by_its_exit_code() {
     assert!(world.run(&["audit", "verify"]).with(0).err.contains("Nothing has been audited yet"));
     world.run(&["run", "read nothing.txt"]).with(0);
     let whole = world.run(&["audit", "verify"]).with(0);
-    assert!(whole.out.starts_with("The audit is whole: "), "{}", whole.out);
+    assert!(whole.out.starts_with("The audit log is intact: "), "{}", whole.out);
     world.check_whole();
     let seal = world.0.path("seal.json");
     world.run(&["audit", "seal", "-o", seal.to_str().unwrap()]).with(0);
@@ -391,7 +391,7 @@ fn verify_says_what_is_wrong_where_and_by_its_exit_code() {
     let last = text.trim_end().rfind('\n').unwrap() + 1;
     fs::write(&file, &text[..last]).unwrap();
     let cut = world.run(&["audit", "verify"]).with(2);
-    assert!(cut.err.contains("the record was cut: head.json tells of"), "{}", cut.err);
+    assert!(cut.err.contains("rows are missing: head.json shows"), "{}", cut.err);
     fs::remove_dir_all(world.folder()).unwrap();
     world.run(&["audit", "verify"]).with(2);
     world.run(&["audit", "verify", "--anchor", seal.to_str().unwrap()]).with(2);
@@ -453,7 +453,7 @@ fn rows_follow_when_the_audit_can_be_written_again() {
     fs::create_dir(world.0.home()).unwrap();
     fs::write(world.folder(), "not a folder").unwrap();
     let run = world.run(&["run", "--json", "read nothing.txt"]).with(0);
-    assert!(run.err.contains("the audit cannot be written"), "{}", run.err);
+    assert!(run.err.contains("could not write the audit log"), "{}", run.err);
     let lost = world.run(&["run", "--json", "hello"]).with(0).json();
     fs::remove_file(world.folder()).unwrap();
     // Removed before anybody caught up.
@@ -569,14 +569,14 @@ fn a_record_that_was_removed_is_said_and_told_of_until_it_is_acknowledged() {
     world.run(&["audit", "verify"]).with(0);
     fs::remove_dir_all(world.folder()).unwrap();
     let run = world.run(&["run", "hello"]).with(0);
-    assert!(run.err.contains("rows of the audit are missing"), "{}", run.err);
+    assert!(run.err.contains("rows are missing in the audit log"), "{}", run.err);
     assert!(!world.run(&["run", "hello"]).with(0).err.contains("are missing"));
     let cut = world.run(&["audit", "verify"]).with(2);
     assert!(cut.err.contains("audit acknowledge"), "{}", cut.err);
     assert_eq!(world.rows_of("audit.rewound").len(), 1);
     world.run(&["audit", "acknowledge", "a test removed it"]).with(0);
     let known = world.run(&["audit", "verify"]).with(0);
-    assert!(known.err.contains("this was acknowledged"), "{}", known.err);
+    assert!(known.err.contains("; acknowledged"), "{}", known.err);
     let known = world.run(&["audit", "verify", "--json"]).with(0).json();
     assert_eq!((&known["ok"], known["acknowledged"].as_array().map(Vec::len)), (&json!(true), Some(1)));
 }

@@ -1,4 +1,4 @@
-//! Damage, backups and what is saved, as a person meets them: the real binary.
+//! Damage, backup, restore and salvage with the real binary.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::process::Child;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 #[derive(Default)]
@@ -21,11 +21,11 @@ impl World {
         self.0.command(arguments).env("ROPEWALK_HOME", self.0.path(home)).spawn().unwrap()
     }
 
-    fn at(&self, home: &str, arguments: &[&str]) -> Ended {
-        Ended::of(self.start(home, arguments))
+    fn at(&self, home: &str, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.start(home, arguments))
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.at("home", arguments)
     }
 
@@ -176,11 +176,11 @@ fn a_command_waits_while_a_backup_is_restored() {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        assert!(line.contains("restores a backup") && line.contains("waiting"), "{line}");
+        assert!(line.contains("restoring a backup") && line.contains("waiting"), "{line}");
         assert!(!world.0.path("project/b.txt").exists());
         assert_eq!(child.try_wait().unwrap(), None);
         flock(&restore, FlockOperation::Unlock).unwrap();
-        Ended::of(child).with(0);
+        CommandOutput::of(child).with(0);
         flock(&restore, FlockOperation::LockExclusive).unwrap();
     }
     assert!(world.0.path("project/b.txt").exists());
@@ -231,7 +231,7 @@ fn restores_and_commands_at_once_leave_a_whole_store() {
         ];
         let children = commands.map(|arguments| (arguments, world.start("home", arguments)));
         for (arguments, child) in children {
-            let ended = Ended::of(child);
+            let ended = CommandOutput::of(child);
             let refused = arguments[0] == "restore" && ended.err.contains("in use");
             ended.with(i32::from(refused));
         }
@@ -249,7 +249,7 @@ fn backups_to_one_name_at_once_leave_a_whole_one() {
     let file = file.to_str().unwrap();
     for round in 0..5 {
         let children = [(); 3].map(|()| world.start("home", &["backup", "--force", file]));
-        children.into_iter().for_each(|child| drop(Ended::of(child).with(0)));
+        children.into_iter().for_each(|child| drop(CommandOutput::of(child).with(0)));
         let into = world.0.path(&format!("into {round}"));
         world.run(&["restore", file, "--into", into.to_str().unwrap()]).with(0);
     }
@@ -274,17 +274,17 @@ fn a_restore_that_was_interrupted_is_finished_by_the_next_command() {
     fs::create_dir_all(settings.join("in the way")).unwrap();
     let stopped = world.run(&["restore", "--force", file]).with(1);
     assert!(
-        stopped.err.contains("not restored yet") && stopped.err.contains("config.toml"),
+        stopped.err.contains("the restore is not finished") && stopped.err.contains("config.toml"),
         "{}",
         stopped.err
     );
     let refused = world.run(&["sessions", "list"]).with(1);
-    assert!(refused.err.contains("a restore was interrupted"), "{}", refused.err);
+    assert!(refused.err.contains("could not finish an interrupted restore"), "{}", refused.err);
     assert!(rules.is_file(), "rules are there at every moment");
 
     fs::remove_dir_all(&settings).unwrap();
     let shown = world.run(&["sessions", "list", "--all"]).with(0);
-    assert!(shown.err.contains("finished restoring"), "{}", shown.err);
+    assert!(shown.err.contains("finished the interrupted restore"), "{}", shown.err);
     assert!(shown.out.contains(&id[..8]) && !shown.out.contains(&later[..8]), "{}", shown.out);
     assert!(fs::read_to_string(&rules).unwrap().contains("secret.txt"));
     assert!(fs::read_to_string(&settings).unwrap().contains("suggest"));

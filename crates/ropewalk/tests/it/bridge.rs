@@ -1,4 +1,4 @@
-//! `ropewalk bridge` and `--bridge`: the real binary against a receiver of a few lines.
+//! `ropewalk bridge` and `--bridge`: the real binary against a minimal receiver.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -59,8 +59,8 @@ impl World {
         command.spawn().unwrap()
     }
 
-    fn run(&self, arguments: &[&str], token: Option<&str>) -> Ended {
-        Ended::of(self.start(arguments, token))
+    fn run(&self, arguments: &[&str], token: Option<&str>) -> CommandOutput {
+        CommandOutput::of(self.start(arguments, token))
     }
 }
 
@@ -170,7 +170,7 @@ fn a_token_in_the_settings_is_not_used_and_that_is_said() {
     let world = World::new();
     world.settings("[bridge]\nremote_url = \"https://hub.example.com\"\nauth_token = \"hush-hush-hush\"\n");
     let ended = world.run(&["bridge"], None).with(2);
-    assert!(ended.err.contains("the token in the settings file is not used"), "{}", ended.err);
+    assert!(ended.err.contains("ignoring the token in the settings file"), "{}", ended.err);
     assert!(ended.err.contains("a bridge needs a token"), "{}", ended.err);
     assert!(!ended.err.contains("hush-hush-hush"), "{}", ended.err);
 }

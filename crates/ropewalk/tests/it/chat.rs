@@ -1,4 +1,4 @@
-//! The terminal client of the real binary: on a terminal that `tmux` plays, and line by line.
+//! The terminal client of the real binary: in a `tmux` terminal, and line by line.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod lines;

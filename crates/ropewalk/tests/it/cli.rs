@@ -1,4 +1,4 @@
-//! The real binary, as a person or a script calls it: what it prints, and how it ends.
+//! Commands of the real binary: their output and exit codes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use store::sql::{SqliteDb, migrate};
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 /// A home of its own for each test, and a folder to work in.
@@ -33,14 +33,14 @@ impl World {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 
-    fn run_with_input(&self, arguments: &[&str], input: &str) -> Ended {
+    fn run_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        Ended::of(child)
+        CommandOutput::of(child)
     }
 
     /// A new session with one turn; its id.
@@ -89,11 +89,11 @@ fn agents_are_listed_and_shown() {
 }
 
 /// Waits until the child has begun its turn and ends it with a signal.
-fn interrupted(mut child: Child, signal: Signal) -> Ended {
+fn interrupted(mut child: Child, signal: Signal) -> CommandOutput {
     let mut begun = [0; 1];
     child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
     kill_process(Pid::from_child(&child), signal).unwrap();
-    Ended::of(child)
+    CommandOutput::of(child)
 }
 
 #[test]
@@ -163,12 +163,12 @@ fn without_a_home_nothing_is_written() {
     for arguments in [&["sessions", "list"][..], &["run", "hello"], &["serve"]] {
         let mut command = world.command(arguments);
         command.env_remove("ROPEWALK_HOME").env_remove("XDG_STATE_HOME").env_remove("HOME");
-        let failed = Ended::of(command.spawn().unwrap()).with(1);
-        assert!(failed.err.contains("set HOME, or ROPEWALK_HOME"), "{}", failed.err);
+        let failed = CommandOutput::of(command.spawn().unwrap()).with(1);
+        assert!(failed.err.contains("set HOME, or set ROPEWALK_HOME"), "{}", failed.err);
     }
     assert_eq!(fs::read_dir(world.project()).unwrap().count(), 0);
     let relative = world.command(&["run", "hello"]).env("ROPEWALK_HOME", "here").spawn().unwrap();
-    Ended::of(relative).with(0);
+    CommandOutput::of(relative).with(0);
     assert!(world.project().join("here/sessions.db").exists());
 }
 
@@ -262,7 +262,7 @@ fn files_and_standard_input_go_along() {
     fs::write(world.project().join("big.txt"), "x".repeat(600 * 1024)).unwrap();
     let arguments = ["run", "--json", "-", "-f", "big.txt"];
     let run = world.run_with_input(&arguments, "what did I say?").with(0);
-    assert!(run.err.contains("is large") && run.err.contains("is cut"), "{}", run.err);
+    assert!(run.err.contains("is large") && run.err.contains("was cut"), "{}", run.err);
     let id = run.json()["session_id"].as_str().unwrap().to_owned();
     let shown = world.run(&["sessions", "show", "--json", &id]).with(0).json();
     let content = &shown["events"][1]["payload"]["content"];
@@ -319,7 +319,7 @@ fn a_reader_that_leaves_ends_the_turn_quietly() {
     let mut child = world.command(&["run", "stream 1000000"]).spawn().unwrap();
     let mut some = [0; 100];
     child.stdout.take().unwrap().read_exact(&mut some).unwrap();
-    let ended = Ended::of(child).with(1);
+    let ended = CommandOutput::of(child).with(1);
     assert!(!ended.err.contains("panicked") && !ended.err.contains("error"), "{}", ended.err);
     let id = world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0]["id"].clone();
     let shown = world.run(&["sessions", "show", "--json", id.as_str().unwrap()]).with(0).json();
@@ -453,7 +453,7 @@ fn a_session_is_shared_at_an_address_and_nowhere_in_the_clear() {
     let share = |arguments: &[&str], url: &str| {
         let mut command = world.command(&[&["sessions", "share", &id], arguments].concat());
         command.env("OTTER_SHARE_URL", url).env("OTTER_SHARE_TOKEN", "share-token-0123456789");
-        Ended::of(command.spawn().unwrap())
+        CommandOutput::of(command.spawn().unwrap())
     };
     let posted = share(&[], &format!("{address}/up?sig=x")).with(0);
     assert_eq!(posted.out, format!("{address}/s/1\n"));
@@ -476,7 +476,7 @@ fn a_session_is_shared_at_an_address_and_nowhere_in_the_clear() {
     let plain = share(&["--to", "http://share.example/up"], "").with(2);
     assert!(plain.err.contains("plain http"), "{}", plain.err);
     let nowhere = share(&[], "").with(2);
-    assert!(nowhere.err.contains("OTTER_SHARE_URL"), "{}", nowhere.err);
+    assert!(nowhere.err.contains("ROPEWALK_SHARE_URL"), "{}", nowhere.err);
 }
 
 #[test]
@@ -633,7 +633,7 @@ fn a_hub_whose_database_was_emptied_does_not_start() {
     let file = world.0.path("hub.db");
     fs::write(&file, "").unwrap();
     let ended = world.run(&["hub", "--store", file.to_str().unwrap(), "--listen", "127.0.0.1:0"]).with(1);
-    for part in ["hub.db", "is empty (0 bytes)", "bring it back from a backup, or remove it"] {
+    for part in ["hub.db", "is empty (0 bytes)", "restore it from a backup, or delete it"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
 }
@@ -645,7 +645,7 @@ fn options_of_a_hub_may_be_variables() {
     let with = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = world.command(&[&["hub"], arguments].concat());
         command.envs(variables.iter().map(|(name, value)| (format!("ROPEWALK_HUB_{name}"), value)));
-        Ended::of(command.spawn().unwrap())
+        CommandOutput::of(command.spawn().unwrap())
     };
     let (mine, other) = (world.project().join("mine"), world.project().join("other"));
     let (mine, other) = (mine.to_str().unwrap(), other.to_str().unwrap());
@@ -660,7 +660,9 @@ fn options_of_a_hub_may_be_variables() {
         assert!(ended.err.contains(&named) && ended.err.contains(&format!("'{value}'")), "{}", ended.err);
     }
     with(&[], &[("TLS_CERT", "cert.pem")]).with(2);
-    for (word, said) in [("off", "can be reached from other machines"), ("1", "nobody can be told")] {
+    for (word, said) in
+        [("off", "is reachable from other machines"), ("1", "the public URL of this hub is not known")]
+    {
         let ended = with(&["--listen", "0.0.0.0:0"], &[("BEHIND_PROXY", word)]).with(2);
         assert!(ended.err.contains(said), "{word}: {}", ended.err);
     }

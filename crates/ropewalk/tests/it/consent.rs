@@ -1,12 +1,12 @@
-//! The real binary: a program that a project names starts by the consent of the owner at the machine alone,
-//! and then inside the sandbox.
+//! The real binary: an MCP server that a project names starts only with the consent of the owner at the machine, and then
+//! inside the sandbox.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 /// A project that names a server, and the home of somebody who cloned it.
@@ -40,13 +40,13 @@ impl World {
         fs::read_to_string(self.path("project/marker")).ok()
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.0.bare_command(arguments);
         command.env("SECRET", "the-servers-own").env("HIDDEN_WORD", "also-the-servers");
-        Ended::of(command.spawn().unwrap())
+        CommandOutput::of(command.spawn().unwrap())
     }
 
-    fn prompt(&self) -> Ended {
+    fn prompt(&self) -> CommandOutput {
         self.run(&["run", "--approval", "full", "list"])
     }
 }
@@ -127,7 +127,7 @@ fn an_exact_rule_of_an_earlier_version_is_carried_over_once() {
     let first = world.prompt();
     let said = first.out + &first.err;
     assert_eq!(world.marker().as_deref(), Some(""), "{said}");
-    assert!(said.contains("trusted from here on"), "{said}");
+    assert!(said.contains("now trusted"), "{said}");
     fs::remove_file(world.path("project/marker")).unwrap();
     world.run(&["mcp", "untrust", "e"]).with(0);
     let again = world.prompt();
@@ -139,9 +139,9 @@ fn an_exact_rule_of_an_earlier_version_is_carried_over_once() {
 fn the_loosest_approval_can_be_capped_by_flag_settings_and_environment() {
     let world = World::new();
     let ended = world.run(&["run", "--approval", "full", "--approval-max", "auto", "list"]).with(2);
-    assert!(ended.err.contains("approval full is looser than auto"), "{}", ended.err);
+    assert!(ended.err.contains("approval full is looser than the maximum auto"), "{}", ended.err);
     fs::write(world.path("home/.config/ropewalk/config.toml"), "approval_max = \"suggest\"\n").unwrap();
     let ended = world.run(&["run", "--approval", "auto", "list"]).with(2);
-    assert!(ended.err.contains("looser than suggest"), "{}", ended.err);
+    assert!(ended.err.contains("looser than the maximum suggest"), "{}", ended.err);
     world.run(&["run", "--approval", "strict", "/approval"]).with(0);
 }

@@ -1,4 +1,4 @@
-//! The real binary: how far its commands and tools reach, and what is asked first.
+//! The real binary: sandbox modes, approval presets and `doctor`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 /// A workspace, a folder beside it and a home.
@@ -35,13 +35,13 @@ impl World {
         self.0.bare_command(arguments)
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         finished(self.command(arguments))
     }
 
     /// The program where the system's user database has another home for us, or no entry at all.
     #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
-    fn with_account(&self, home: Option<&str>, variable: Option<&str>, arguments: &[&str]) -> Ended {
+    fn with_account(&self, home: Option<&str>, variable: Option<&str>, arguments: &[&str]) -> CommandOutput {
         let entry = home.map(|home| format!("root:x:0:0::{}:/bin/sh\n", self.path(home).display()));
         fs::write(self.path("passwd"), entry.unwrap_or_default()).unwrap();
         fs::write(self.path("nsswitch.conf"), "passwd: files\n").unwrap();
@@ -72,8 +72,8 @@ impl World {
     }
 }
 
-fn finished(mut command: Command) -> Ended {
-    Ended::of(command.spawn().unwrap())
+fn finished(mut command: Command) -> CommandOutput {
+    CommandOutput::of(command.spawn().unwrap())
 }
 
 /// What is tried in every mode: by a command and by a tool, inside, beside, at protected and hidden
@@ -168,7 +168,7 @@ fn where_no_home_is_known_no_agent_is_started() {
             (1, &["serve"]),
         ] {
             let refused = world.with_account(None, variable, arguments).with(code);
-            let said = "your home folder is not known, so its secrets cannot be hidden";
+            let said = "could not find your home folder, so its secrets cannot be hidden";
             assert!(refused.err.contains(said), "{arguments:?} {}", refused.err);
             assert!(refused.err.contains("set HOME to your home folder"), "{}", refused.err);
         }
@@ -264,7 +264,7 @@ fn a_wrong_choice_is_said_with_the_right_ones() {
     fs::write(world.path("home/.config/ropewalk/config.toml"), "sandbox = 7\n").unwrap();
     let run = world.run(&["run", "hello"]);
     assert_eq!(run.code, 1);
-    assert!(run.err.contains("config.toml") && run.err.contains("must be a text"), "{}", run.err);
+    assert!(run.err.contains("config.toml") && run.err.contains("must be a string"), "{}", run.err);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn doctor_tries_what_it_says() {
     let report = run.json();
     assert_eq!(run.code == 0, report["ok"] == json!(true), "{}", run.out);
     assert_eq!(report["enforces_sandbox"], json!(true), "{}", run.out);
-    assert!(world.run(&["doctor"]).out.contains("behind a fence that the kernel keeps"));
+    assert!(world.run(&["doctor"]).out.contains("in a sandbox that the kernel enforces"));
 }
 
 #[test]
@@ -313,10 +313,10 @@ fn doctor_tells_what_else_decides_about_the_sandbox() {
     fs::write(&settings, "sandbox = \"read-only\"\n").unwrap();
     let (code, line) = told("project's sandbox");
     assert!(code == 0 && line.starts_with("ok"), "{line}");
-    assert!(line.contains("read-only, narrower than yours (workspace-write)"), "{line}");
+    assert!(line.contains("read-only, stricter than yours (workspace-write)"), "{line}");
     fs::write(&settings, "sandbox = nonsense\n").unwrap();
     let (code, line) = told("project's sandbox");
-    assert!(code == 1 && line.starts_with("BAD") && line.contains("only read"), "{line}");
+    assert!(code == 1 && line.starts_with("BAD") && line.contains("are read-only"), "{line}");
     fs::remove_file(&settings).unwrap();
     let home = world.path("home/.config/ropewalk");
     fs::create_dir_all(&home).unwrap();

@@ -1,5 +1,5 @@
-//! The real binary, and what comes in by its doors. One program for all of these tests: what they share is compiled and
-//! linked once.
+//! Tests of the real binary through all of its doors. They are one program, so that shared code is compiled and linked
+//! once.
 
 mod agents;
 mod audit;
@@ -8,9 +8,9 @@ mod bernstein;
 mod bridge;
 mod chat;
 mod cli;
+mod command_output;
 mod consent;
 mod doors;
-mod ended;
 mod guards;
 mod hub_export;
 mod hubs;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 struct World(WorkFolder);
@@ -24,8 +24,8 @@ impl World {
         fs::read_to_string(self.0.path(".config/ropewalk/config.toml")).unwrap()
     }
 
-    fn mcp(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    fn mcp(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -47,7 +47,7 @@ impl World {
             }
         }
         drop(input);
-        let ended = Ended::of(child).with(0);
+        let ended = CommandOutput::of(child).with(0);
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
@@ -198,9 +198,9 @@ fn check_starts_the_servers_and_says_what_they_bring_or_why_not() {
     world.mcp(&["add", "worse", "--", "no-such-program"]).with(0);
     let checked = world.mcp(&["check"]).with(1);
     for said in [
-        "good  works, 11 tools",
-        "bad  does not work: the program ended (exit status: 3): no licence",
-        "worse  does not work: there is no program",
+        "good  ok, 11 tools",
+        "bad  failed: the program ended (exit status: 3): no licence",
+        "worse  failed: there is no program",
     ] {
         assert!(checked.out.contains(said), "{}", checked.out);
     }

@@ -1,4 +1,4 @@
-//! The numbers of the real program, as a scraper gets them from the very process that serves.
+//! Metrics of the real binary, as a scraper reads them from a running server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Models and money with the real binary, a mock provider on loopback, and an environment of its own.
+//! Models and costs with the real binary, a mock provider on loopback, and a separate environment.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use engine::Usage;
 use tempfile::TempDir;
-use testkit::provider::{Mock, Tongue};
+use testkit::provider::{Mock, ProviderApi};
 use testkit::{Line, call, say};
 use tokio::runtime::Runtime;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 
 const KEY: &str = "sk-mock-0123456789abcdef";
 
@@ -43,7 +43,7 @@ impl World {
 
     /// The mock as a provider of the settings, with a price of a dollar a thousand tokens.
     fn priced(&self, more: &str) {
-        let url = self.mock.base_url(Tongue::Chat);
+        let url = self.mock.base_url(ProviderApi::Chat);
         self.settings(&format!(
             "probe_local_models = false\n{more}\n[[providers]]\nname = \"work\"\nwire = \"chat\"\nbase_url = \"{url}\"\n\
              models = [\"big\", \"small\"]\nkey_env = \"WORK_SECRET\"\n[[models]]\nid = \"work:big\"\n\
@@ -60,8 +60,8 @@ impl World {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 }
 
@@ -76,7 +76,7 @@ fn models_list_says_what_was_found_and_why_not_and_shows_no_key() {
     let list = |variables: &[(&str, &str)]| {
         let mut command = world.command(&["models", "list", "--json"]);
         command.envs(variables.iter().copied());
-        Ended::of(command.spawn().unwrap()).with(0)
+        CommandOutput::of(command.spawn().unwrap()).with(0)
     };
     let nothing = list(&[]).json();
     assert_eq!(nothing["default"], "offline:plain");
@@ -105,9 +105,9 @@ fn a_prompt_goes_to_the_provider_of_the_environment_and_is_remembered_as_unprice
     let world = World::new(vec![vec![say("hello from afar"), used(7)]]);
     world.settings("probe_local_models = false\n");
     let mut command = world.command(&["run", "hi", "--json"]);
-    command.env("OPENAI_BASE_URL", world.mock.base_url(Tongue::Chat)).env("OPENAI_API_KEY", KEY);
+    command.env("OPENAI_BASE_URL", world.mock.base_url(ProviderApi::Chat)).env("OPENAI_API_KEY", KEY);
     command.env("OTTER_MODEL", "openai:my-own");
-    let answer = Ended::of(command.spawn().unwrap()).with(0);
+    let answer = CommandOutput::of(command.spawn().unwrap()).with(0);
     assert!(!answer.out.contains(KEY) && !answer.err.contains(KEY));
     assert!(answer.out.contains("hello from afar"), "{}", answer.out);
     let usage = answer.json()["usage"].clone();
@@ -217,7 +217,7 @@ fn a_server_on_this_machine_is_found_where_there_is_nothing_else() {
     world.mock.offer(&["llama-tiny", "nomic-embed-text"]);
     let mut command = world.command(&["run", "hi", "--json"]);
     command.env("OLLAMA_HOST", world.mock.address().to_string());
-    let answer = Ended::of(command.spawn().unwrap()).with(0);
+    let answer = CommandOutput::of(command.spawn().unwrap()).with(0);
     assert!(answer.out.contains("local words"), "{}", answer.out);
     assert_eq!(answer.json()["usage"]["cost_usd"], 0.0);
     assert_eq!(world.mock.requests()[0].body["model"], "llama-tiny");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::work_folder::WorkFolder;
 
 #[derive(Default)]
@@ -30,11 +30,11 @@ impl World {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 
-    fn permissions(&self, arguments: &[&str]) -> Ended {
+    fn permissions(&self, arguments: &[&str]) -> CommandOutput {
         self.run(&[&["permissions"], arguments].concat())
     }
 
@@ -57,7 +57,7 @@ fn rules_are_listed_added_and_removed() {
     let added = world.permissions(&["add", "allow", "shell(cargo test:*)"]).with(0);
     assert_eq!(
         world.plain(&added.out),
-        "shell(cargo test:*) is now allow.\n/.config/ropewalk/permissions.toml\n"
+        "shell(cargo test:*) is now set to allow.\n/.config/ropewalk/permissions.toml\n"
     );
     world.permissions(&["add", "deny", "read(.env)", "--here"]).with(0);
     world.permissions(&["add", "ask", "shell(make deploy:*)", "--project-file"]).with(0);
@@ -67,10 +67,8 @@ fn rules_are_listed_added_and_removed() {
         Your rules: /.config/ropewalk/permissions.toml
           deny   Bash(cargo test:*)
           deny   read(.env)  in /project
-        This project's rules, which may only narrow: /project/.ropewalk/permissions.toml
+        This project's rules, which can only restrict: /project/.ropewalk/permissions.toml
           ask    shell(make deploy:*)
-        zeph's answers, which are only read: /.config/zeph/acp-permissions.toml (not there)
-        chimera's rules, which are only read: /.chimera/permissions.json (not there)
     "#]]
     .assert_eq(&world.plain(&listed.out));
     assert_eq!(listed.err, "");
@@ -119,34 +117,34 @@ fn a_wish_is_explained_in_words() {
         shell: git status -s
           folder:  /project
           risk:    low, only reads: git status -s
-          preset:  suggest: it is asked; where nobody can be asked, it is refused
+          preset:  suggest: it needs permission; if nobody can be asked, it is refused
           rules:   allow shell(git status:*) (~/.config/ropewalk/permissions.toml line 4)
-        So it runs without asking: allowed by the rule shell(git status:*) (~/.config/ropewalk/permissions.toml line 4).
+        Result: it runs without asking: allowed by the rule shell(git status:*) (~/.config/ropewalk/permissions.toml line 4).
         shell: cd x && git -C y push --force
           folder:  /project
           risk:    high, overwrites what others may have on the server: git -C y push --force
           preset:  full: it runs without asking: approval is set to full
           rules:   deny shell(git push --force:*) (~/.config/ropewalk/permissions.toml line 5)
                    ask shell(git push:*) (~/project/.ropewalk/permissions.toml line 4)
-        So it is refused by the rule shell(git push --force:*) (~/.config/ropewalk/permissions.toml line 5).
+        Result: it is refused by the rule shell(git push --force:*) (~/.config/ropewalk/permissions.toml line 5).
         shell: git push
           folder:  /project
           risk:    medium, sends commits to a server: git push
           preset:  full: it runs without asking: approval is set to full
           rules:   ask shell(git push:*) (~/project/.ropewalk/permissions.toml line 4)
-        So it is asked; where nobody can be asked, it is refused.
+        Result: it needs permission; if nobody can be asked, it is refused.
         edit: /project/src/a.rs
           folder:  /project
           risk:    medium, changes a file
           preset:  auto: it runs without asking: edits inside the workspace are allowed
-          rules:   none is about this
-        So it runs without asking: edits inside the workspace are allowed.
+          rules:   none match
+        Result: it runs without asking: edits inside the workspace are allowed.
         edit: /project/src/a.rs
           folder:  /project
           risk:    medium, changes a file
           preset:  read-only: it is refused: approval is set to read-only: only reading is allowed
-          rules:   none is about this
-        So it is refused: approval is set to read-only: only reading is allowed.
+          rules:   none match
+        Result: it is refused: approval is set to read-only: only reading is allowed.
     "#]].assert_eq(&told);
     let json = world.permissions(&["why", "shell", "git push --force", "--json"]).with(0).json();
     assert_eq!((json["ruling"].as_str(), json["rules"][0]["effect"].as_str()), (Some("deny"), Some("deny")));

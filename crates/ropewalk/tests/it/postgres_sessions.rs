@@ -1,5 +1,5 @@
-//! Servers that keep their sessions on one PostgreSQL: the address is not shown to others, a session goes on at another
-//! server when its own was killed, and a server that was cut off finds that it lost the session.
+//! Servers with a shared PostgreSQL session store: the address stays private, a session continues at another server after
+//! its own was killed, and a disconnected server notices that it lost the session.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::Write;
@@ -306,18 +306,18 @@ fn a_password_never_stands_in_the_list_of_processes() {
 }
 
 /// A way to the database that can be cut.
-struct Cable {
+struct DatabaseProxy {
     port: u16,
     cut: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-impl Cable {
+impl DatabaseProxy {
     fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let cable =
+        let proxy =
             Self { port: listener.local_addr().unwrap().port(), cut: Arc::default(), open: Arc::default() };
-        let (cut, open) = (Arc::clone(&cable.cut), Arc::clone(&cable.open));
+        let (cut, open) = (Arc::clone(&proxy.cut), Arc::clone(&proxy.open));
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
@@ -334,7 +334,7 @@ impl Cable {
                 open.lock().unwrap().extend([near, far]);
             }
         });
-        cable
+        proxy
     }
 
     fn cut(&self) {
@@ -353,8 +353,8 @@ impl Cable {
 fn a_server_that_was_cut_off_finds_that_it_lost_the_session() {
     let cluster = Cluster::start();
     let store = cluster.database();
-    let cable = Cable::to(cluster.port());
-    let by_cable = store.replace(&cluster.port().to_string(), &cable.port.to_string());
+    let proxy = DatabaseProxy::to(cluster.port());
+    let by_cable = store.replace(&cluster.port().to_string(), &proxy.port.to_string());
     let (first, second) = (Machine::new(), Machine::new());
     let mut one = first.serve(Some(&by_cable), &[]);
     let mut other = second.serve(Some(&store), &[]);
@@ -362,20 +362,20 @@ fn a_server_that_was_cut_off_finds_that_it_lost_the_session() {
     // A short cut costs nothing.
     let session = one.new_session();
     let (turn, _) = one.long_turn(&session);
-    cable.cut();
+    proxy.cut();
     one.notify("session/cancel", json!({ "sessionId": session }));
     std::thread::sleep(Duration::from_millis(500));
-    cable.mend();
+    proxy.mend();
     assert_eq!(one.reply(turn).unwrap()["stopReason"], "cancelled");
 
     // In a long one, the lease is over.
     let (turn, _) = one.long_turn(&session);
-    cable.cut();
+    proxy.cut();
     other.load_in_time(&session);
     let second_turn = other.prompt(&session, "hello");
     assert_eq!(other.reply(second_turn).unwrap()["stopReason"], "end_turn");
     let before = events(&second, &store, &session);
-    cable.mend();
+    proxy.mend();
     one.notify("session/cancel", json!({ "sessionId": session }));
     let refused = one.reply(turn).unwrap_err();
     assert!(refused.contains("another process took the session over"), "{refused}");
@@ -393,7 +393,7 @@ fn what_does_not_live_in_the_database_is_said() {
     machine.done(Some(&store), &["run", "hello"]);
     let file = machine.0.path().join("backup");
     let backup = machine.run(Some(&store), &["backup", file.to_str().unwrap()]);
-    assert!(backup.status.success() && errors(&backup).contains("back the database up too"), "{backup:?}");
+    assert!(backup.status.success() && errors(&backup).contains("back up the database too"), "{backup:?}");
     let salvage = machine.run(Some(&store), &["sessions", "salvage"]);
     assert!(!salvage.status.success() && errors(&salvage).contains("not in a file"), "{salvage:?}");
     let doctor = machine.done(Some(&store), &["doctor", "--store"]);

@@ -1,4 +1,4 @@
-//! The real binary and secrets: what is printed, stored and exported, and what commands get to see.
+//! Secrets in the real binary: what is printed, stored and exported, and what commands can see.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;

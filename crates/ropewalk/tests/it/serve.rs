@@ -1,4 +1,4 @@
-//! The real binary on real pipes: how it starts, how it ends, and what it leaves behind.
+//! `serve` on real pipes: start, shutdown, and what is left behind.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -375,7 +375,7 @@ fn a_second_start_joins_the_server_that_runs() {
     let ended = second.child.wait().unwrap();
     assert!(!ended.success());
     let log = second.log.recv_timeout(DEADLINE).unwrap();
-    assert!(log.contains("joined the server at") && log.contains("has ended"), "{log}");
+    assert!(log.contains("joined the server at") && log.contains("has stopped"), "{log}");
     let token = std::fs::read_to_string(first.home.path().join("state/http.token")).unwrap();
     assert!(!log.contains(token.trim()), "a token is never printed");
     first.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The real program on files of its state that are locked, lead nowhere, or are no files.
+//! The real binary with state files that are locked, dangling links or not regular files.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -51,16 +51,16 @@ impl World {
 
     /// How the command ends. One that hangs fails the test.
     #[track_caller]
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         ended(self.command(arguments).spawn().unwrap(), arguments)
     }
 }
 
 #[track_caller]
-fn ended(child: Child, what: &[&str]) -> Ended {
+fn ended(child: Child, what: &[&str]) -> CommandOutput {
     let pid = pid_of(&child);
     let (sender, ended) = mpsc::channel();
-    std::thread::spawn(move || sender.send(Ended::of(child)));
+    std::thread::spawn(move || sender.send(CommandOutput::of(child)));
     ended.recv_timeout(DEADLINE).unwrap_or_else(|_| {
         kill_process(pid, Signal::KILL).ok();
         panic!("{what:?} hangs");
@@ -72,9 +72,9 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 /// A process that locked a file and was stopped then.
-struct Stopped(Child);
+struct PausedProcess(Child);
 
-impl Stopped {
+impl PausedProcess {
     #[expect(clippy::disallowed_methods, reason = "somebody else holds the lock")]
     fn holding(file: &Path) -> Self {
         let script = "import fcntl, os, signal, sys\nf = open(sys.argv[1], 'a')\n\
@@ -91,7 +91,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for PausedProcess {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
@@ -170,7 +170,7 @@ impl Server {
 fn a_stopped_process_that_holds_the_audits_lock_is_named_and_hangs_nobody() {
     let world = World::new();
     world.run(&["run", "list"]).with(0);
-    let holder = Stopped::holding(&world.file("audit/lock"));
+    let holder = PausedProcess::holding(&world.file("audit/lock"));
     let named = format!("locked by process {} (python3), which is stopped", holder.0.id());
     let run = world.run(&["run", "list"]).with(0);
     assert!(run.err.contains(&named), "{}", run.err);
@@ -198,7 +198,7 @@ fn a_server_says_that_the_audits_lock_is_held_and_ends_all_the_same() {
     world.run(&["run", "list"]).with(0);
     let server = Server::start(&world);
     server.until_ready(200);
-    let holder = Stopped::holding(&world.file("audit/lock"));
+    let holder = PausedProcess::holding(&world.file("audit/lock"));
     let body = world.0.path().join("project").display().to_string();
     server.request("POST", "/session", &serde_json::json!({ "cwd": body }).to_string());
     let told: Value = serde_json::from_str(&server.until_ready(503)).unwrap();
@@ -206,7 +206,7 @@ fn a_server_says_that_the_audits_lock_is_held_and_ends_all_the_same() {
     assert!(reason.contains("which is stopped") && !reason.contains('/'), "{reason}");
     holder.goes_on();
     server.until_ready(200);
-    let holder = Stopped::holding(&world.file("audit/lock"));
+    let holder = PausedProcess::holding(&world.file("audit/lock"));
     assert_eq!(server.ends(), 0);
     holder.goes_on();
 }
@@ -363,9 +363,9 @@ fn a_session_whose_end_was_lost_goes_on_after_everything_that_was_audited() {
     let (seq, turn) = (highest("seq"), highest("turn"));
     world.put_back(&kept);
     let doctor = world.run(&["doctor", "--store"]).with(1);
-    assert!(doctor.out.contains("the audit tells of events up to"), "{}", doctor.out);
+    assert!(doctor.out.contains("the audit log has events up to"), "{}", doctor.out);
     let verified = world.run(&["audit", "verify"]).with(0);
-    assert!(verified.err.contains("the audit tells of events up to"), "{}", verified.err);
+    assert!(verified.err.contains("the audit log has events up to"), "{}", verified.err);
 
     world.run(&["run", "-c", "--approval", "full", "--mode", "code", "run touch UNAUDITED"]).with(0);
     assert!(world.0.path().join("project/UNAUDITED").exists());
@@ -475,7 +475,7 @@ fn a_backup_never_replaces_a_file_of_the_state() {
     for name in ["sessions.db", "sessions.db-wal", "permissions.toml", "audit.key", "audit/all.backup"] {
         let before = fs::read(world.file(name)).ok();
         let refused = world.run(&["backup", "--force", world.file(name).to_str().unwrap()]).with(1);
-        assert!(refused.err.contains("of the state itself"), "{name}: {}", refused.err);
+        assert!(refused.err.contains("part of the state"), "{name}: {}", refused.err);
         assert_eq!(fs::read(world.file(name)).ok(), before, "{name}");
     }
     world.run(&["backup", world.file("mine.backup").to_str().unwrap()]).with(0);

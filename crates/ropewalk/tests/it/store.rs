@@ -1,4 +1,4 @@
-//! The real program on a store that cannot be used: it refuses, says so, and goes on when it can.
+//! The real binary with an unusable session store: it refuses with the reason, and recovers without a restart.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Traces from the real program: to a collector that listens, and to one that does not.
+//! Traces from the real binary, with a collector that is reachable and one that is not.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,12 +21,12 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// How the program ended, and what it printed.
-struct Ended {
+struct CommandOutput {
     out: String,
     err: String,
 }
 
-impl Ended {
+impl CommandOutput {
     #[track_caller]
     fn of(child: Child, code: i32) -> Self {
         let output = child.wait_with_output().unwrap();
@@ -47,12 +47,17 @@ fn start(home: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Chil
 }
 
 /// Says these things to the server one after the other, each when the one before was answered.
-fn converse(home: &TempDir, arguments: &[&str], endpoint: Option<&str>, prompt: &str) -> Ended {
+fn converse(home: &TempDir, arguments: &[&str], endpoint: Option<&str>, prompt: &str) -> CommandOutput {
     let variables = endpoint.map(|endpoint| (ENDPOINT, endpoint));
     converse_with(home, arguments, variables.as_slice(), prompt)
 }
 
-fn converse_with(home: &TempDir, arguments: &[&str], variables: &[(&str, &str)], prompt: &str) -> Ended {
+fn converse_with(
+    home: &TempDir,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    prompt: &str,
+) -> CommandOutput {
     let mut child = start(home, arguments, variables);
     let mut input = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -73,7 +78,7 @@ fn converse_with(home: &TempDir, arguments: &[&str], variables: &[(&str, &str)],
     let ended = call(3, "session/prompt", json!({ "sessionId": session["sessionId"], "prompt": [block] }));
     assert_eq!(ended["stopReason"], "end_turn");
     drop(input);
-    Ended::of(child, 0)
+    CommandOutput::of(child, 0)
 }
 
 /// Takes every request, answers it well, and shows the bodies.
@@ -169,7 +174,7 @@ fn a_collector_over_https_is_told_if_it_proves_its_name() {
         std::fs::write(&roots, certificate).unwrap();
         let trusted = [("SSL_CERT_FILE", roots.to_str().unwrap())];
         let ended = converse_with(&home, &["serve", "--otlp", &address], &trusted, "list");
-        assert_eq!(ended.err.contains("traces are dropped"), !told, "{}", ended.err);
+        assert_eq!(ended.err.contains("dropping traces"), !told, "{}", ended.err);
         if told {
             let body = bodies.recv_timeout(DEADLINE).expect("a trace");
             assert_eq!(names(&body), ["model call", "tool list", "model call", "turn"]);
@@ -186,21 +191,21 @@ fn a_server_whose_collector_is_away_answers_and_ends_as_ever() {
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = format!("http://{}", held.local_addr().unwrap());
     let ended = converse(&home, &["serve", "--otlp", &gone], None, "list");
-    assert!(ended.err.contains("traces are dropped until the collector takes them"), "{}", ended.err);
+    assert!(ended.err.contains("dropping traces until the collector accepts them"), "{}", ended.err);
 }
 
 #[test]
 fn a_collector_that_cannot_be_spoken_to_is_refused_before_anything_is_served() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, endpoint, told) in [
-        (&["serve", "--otlp", "grpc://collector"][..], None, "only http and https are spoken here"),
-        (&["serve", "--otlp", "127.0.0.1:4318"], None, "--otlp names no collector"),
-        (&["serve"], Some("grpc://collector"), "OTEL_EXPORTER_OTLP_ENDPOINT names no collector"),
-        (&["serve", "--otlp", "https://me:hunter2@host"], None, "leave it out"),
-        (&["serve", "--otlp", "http://me:hunter2@host"], None, "leave it out"),
+        (&["serve", "--otlp", "grpc://collector"][..], None, "only http and https URLs are supported"),
+        (&["serve", "--otlp", "127.0.0.1:4318"], None, "--otlp is not a valid collector URL"),
+        (&["serve"], Some("grpc://collector"), "OTEL_EXPORTER_OTLP_ENDPOINT is not a valid collector URL"),
+        (&["serve", "--otlp", "https://me:hunter2@host"], None, "must not contain a user name"),
+        (&["serve", "--otlp", "http://me:hunter2@host"], None, "must not contain a user name"),
     ] {
         let variables = endpoint.map(|endpoint| (ENDPOINT, endpoint));
-        let ended = Ended::of(start(&home, arguments, variables.as_slice()), 2);
+        let ended = CommandOutput::of(start(&home, arguments, variables.as_slice()), 2);
         assert!(ended.err.contains(told), "{}", ended.err);
         assert!(ended.out.is_empty() && !ended.err.contains("hunter2"), "{}", ended.err);
     }

@@ -1,4 +1,4 @@
-//! A folder of its own for a test, the program in it, and programs that do not outlive their test.
+//! Fixture: a temporary folder, the program in it, and child processes that end with the test.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;

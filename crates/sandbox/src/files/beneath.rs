@@ -1,7 +1,7 @@
-//! Opening what lies below a folder handle, following no link at all.
+//! Opens what lies below a folder handle without following any link.
 //!
-//! Linux does it in one call. Where that call is missing, in old kernels and other systems, each name
-//! is opened from the handle of the one before; the answers are the same.
+//! Linux does it in one call. Where that call is missing, in old kernels and other systems, each name is opened from the handle
+//! of the one before; the results are the same.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,19 +16,19 @@ pub(super) const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// What Linux takes at once. Going in steps could make folders that nobody else can name.
+/// The longest path that Linux accepts in one call. Going in steps could create folders that no other program can name.
 const PATH_BYTES_MAX: usize = 4096;
 
 const ALWAYS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct FolderHandle {
     fd: OwnedFd,
     /// The kernel cannot do it in one call.
     steps: bool,
 }
 
-impl Handle {
+impl FolderHandle {
     /// Opens a folder by its real path: a link in it is an error.
     pub(super) fn of(real: &Path) -> Result<Self, Errno> {
         let top = rustix::fs::openat(CWD, "/", FOLDER | ALWAYS, Bits::empty())?;

@@ -1,11 +1,9 @@
-//! Where a path really leads: names are looked up one by one, links are followed by their text.
+//! Resolves a path to its real path: names are looked up one by one, links are followed by their text.
 //!
-//! The text of a link is all that counts, so the magic links of `/proc`, which lead past every
-//! handle, are links like others. Nothing here opens what it finds; a wrong answer, because somebody
-//! changed a folder meanwhile, becomes an error when the place is opened.
+//! Only the text of a link counts, so the magic links of `/proc`, which lead past every handle, are links like others. Nothing
+//! here opens what it finds: if a folder changed meanwhile, the wrong result becomes an error when the file is opened.
 //!
-//! **Invariant:** what is asked about a place outside the roots is answered alike, whether there is
-//! something or not.
+//! **Invariant:** a request about a path outside the roots gets the same answer whether something exists there or not.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,21 +14,21 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::beneath::FOLDER;
-use super::{FileError, Files, Unfit};
-use crate::policy::Want;
+use super::{FileError, Files, UnusableReason};
+use crate::policy::Access;
 
 /// As many as Linux follows.
 const LINKS_MAX: usize = 40;
 
-/// What has a name in a folder.
-enum Look {
+/// What a name in a folder is.
+enum PathEntry {
     Folder,
     Link(PathBuf),
     Leaf,
 }
 
-/// A path on its way to being real.
-struct Walk {
+/// The state of resolving one path.
+struct PathWalk {
     /// Without links.
     real: PathBuf,
     /// Names still to come; `..` is one of them.
@@ -41,15 +39,15 @@ struct Walk {
 }
 
 impl Files {
-    pub(super) fn resolve(&self, path: &Path, want: Want) -> Result<PathBuf, FileError> {
+    pub(super) fn resolve(&self, path: &Path, want: Access) -> Result<PathBuf, FileError> {
         let unusable = |reason| FileError::Unusable { path: path.to_owned(), reason };
         if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
-            return Err(unusable(Unfit::Malformed));
+            return Err(unusable(UnusableReason::Malformed));
         }
         if let Some(real) = self.without_links(path) {
             return Ok(real);
         }
-        let mut walk = Walk { real: "/".into(), ahead: VecDeque::new(), linked: 0, links: 0 };
+        let mut walk = PathWalk { real: "/".into(), ahead: VecDeque::new(), linked: 0, links: 0 };
         self.go_to(&mut walk, path);
         while let Some(name) = walk.ahead.pop_front() {
             let linked = walk.linked > 0;
@@ -60,15 +58,17 @@ impl Files {
             }
             let next = walk.real.join(&name);
             match self.look(&walk.real, &name) {
-                Ok(Look::Folder) => walk.real = next,
-                Ok(Look::Leaf) if walk.ahead.is_empty() => walk.real = next,
-                Ok(Look::Leaf) => return Err(self.dead_end(next, want, Unfit::NotAFolder)),
-                Ok(Look::Link(target)) => self.follow(&mut walk, &next, &target, want)?,
+                Ok(PathEntry::Folder) => walk.real = next,
+                Ok(PathEntry::Leaf) if walk.ahead.is_empty() => walk.real = next,
+                Ok(PathEntry::Leaf) => return Err(self.dead_end(next, want, UnusableReason::NotAFolder)),
+                Ok(PathEntry::Link(target)) => self.follow(&mut walk, &next, &target, want)?,
                 // The rest of a path that is not there yet may only be plain names.
                 Err(Errno::NOENT) if !linked && !walk.ahead.iter().any(|name| name == "..") => {
                     return Ok(walk.ahead.iter().fold(next, |real, name| real.join(name)));
                 }
-                Err(Errno::NOENT) if linked => return Err(self.dead_end(next, want, Unfit::LeadsNowhere)),
+                Err(Errno::NOENT) if linked => {
+                    return Err(self.dead_end(next, want, UnusableReason::LeadsNowhere));
+                }
                 Err(error) => return Err(self.dead_end(next, want, error.into())),
             }
         }
@@ -93,7 +93,7 @@ impl Files {
 
     /// Turns to an absolute path. A root on it is the folder that was opened, whatever stands at its
     /// path.
-    fn go_to(&self, walk: &mut Walk, path: &Path) {
+    fn go_to(&self, walk: &mut PathWalk, path: &Path) {
         walk.real = self.root_of(path).map_or_else(|| "/".into(), |root| root.path.clone());
         let rest = path.strip_prefix(&walk.real).unwrap_or(path);
         for name in names(rest).into_iter().rev() {
@@ -101,10 +101,10 @@ impl Files {
         }
     }
 
-    fn follow(&self, walk: &mut Walk, at: &Path, target: &Path, want: Want) -> Result<(), FileError> {
+    fn follow(&self, walk: &mut PathWalk, at: &Path, target: &Path, want: Access) -> Result<(), FileError> {
         walk.links += 1;
         if walk.links > LINKS_MAX {
-            return Err(self.dead_end(at.to_owned(), want, Unfit::TooManyLinks));
+            return Err(self.dead_end(at.to_owned(), want, UnusableReason::TooManyLinks));
         }
         // A protected name that is a link protects what is reached through it.
         if self.root_of(at).is_some() {
@@ -123,29 +123,29 @@ impl Files {
     }
 
     /// Why a path leads to no place: that it may not be reached goes before what is wrong with it.
-    fn dead_end(&self, at: PathBuf, want: Want, reason: Unfit) -> FileError {
+    fn dead_end(&self, at: PathBuf, want: Access, reason: UnusableReason) -> FileError {
         match self.judge(&at, want) {
             Err(refused) => refused,
             Ok(()) => FileError::Unusable { path: at, reason },
         }
     }
 
-    fn look(&self, folder: &Path, name: &OsStr) -> Result<Look, Errno> {
+    fn look(&self, folder: &Path, name: &OsStr) -> Result<PathEntry, Errno> {
         let path = folder.join(name);
         if self.roots.iter().any(|root| root.path == path) {
-            return Ok(Look::Folder);
+            return Ok(PathEntry::Folder);
         }
         let root = self.root_of(folder).unwrap_or(&self.everything);
         let below = folder.strip_prefix(&root.path).map_err(|_| Errno::INVAL)?;
         let folder = root.handle.open(below, FOLDER)?;
         let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Look::Folder,
+            FileType::Directory => PathEntry::Folder,
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&folder, name, Vec::new())?;
-                Look::Link(OsString::from_vec(target.into_bytes()).into())
+                PathEntry::Link(OsString::from_vec(target.into_bytes()).into())
             }
-            _ => Look::Leaf,
+            _ => PathEntry::Leaf,
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The submodules that a repository's index holds, without running git.
+//! The submodules that a repository's index contains, read without running git.
 //!
-//! The format is described in git's `gitformat-index`. Only the modes and paths of entries are read, and the one
-//! extension that says that further entries lie in another file.
+//! The format is described in git's `gitformat-index`. Only the modes and paths of entries are read, and the one extension
+//! that says that more entries are in another file.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -22,16 +22,16 @@ const SUBMODULE: u32 = 0o160_000;
 const FOLDER: u32 = 0o040_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Index {
+pub(super) struct GitIndex {
     /// Entries that are commits of other repositories, by their paths from the working tree.
     pub(super) submodules: Vec<PathBuf>,
     /// Folders that a sparse index holds instead of their entries.
-    pub(super) folded: Vec<PathBuf>,
+    pub(super) collapsed_folders: Vec<PathBuf>,
 }
 
 /// Reads an index; one that is not there is empty. `wide`: names of objects have 32 bytes instead of 20.
-pub(super) fn read_index(file: &Path, wide: bool) -> Result<Index, &'static str> {
-    let mut index = Index::default();
+pub(super) fn read_index(file: &Path, wide: bool) -> Result<GitIndex, &'static str> {
+    let mut index = GitIndex::default();
     let shared = match read_into(file, wide, &mut index)? {
         None | Some(None) => return Ok(index),
         Some(Some(shared)) => file.with_file_name(format!("sharedindex.{shared}")),
@@ -44,7 +44,7 @@ pub(super) fn read_index(file: &Path, wide: bool) -> Result<Index, &'static str>
 }
 
 /// The name of the file with further entries, if there is one. `None`: the index is not there.
-fn read_into(file: &Path, wide: bool, index: &mut Index) -> Result<Option<Option<String>>, &'static str> {
+fn read_into(file: &Path, wide: bool, index: &mut GitIndex) -> Result<Option<Option<String>>, &'static str> {
     let Some((open, length)) = open_file(file)? else { return Ok(None) };
     if length > INDEX_BYTES_MAX {
         return Err("it is too large");
@@ -59,7 +59,7 @@ struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    fn index(&mut self, length: u64, index: &mut Index) -> Option<Option<String>> {
+    fn index(&mut self, length: u64, index: &mut GitIndex) -> Option<Option<String>> {
         if length == 0 {
             return Some(None);
         }
@@ -83,7 +83,8 @@ impl<R: BufRead> Reader<R> {
                 if kept > PATHS_BYTES_MAX {
                     return None;
                 }
-                let list = if kind == SUBMODULE { &mut index.submodules } else { &mut index.folded };
+                let list =
+                    if kind == SUBMODULE { &mut index.submodules } else { &mut index.collapsed_folders };
                 list.push(path);
             }
         }
@@ -193,7 +194,7 @@ mod tests {
             let entries = entry(b"a").repeat(usize::try_from(count).unwrap());
             let text =
                 [&b"DIRC"[..], &4_u32.to_be_bytes(), &count.to_be_bytes(), &entries, &[0; 20]].concat();
-            let mut index = Index::default();
+            let mut index = GitIndex::default();
             let length = u64::try_from(text.len()).unwrap();
             Reader { from: &text[..], wide: false }.index(length, &mut index).map(|_| index.submodules.len())
         };
@@ -213,7 +214,7 @@ mod tests {
         ) {
             let text = [&b"DIRC"[..], &version.to_be_bytes(), &count.to_be_bytes(), &bytes].concat();
             let length = u64::try_from(text.len()).unwrap();
-            let found = Reader { from: &text[..], wide }.index(length, &mut Index::default());
+            let found = Reader { from: &text[..], wide }.index(length, &mut GitIndex::default());
             prop_assert!(found.is_none() || (2..=4).contains(&version));
         }
     }

@@ -1,16 +1,16 @@
-//! Whether git, while it only shows something, runs a program that a repository names.
+//! Whether git, while it only shows something, runs a program that a repository's settings name.
 //!
-//! Git starts at the folder it is run in, goes up to the repository around it, and from there into the
-//! submodules that the index holds (entries that are commits), wherever they lie. The same way is gone here. What
-//! cannot be read or looked at to its end counts as naming a program.
+//! Git starts in the folder it is run in, goes up to the repository around it, and from there into the submodules that the
+//! index contains (entries that are commits), wherever they lie. This module takes the same way. Settings that cannot be read,
+//! or not completely, count as naming a program.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::index::{Index, read_index};
-use super::settings::{Setting, Settings};
+use super::index::{GitIndex, read_index};
+use super::settings::{GitSetting, GitSettings};
 use super::{config_files, is_repository, repository_folders};
-use crate::account::account_homes;
+use crate::account_homes::account_homes;
 use crate::protected::protected_below;
 
 /// What a repository names that git runs while it only shows something. Variables cannot switch it off,
@@ -27,7 +27,7 @@ const REPOSITORIES_MAX: usize = 1000;
 
 /// Variables under which git, while it only shows something, runs none of the programs that a repository's
 /// settings can name under a name that is known. They hold in submodules too.
-pub fn git_looks_only() -> Vec<(String, String)> {
+pub fn git_read_only_environment() -> Vec<(String, String)> {
     const SETTINGS: [(&str, &str); 16] = [
         ("core.fsmonitor", "false"),
         ("core.hooksPath", "/dev/null"),
@@ -62,8 +62,8 @@ pub fn git_looks_only() -> Vec<(String, String)> {
 
 /// The first setting of a repository in, around or below these folders that makes git run a program even then, or
 /// what could not be looked at: the file, and the key or why it counts.
-pub fn git_program(roots: &[PathBuf]) -> Option<(PathBuf, String)> {
-    let mut search = Search::default();
+pub fn git_program_setting(roots: &[PathBuf]) -> Option<(PathBuf, String)> {
+    let mut search = RepositorySearch::default();
     for root in roots {
         search.around(root);
         for (below, _) in protected_below(root) {
@@ -77,14 +77,14 @@ pub fn git_program(roots: &[PathBuf]) -> Option<(PathBuf, String)> {
 }
 
 #[derive(Default)]
-struct Search {
+struct RepositorySearch {
     seen: BTreeSet<PathBuf>,
     ahead: Vec<PathBuf>,
 }
 
-type Found = (PathBuf, String);
+type FoundProgram = (PathBuf, String);
 
-impl Search {
+impl RepositorySearch {
     /// The repositories that git can take for the one around a folder. It passes over what is none.
     fn around(&mut self, folder: &Path) {
         for folder in folder.ancestors() {
@@ -111,7 +111,7 @@ impl Search {
         }
     }
 
-    fn find(&mut self) -> Option<Found> {
+    fn find(&mut self) -> Option<FoundProgram> {
         while let Some(git) = self.ahead.pop() {
             if self.seen.len() > REPOSITORIES_MAX {
                 return Some(unchecked(git, "there are too many repositories"));
@@ -123,10 +123,10 @@ impl Search {
         None
     }
 
-    fn repository(&mut self, git: &Path) -> Result<(), Found> {
+    fn repository(&mut self, git: &Path) -> Result<(), FoundProgram> {
         let folders = repository_folders(git).map_err(|why| unchecked(git.to_owned(), why))?;
         let Some(own) = folders.first() else { return Ok(()) };
-        let settings = Settings::read(&config_files(&folders));
+        let settings = GitSettings::read(&config_files(&folders));
         if let Some(setting) = settings.list.iter().find(|setting| runs(setting)) {
             return Err((setting.file.clone(), format!("{}.{}", setting.section, setting.key)));
         }
@@ -137,13 +137,13 @@ impl Search {
     }
 
     /// The repositories that git goes on into: what the index holds as a commit and is one in the working tree.
-    fn submodules(&mut self, git: &Path, own: &Path, settings: &Settings) -> Result<(), Found> {
+    fn submodules(&mut self, git: &Path, own: &Path, settings: &GitSettings) -> Result<(), FoundProgram> {
         // Git takes this from no file that is included.
         let formats = settings.all("extensions", "objectformat");
         let wide =
             formats.filter(|format| format.depth == 0).last().is_some_and(|format| format.value == "sha256");
         let index = own.join("index");
-        let Index { submodules, folded } =
+        let GitIndex { submodules, collapsed_folders } =
             read_index(&index, wide).map_err(|why| unchecked(index.clone(), why))?;
         let trees: Vec<PathBuf> = git
             .parent()
@@ -153,7 +153,7 @@ impl Search {
             .collect();
         for tree in trees {
             // A folder that the index holds as a whole, because it is not checked out, is looked into if it is there.
-            if folded.iter().any(|folder| tree.join(folder).symlink_metadata().is_ok()) {
+            if collapsed_folders.iter().any(|folder| tree.join(folder).symlink_metadata().is_ok()) {
                 return Err(unchecked(index, "it does not say what a folder holds"));
             }
             let links = submodules.iter().map(|submodule| tree.join(submodule).join(".git"));
@@ -163,7 +163,7 @@ impl Search {
     }
 }
 
-fn runs(setting: &Setting) -> bool {
+fn runs(setting: &GitSetting) -> bool {
     let value = setting.value.to_string_lossy();
     let known = PROGRAMS.iter().find(|(name, _)| *name == setting.section);
     known.is_some_and(|(_, keys)| keys.contains(&setting.key.as_str()))
@@ -171,7 +171,7 @@ fn runs(setting: &Setting) -> bool {
         && !KNOWN_PROGRAMS.contains(&value.as_ref())
 }
 
-fn unchecked(file: PathBuf, why: &str) -> Found {
+fn unchecked(file: PathBuf, why: &str) -> FoundProgram {
     (file, format!("not known, the settings could not be checked ({why})"))
 }
 
@@ -195,7 +195,7 @@ mod tests {
         std::fs::write(root.join("store/sub/commondir"), "../other\n").unwrap();
         std::fs::create_dir_all(root.join("top/src")).unwrap();
         let plain = "[core]\nfsmonitor = ./x\n[alias]\nst = status\n[diff \"a]b\"]\nxfuncname = x\n[filter \"lfs\"]\nprocess = git-lfs filter-process\n";
-        let check = |work: &str| git_program(&[root.join(work)]).map(|(_, key)| key);
+        let check = |work: &str| git_program_setting(&[root.join(work)]).map(|(_, key)| key);
         std::fs::write(root.join("top/.git/config"), plain).unwrap();
         assert_eq!((check("top"), check("top/src")), (None, None));
         for (config, text, key) in [

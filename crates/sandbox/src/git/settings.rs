@@ -1,9 +1,9 @@
 //! Git's settings files, read as git reads them, with the files that they include.
 //!
-//! What a settings file makes git run is judged by this reader, so it must not lose a line that git sees: a
-//! comment ends with its line whatever stands before the end, and an escape is what git takes it for.
+//! This parser decides what a settings file makes git run, so it must not miss a line that git sees: a comment ends with its
+//! line whatever stands before the line end, and an escape means what git takes it for.
 //!
-//! **Invariant:** what was not read to its end is named in [`Settings::unread`], never left out in silence.
+//! **Invariant:** a file that was not read completely is listed in [`GitSettings::unread`], never left out silently.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::account::account_homes;
+use crate::account_homes::account_homes;
 
 /// All settings files of a repository together; git's own are a few hundred bytes.
 pub(super) const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// All settings of a repository together.
 const SETTINGS_MAX: usize = 20_000;
-/// So many files that were not read are named; one is enough to know that something was not.
+/// How many unread files are listed; one is enough to know that something was not read.
 const UNREAD_MAX: usize = 16;
 /// How deep settings that include others are read: as deep as git does, which fails beyond.
 const INCLUDES_MAX: usize = 10;
@@ -30,7 +30,7 @@ const FILES_MAX: usize = 100;
 
 /// One setting. What stands in quotes after the section's name is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct GitSetting {
     /// The file in which it stands.
     pub(super) file: PathBuf,
     pub(super) section: String,
@@ -42,10 +42,10 @@ pub(super) struct Setting {
     tabbed: bool,
 }
 
-/// What a settings file and the files that it includes say.
+/// The content of a settings file and the files that it includes.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
-    pub(super) list: Vec<Setting>,
+pub(super) struct GitSettings {
+    pub(super) list: Vec<GitSetting>,
     /// Files that were not read to their end, and why.
     pub(super) unread: Vec<(PathBuf, &'static str)>,
     /// Each file is read once, by whatever name.
@@ -53,8 +53,8 @@ pub(super) struct Settings {
     bytes: u64,
 }
 
-impl Settings {
-    /// Reads files in their order. One that is not there says nothing. Touches the disk.
+impl GitSettings {
+    /// Reads files in their order. A missing file has no settings. Touches the disk.
     pub(super) fn read(files: &[PathBuf]) -> Self {
         let mut settings = Self::default();
         let mut level: Vec<PathBuf> = files.to_vec();
@@ -69,11 +69,11 @@ impl Settings {
         settings
     }
 
-    pub(super) fn all<'a>(&'a self, section: &'a str, key: &'a str) -> impl Iterator<Item = &'a Setting> {
+    pub(super) fn all<'a>(&'a self, section: &'a str, key: &'a str) -> impl Iterator<Item = &'a GitSetting> {
         self.list.iter().filter(move |setting| setting.section == section && setting.key == key)
     }
 
-    /// Reads one file and says which it includes.
+    /// Reads one file and returns the files that it includes.
     fn file(&mut self, file: &Path, depth: usize) -> Vec<PathBuf> {
         let real = file.canonicalize().unwrap_or_else(|_| file.into());
         if self.unread.len() >= UNREAD_MAX || self.read.contains(&real) {
@@ -98,7 +98,7 @@ impl Settings {
             self.unread.push((file.into(), "it is not written as git writes it, or too long"));
         }
         let included: Vec<_> = self.list[begin..].iter().filter(|setting| setting.includes()).collect();
-        let unsure = |setting: &&Setting| setting.value.as_bytes().starts_with(b"%(") || setting.tabbed;
+        let unsure = |setting: &&GitSetting| setting.value.as_bytes().starts_with(b"%(") || setting.tabbed;
         if included.iter().any(unsure) {
             self.unread.push((file.into(), "which file it includes depends on the version of git"));
         }
@@ -107,7 +107,7 @@ impl Settings {
     }
 }
 
-impl Setting {
+impl GitSetting {
     /// Whether it names a file of further settings, under whatever condition.
     pub(super) fn includes(&self) -> bool {
         matches!(self.section.as_str(), "include" | "includeif") && self.key == "path"
@@ -142,7 +142,7 @@ impl Setting {
     }
 }
 
-/// A regular file. `None`: it is not there. The error says why it is there and cannot be read.
+/// Reads a regular file. `None`: it does not exist. The error is why an existing file cannot be read.
 pub(super) fn read_file(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, &'static str> {
     let Some((open, length)) = open_file(file)? else { return Ok(None) };
     if length > bytes_max {
@@ -157,7 +157,7 @@ pub(super) fn read_file(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, 
     }
 }
 
-/// A regular file and how long it is. What is none, such as a pipe, is never waited for.
+/// Opens a regular file and returns its length. Never blocks on anything else, such as a pipe.
 pub(super) fn open_file(file: &Path) -> Result<Option<(File, u64)>, &'static str> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let open = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
@@ -171,9 +171,9 @@ pub(super) fn open_file(file: &Path) -> Result<Option<(File, u64)>, &'static str
     if data.is_file() { Ok(Some((open, data.len()))) } else { Err("it is not a regular file") }
 }
 
-/// Adds the settings of a text. False: it ends before the text does, because git does not take the rest.
-fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<Setting>) -> bool {
-    let mut text = Text { rest: bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes) };
+/// Adds the settings of a text. False: parsing stopped before the end, because git does not accept the rest.
+fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<GitSetting>) -> bool {
+    let mut text = ConfigText { rest: bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes) };
     let mut section = String::new();
     let mut whole = || -> Option<()> {
         while !text.rest.is_empty() {
@@ -190,7 +190,7 @@ fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<Setting>) 
                     if let Some((value, tabbed)) = text.value()? {
                         let value = OsString::from_vec(value);
                         let (file, section) = (file.into(), section.clone());
-                        found.push(Setting { file, section, key, value, depth, tabbed });
+                        found.push(GitSetting { file, section, key, value, depth, tabbed });
                     }
                 }
                 _ => return None,
@@ -201,11 +201,11 @@ fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<Setting>) 
     whole().is_some()
 }
 
-struct Text<'a> {
+struct ConfigText<'a> {
     rest: &'a [u8],
 }
 
-impl Text<'_> {
+impl ConfigText<'_> {
     /// The next byte, with one kind of line end; the end of the file is one too.
     fn next(&mut self) -> u8 {
         let taken = if self.rest.starts_with(b"\r\n") { 2 } else { 1 };
@@ -338,7 +338,7 @@ mod tests {
     fn values(text: &[u8]) -> (Vec<String>, bool) {
         let mut found = Vec::new();
         let whole = parse(text, (Path::new("/w/.git/config"), 0), &mut found);
-        let shown = |setting: &Setting| {
+        let shown = |setting: &GitSetting| {
             format!("{}.{}={}", setting.section, setting.key, setting.value.to_string_lossy())
         };
         (found.iter().map(shown).collect(), whole)

@@ -2,9 +2,9 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod ends;
+mod containment;
 mod git;
-mod keeps;
 mod service;
 mod terminal;
+mod termination;
 mod workspace;

@@ -26,7 +26,9 @@ impl Space {
             .current_dir(self.path(folder))
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin");
-        git.env("HOME", self.path("")).env("RAN", self.path("ran")).envs(sandbox::git_looks_only());
+        git.env("HOME", self.path(""))
+            .env("RAN", self.path("ran"))
+            .envs(sandbox::git_read_only_environment());
         git.output().unwrap().status.success()
     }
 
@@ -45,7 +47,7 @@ impl Space {
 
     /// Whether git runs the program, and whether that was known before.
     fn check(&self, what: &str) {
-        let found = sandbox::git_program(&[self.path("top")]);
+        let found = sandbox::git_program_setting(&[self.path("top")]);
         fs::remove_file(self.path("ran")).ok();
         assert!(self.git("top", &["status", "--short"]), "{what}");
         assert!(self.path("ran").exists(), "{what}: git runs nothing, so this says nothing");
@@ -105,9 +107,12 @@ fn submodules_are_found_wherever_the_index_has_them() {
         fs::write(top.join(".git/info/attributes"), "").unwrap();
         fs::write(top.join("late"), "").unwrap();
         let below = space.repository(&format!("top/{inner}"), options);
-        assert!(sandbox::git_program(std::slice::from_ref(&top)).is_none(), "{what}");
+        assert!(sandbox::git_program_setting(std::slice::from_ref(&top)).is_none(), "{what}");
         assert!(space.git("top", &["add", inner]), "{what}");
-        assert!(sandbox::git_program(&[top]).is_none(), "{what}: a submodule that names nothing is none");
+        assert!(
+            sandbox::git_program_setting(&[top]).is_none(),
+            "{what}: a submodule that names nothing is none"
+        );
         append(&below.join(".git/config"), FILTER);
         if !after.is_empty() {
             assert!(space.git("top", after), "{what}");
@@ -159,10 +164,10 @@ fn a_folder_that_the_index_holds_as_a_whole_counts_where_it_is_there() {
     assert!(space.git("top", &["add", "a"]));
     assert!(space.git("top", &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "two"]));
     assert!(space.git("top", &["sparse-checkout", "set", "--cone", "--sparse-index"]));
-    assert_eq!(sandbox::git_program(std::slice::from_ref(&top)), None);
+    assert_eq!(sandbox::git_program_setting(std::slice::from_ref(&top)), None);
     assert!(!top.join("a").exists());
     fs::create_dir(top.join("a")).unwrap();
-    let (file, why) = sandbox::git_program(&[top]).unwrap();
+    let (file, why) = sandbox::git_program_setting(&[top]).unwrap();
     assert!(file.ends_with("index") && why.contains("what a folder holds"), "{why}");
 }
 
@@ -180,7 +185,7 @@ fn what_cannot_be_looked_at_counts_as_a_program() {
         let space = Space::new();
         let top = space.repository("top", &[]);
         fs::write(top.join(".git").join(file), text).unwrap();
-        let (path, why) = sandbox::git_program(std::slice::from_ref(&top)).unwrap();
+        let (path, why) = sandbox::git_program_setting(std::slice::from_ref(&top)).unwrap();
         assert!(path.ends_with(file) && why.contains("could not be checked"), "{what}: {path:?} {why}");
     }
 }

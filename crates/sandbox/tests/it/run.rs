@@ -4,31 +4,31 @@
 use std::time::Duration;
 
 use sandbox::{
-    Cause, Chunk, Command, Ended, Limits, Output, Program, Service, ServicePipes, Stream, Terminal, Window,
-    run, run_in_terminal,
+    ChildCommand, Chunk, CommandExit, CommandLimits, EndCause, Output, Program, PseudoTerminal, ServicePipes,
+    ServiceProcess, StdStream, WindowSize, run, run_in_terminal,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-fn shell(line: &str) -> Command {
-    Command {
+fn shell(line: &str) -> ChildCommand {
+    ChildCommand {
         program: Program::Shell(line.into()),
         cwd: "/".into(),
         environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
-        limits: Limits::default(),
+        limits: CommandLimits::default(),
         fence: None,
     }
 }
 
-async fn collect(command: Command) -> (Ended, String, String) {
+async fn collect(command: ChildCommand) -> (CommandExit, String, String) {
     let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let gather = async {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         while let Some(Output::Chunk(chunk)) = receiver.recv().await {
             match chunk.stream {
-                Stream::Stdout => stdout.extend(chunk.bytes),
-                Stream::Stderr => stderr.extend(chunk.bytes),
+                StdStream::Stdout => stdout.extend(chunk.bytes),
+                StdStream::Stderr => stderr.extend(chunk.bytes),
             }
         }
         (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
@@ -62,7 +62,7 @@ async fn wait_until_gone(pid: &str) {
 #[tokio::test]
 async fn the_exit_code_is_reported_exactly() {
     let (ended, stdout, stderr) = collect(shell("echo out; echo err >&2; exit 3")).await;
-    assert_eq!((ended.code, ended.signal, ended.cause), (Some(3), None, Cause::Itself));
+    assert_eq!((ended.code, ended.signal, ended.cause), (Some(3), None, EndCause::Itself));
     assert_eq!((stdout.as_str(), stderr.as_str()), ("out\n", "err\n"));
     assert_eq!((ended.output_bytes, ended.dropped_bytes), (8, 0));
 }
@@ -83,7 +83,7 @@ async fn the_environment_is_only_what_was_given() {
 async fn a_program_that_does_not_exist_is_an_error() {
     let program = Program::Exec { program: "/no/such/program".into(), arguments: vec![] };
     let (sender, _receiver) = mpsc::channel(1);
-    let outcome = run(Command { program, ..shell("") }, CancellationToken::new(), sender).await;
+    let outcome = run(ChildCommand { program, ..shell("") }, CancellationToken::new(), sender).await;
     assert_eq!(outcome.unwrap_err().to_string(), "the command could not be started");
 }
 
@@ -99,7 +99,7 @@ async fn output_arrives_while_the_command_runs_and_cancel_ends_its_grandchildren
         pid
     };
     let (ended, pid) = tokio::join!(run(shell(line), cancel.clone(), sender), watch);
-    assert_eq!(ended.unwrap().cause, Cause::Cancelled);
+    assert_eq!(ended.unwrap().cause, EndCause::Cancelled);
     wait_until_gone(&pid).await;
 }
 
@@ -124,7 +124,8 @@ async fn a_command_dies_with_the_process_that_started_it() {
     let program = std::env::current_exe().unwrap();
     let arguments =
         ["--ignored", "--exact", "--nocapture", "run::starts_a_command_and_waits"].map(Into::into);
-    let command = Command { program: Program::Exec { program, arguments: arguments.into() }, ..shell("") };
+    let command =
+        ChildCommand { program: Program::Exec { program, arguments: arguments.into() }, ..shell("") };
     let watch = async {
         let mut output = String::new();
         loop {
@@ -169,7 +170,7 @@ async fn dropping_the_wait_ends_the_command() {
 #[tokio::test]
 async fn what_a_command_leaves_in_the_background_ends_with_it() {
     let (ended, stdout, _) = collect(shell("sleep 300 & echo $!")).await;
-    assert_eq!((ended.code, ended.cause), (Some(0), Cause::Itself));
+    assert_eq!((ended.code, ended.cause), (Some(0), EndCause::Itself));
     wait_until_gone(stdout.trim()).await;
 }
 
@@ -179,7 +180,7 @@ async fn the_time_limit_ends_the_command_even_if_it_ignores_the_polite_signal() 
     command.limits.wall = Duration::from_millis(100);
     command.limits.grace = Duration::from_millis(100);
     let (ended, ..) = collect(command).await;
-    assert_eq!((ended.cause, ended.signal.as_deref()), (Cause::TimedOut, Some("SIGKILL")));
+    assert_eq!((ended.cause, ended.signal.as_deref()), (EndCause::TimedOut, Some("SIGKILL")));
 }
 
 #[tokio::test]
@@ -204,7 +205,7 @@ async fn the_hard_output_cap_ends_the_command() {
     command.limits.forward_bytes_max = 10;
     command.limits.output_bytes_max = 1 << 20;
     let (ended, stdout, _) = collect(command).await;
-    assert_eq!((ended.cause, stdout.len()), (Cause::TooMuchOutput, 10));
+    assert_eq!((ended.cause, stdout.len()), (EndCause::TooMuchOutput, 10));
 }
 
 fn resident_kib() -> u64 {
@@ -213,18 +214,18 @@ fn resident_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-const WINDOW: Window = Window { columns: 100, rows: 30 };
+const WINDOW: WindowSize = WindowSize { columns: 100, rows: 30 };
 
 /// Runs a line in a terminal and types each text once the one before it was answered by a line.
-async fn in_terminal(line: &str, typed: &[&str]) -> (Ended, String) {
+async fn in_terminal(line: &str, typed: &[&str]) -> (CommandExit, String) {
     let (keys, queue) = mpsc::channel(4);
     let (sender, mut receiver) = mpsc::channel::<Output>(4);
-    let terminal = Terminal { window: WINDOW, typed: Some(queue) };
+    let terminal = PseudoTerminal { window: WINDOW, typed: Some(queue) };
     let people = async {
         let (mut shown, mut typed) = (String::new(), typed.iter());
         let mut lines = 0;
         while let Some(Output::Chunk(Chunk { stream, bytes })) = receiver.recv().await {
-            assert_eq!(stream, Stream::Stdout, "a terminal has one output");
+            assert_eq!(stream, StdStream::Stdout, "a terminal has one output");
             shown.push_str(&String::from_utf8(bytes).unwrap());
             while lines < shown.matches('\n').count() {
                 lines += 1;
@@ -245,7 +246,7 @@ async fn a_command_in_a_terminal_has_one_of_the_size_that_was_wanted() {
     let line =
         "test -t 0 && test -t 1 && test -t 2 && echo all; stty size; echo err >&2; : > /dev/tty; exit 3";
     let (ended, shown) = in_terminal(line, &[]).await;
-    assert_eq!((shown.as_str(), ended.code, ended.cause), ("all\n30 100\nerr\n", Some(3), Cause::Itself));
+    assert_eq!((shown.as_str(), ended.code, ended.cause), ("all\n30 100\nerr\n", Some(3), EndCause::Itself));
 }
 
 #[tokio::test]
@@ -262,7 +263,7 @@ async fn what_is_typed_is_read_and_not_echoed_and_keys_of_the_terminal_work() {
 #[tokio::test]
 async fn nothing_is_left_of_a_terminal_when_its_command_is_given_up() {
     let (sender, mut receiver) = mpsc::channel(4);
-    let terminal = Terminal { window: WINDOW, typed: None };
+    let terminal = PseudoTerminal { window: WINDOW, typed: None };
     let command = shell("sleep 300 & echo $!; cat");
     let mut running = Box::pin(run_in_terminal(command, terminal, CancellationToken::new(), sender));
     let pid = tokio::select! {
@@ -279,10 +280,10 @@ async fn without_a_time_limit_a_command_takes_as_long_as_it_takes() {
     let mut command = shell("echo done");
     command.limits.wall = Duration::ZERO;
     let (ended, stdout, _) = collect(command).await;
-    assert_eq!((ended.cause, stdout.as_str()), (Cause::Itself, "done\n"));
+    assert_eq!((ended.cause, stdout.as_str()), (EndCause::Itself, "done\n"));
     let mut command = shell("echo done");
     command.limits.wall = Duration::MAX;
-    assert_eq!(collect(command).await.0.cause, Cause::Itself, "and no time is too long to be added");
+    assert_eq!(collect(command).await.0.cause, EndCause::Itself, "and no time is too long to be added");
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ async fn a_service_is_spoken_to_and_nothing_of_it_is_left_when_it_ends() {
     let line = "trap '' TERM; sleep 1000 & echo $!; while read line; do echo got $line; done; sleep 1000";
     for gently in [true, false] {
         let (service, ServicePipes { mut stdin, stdout, stderr: _ }) =
-            Service::start(&shell(line)).await.unwrap();
+            ServiceProcess::start(&shell(line)).await.unwrap();
         let mut lines = BufReader::new(stdout).lines();
         let child = lines.next_line().await.unwrap().unwrap();
         stdin.write_all(b"hello\n").await.unwrap();
@@ -309,7 +310,7 @@ async fn a_service_is_spoken_to_and_nothing_of_it_is_left_when_it_ends() {
 
 #[tokio::test]
 async fn a_service_that_ends_says_how_and_takes_its_children_along() {
-    let (mut service, pipes) = Service::start(&shell("sleep 1000 & echo $!; exit 7")).await.unwrap();
+    let (mut service, pipes) = ServiceProcess::start(&shell("sleep 1000 & echo $!; exit 7")).await.unwrap();
     let child = BufReader::new(pipes.stdout).lines().next_line().await.unwrap().unwrap();
     assert_eq!(service.ended().await.and_then(|status| status.code()), Some(7));
     wait_until_gone(&child).await;

@@ -5,8 +5,8 @@
 
 use expect_test::expect_file;
 use seal::{
-    Bond, ContentKeys, Incoming, Invitation, Joining, MachineId, PairingLink, Place, PrivateKey, Random,
-    Refused, Secret, to_text,
+    Bond, ContentKeys, ContentPosition, DeviceMessage, DevicePairing, MachineId, PairingInvitation,
+    PairingLink, PairingSecret, PrivateKey, Random, SealError, to_text,
 };
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ const NOW: i64 = 1_800_000_000_000;
 const SESSION: &str = "0192-a session/ä";
 
 /// 1, 2, 3: nothing of it is secret.
-struct Counting(u8);
+struct CountingRandom(u8);
 
-impl Random for Counting {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Refused> {
+impl Random for CountingRandom {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), SealError> {
         for byte in bytes {
             self.0 = self.0.wrapping_add(1);
             *byte = self.0;
@@ -28,18 +28,18 @@ impl Random for Counting {
 
 #[test]
 fn one_of_everything_comes_out_byte_for_byte() {
-    let mut random = Counting(0);
+    let mut random = CountingRandom(0);
     let machine = MachineId::parse("laptop-1.home").unwrap();
     let own = PrivateKey::generate(&mut random).unwrap();
     let device = PrivateKey::generate(&mut random).unwrap();
     let link = PairingLink {
         machine: machine.clone(),
-        secret: Secret::generate(&mut random).unwrap(),
+        secret: PairingSecret::generate(&mut random).unwrap(),
         fingerprint: own.public().fingerprint(),
     };
-    let joining = Joining::new(link.clone(), device.clone(), "Télephone").unwrap();
-    let mut invitation = Invitation::new(link.clone(), "owner", NOW).unwrap();
-    let Ok(Incoming::Offer(offer)) = Incoming::parse(&joining.offer()) else { panic!("an offer") };
+    let joining = DevicePairing::new(link.clone(), device.clone(), "Télephone").unwrap();
+    let mut invitation = PairingInvitation::new(link.clone(), "owner", NOW).unwrap();
+    let Ok(DeviceMessage::Offer(offer)) = DeviceMessage::parse(&joining.offer()) else { panic!("an offer") };
     let enrolment = invitation.take(&offer, &own, NOW + 1).unwrap();
     let paired = joining.answered(&enrolment.answer).unwrap();
     assert_eq!(paired.words, enrolment.words);
@@ -87,22 +87,22 @@ fn sorted(value: Value) -> Value {
 }
 
 /// Two generations: what the first one sealed can be opened by who has the second.
-fn contents(machine: &MachineId, bond: &Bond, random: &mut Counting) -> Value {
+fn contents(machine: &MachineId, bond: &Bond, random: &mut CountingRandom) -> Value {
     let asks = [3, 17];
     let places = [
-        (json!({ "event": { "seq": 7 } }), Place::Event { seq: 7 }),
-        (json!({ "view": { "from": null, "upto": 40 } }), Place::View { from: None, upto: 40 }),
+        (json!({ "event": { "seq": 7 } }), ContentPosition::Event { seq: 7 }),
+        (json!({ "view": { "from": null, "upto": 40 } }), ContentPosition::View { from: None, upto: 40 }),
         (
             json!({ "view": { "from": 40, "upto": 9_007_199_254_740_991_u64 } }),
-            Place::View { from: Some(40), upto: 9_007_199_254_740_991 },
+            ContentPosition::View { from: Some(40), upto: 9_007_199_254_740_991 },
         ),
         (
             json!({ "card": { "state": "waiting", "asks": asks, "updatedAt": NOW } }),
-            Place::Card { state: "waiting", asks: &asks, updated_at: NOW },
+            ContentPosition::Card { state: "waiting", asks: &asks, updated_at: NOW },
         ),
         (
             json!({ "card": { "state": "idle", "asks": [], "updatedAt": -1 } }),
-            Place::Card { state: "idle", asks: &[], updated_at: -1 },
+            ContentPosition::Card { state: "idle", asks: &[], updated_at: -1 },
         ),
     ];
     let mut keys = ContentKeys::generate(random).unwrap();
@@ -125,14 +125,14 @@ fn contents(machine: &MachineId, bond: &Bond, random: &mut Counting) -> Value {
 }
 
 /// Frames as a hub tells them: a card, views that continue each other, and ones that are older.
-fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut Counting) -> Vec<Value> {
+fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut CountingRandom) -> Vec<Value> {
     let mut frames = Vec::new();
     for updated_at in [NOW, NOW - 1] {
         let card = json!({
             "session": SESSION, "title": format!("at {updated_at}"), "folder": "/home/me", "source": "web",
             "createdAt": 1, "updatedAt": updated_at, "state": "done", "line": null, "costUsd": null, "asks": [],
         });
-        let place = Place::Card { state: "done", asks: &[], updated_at };
+        let place = ContentPosition::Card { state: "done", asks: &[], updated_at };
         let sealed =
             keys.seal(machine, SESSION, &place, sorted(card).to_string().as_bytes(), random).unwrap();
         frames.push(json!({
@@ -145,7 +145,7 @@ fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut Counting) -> Vec<
             "session": SESSION, "upto": upto, "reset": from.is_none(), "earlier": false, "rows": [], "appends": [],
             "state": null,
         });
-        let place = Place::View { from, upto };
+        let place = ContentPosition::View { from, upto };
         let sealed =
             keys.seal(machine, SESSION, &place, sorted(view).to_string().as_bytes(), random).unwrap();
         frames.push(json!({
@@ -156,18 +156,20 @@ fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut Counting) -> Vec<
     frames
 }
 
-fn lane(bond: &Bond, device: &Bond, random: &mut Counting) -> Value {
-    let mut id = Counting(random.0);
+fn lane(bond: &Bond, device: &Bond, random: &mut CountingRandom) -> Value {
+    let mut id = CountingRandom(random.0);
     let mut lane_id = [0; 16];
     id.fill(&mut lane_id).unwrap();
     let (ask, asked) = device.ask_lane(random).unwrap();
-    let Ok(Incoming::LaneAsk(opened)) = Incoming::parse(&ask) else { panic!("a lane is asked for") };
+    let Ok(DeviceMessage::LaneAsk(opened)) = DeviceMessage::parse(&ask) else {
+        panic!("a lane is asked for")
+    };
     let (mut lane, answer) = bond.answer_lane(&opened, random).unwrap();
     let mut caller = asked.answered(&answer).unwrap();
     let mut calls = Vec::new();
     for plain in [r#"{"id":1,"do":"rules"}"#, r#"{"id":2,"do":"devices"}"#, "¿qué?", ""] {
         let (counter, call) = caller.seal(plain.as_bytes()).unwrap();
-        let Ok(Incoming::Call(incoming)) = Incoming::parse(&call) else { panic!("a call") };
+        let Ok(DeviceMessage::Call(incoming)) = DeviceMessage::parse(&call) else { panic!("a call") };
         let (heard, answering) = lane.open(&incoming).unwrap();
         assert_eq!(heard, plain.as_bytes());
         let said = format!(r#"{{"re":{counter},"ok":{{"is":"done"}}}}"#);

@@ -1,15 +1,15 @@
 //! `/acp`: the official remote transport, and on the same address the older shapes of it.
 //!
-//! A client posts its calls and reads what comes of them on streams of server-sent events. Every event
-//! has an id, and a client that names the last one it has goes on after it, whatever happened in
-//! between. Which shape a request has, its own headers and body say (`docs/dialects/http.md`).
+//! A client posts its calls and reads replies and updates on streams of server-sent events. Every event
+//! has an id, and a client that names the last id it has continues after it, whatever happened in
+//! between. The headers and the body of a request decide which shape it has (`docs/dialects/http.md`).
 
-mod names;
+mod connection_id;
+mod event_ids;
+mod official_connections;
 mod outbox;
-mod places;
 mod post;
 mod streams;
-mod visits;
 mod websocket;
 mod zeph;
 
@@ -24,7 +24,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::{OpenError, Sender, SessionId, SurfaceId};
-use metrics::Door;
+use metrics::DoorLabel;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -32,96 +32,97 @@ use service::ServiceError;
 use wire::methods::{ABOUT_A_SESSION, EITHER_SPELLING};
 use wire::sse::write_event;
 use wire::{
-    Call, Client, Cursor, Decoder, Dialect, Fault, Message, Outcome, OwnedMessage, Replies, RpcId, Spoken,
+    Client, ClientRequest, Cursor, Decoder, Dialect, DialectSelection, OwnedRpcMessage, Replies,
+    RequestError, RequestOutcome, RpcId, RpcMessage,
 };
 
 use super::sse::{EventStream, accepts_events};
-use super::{Caller, Content, Doors, Refusal, bernstein};
-use crate::batch::Batch;
-use crate::connection::{ConnectionParts, Posted};
-use crate::writer::{AttachAnswer, Command, Start};
-use names::ConnectionId;
-use places::Places;
+use super::{BodyBytes, HttpCaller, HttpState, Refusal, bernstein};
+use crate::connection::{ConnectionParts, ParsedMessage};
+use crate::frame_batch::FrameBatch;
+use crate::writer::{AttachAnswer, AttachFrom, WriterCommand};
+use connection_id::ConnectionId;
+use event_ids::EventIds;
+use official_connections::{LimitReached, OfficialConnection};
 pub(super) use post::Post;
-use streams::{NoTap, Tap, locked};
-use visits::{Full, Visit};
-use websocket::Shape;
+use streams::{StreamReadError, StreamReader, locked};
+use websocket::SocketRoute;
 
-pub(crate) use streams::Streams;
-pub use visits::Visits;
-pub(super) use websocket::{SOCKETS_MAX, seats, stopping};
-pub use zeph::Transports;
+pub use official_connections::OfficialConnections;
+pub(crate) use streams::ConnectionStreams;
+pub(super) use websocket::{SOCKETS_MAX, socket_slots, stopping};
+pub use zeph::ZephConnections;
 
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
 const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new().route("/acp", post(take).get(stream).delete(close)).route("/acp/ws", get(zeph_socket))
 }
 
 async fn take(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<Arc<HttpState>>,
+    Extension(caller): Extension<HttpCaller>,
     headers: HeaderMap,
-    Content(body): Content,
+    BodyBytes(body): BodyBytes,
 ) -> Response {
     let post = Post::new(&body);
-    if !names_a_connection(&headers) && post.is_bernsteins(doors.dialect) {
-        return bernstein::post(&doors, &caller, &headers, post).await;
+    if !names_a_connection(&headers) && post.is_bernsteins(state.dialect) {
+        return bernstein::post(&state, &caller, &headers, post).await;
     }
-    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let request = AcpRequest { state: &state, caller: &caller, headers: &headers };
     let taken = if zeph::is_zeph_call(&headers) {
-        zeph::take(&official, post).await
+        zeph::take(&request, post).await
     } else {
-        official.take(post).await
+        request.take(post).await
     };
     taken.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn stream(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<Arc<HttpState>>,
+    Extension(caller): Extension<HttpCaller>,
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    if is_nothing_there(&doors, &headers) {
+    if is_nothing_there(&state, &headers) {
         return Refusal::not_found().into_response();
     }
-    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let request = AcpRequest { state: &state, caller: &caller, headers: &headers };
     let opened = match socket {
-        Ok(socket) => official.upgrade(socket, Shape::Official),
+        Ok(socket) => request.upgrade(socket, SocketRoute::Official),
         Err(rejection) if headers.contains_key(UPGRADE) => Err(no_socket(&rejection)),
-        Err(_) if zeph::is_zeph_stream(&headers) => zeph::stream(&official),
-        Err(_) => official.stream().await,
+        Err(_) if zeph::is_zeph_stream(&headers) => zeph::stream(&request),
+        Err(_) => request.stream().await,
     };
     opened.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn zeph_socket(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<Arc<HttpState>>,
+    Extension(caller): Extension<HttpCaller>,
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
     let socket = socket.map_err(|rejection| no_socket(&rejection))?;
-    Official { doors: &doors, caller: &caller, headers: &headers }.upgrade(socket, Shape::Zeph)
+    AcpRequest { state: &state, caller: &caller, headers: &headers }.upgrade(socket, SocketRoute::Zeph)
 }
 
 async fn close(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<Arc<HttpState>>,
+    Extension(caller): Extension<HttpCaller>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
-    if is_nothing_there(&doors, &headers) {
+    if is_nothing_there(&state, &headers) {
         return Err(Refusal::not_found());
     }
-    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let request = AcpRequest { state: &state, caller: &caller, headers: &headers };
     if zeph::is_zeph_stream(&headers) {
-        return zeph::close(&official);
+        return zeph::close(&request);
     }
-    let id = official.connection_id()?;
-    if doors.visits.close(id) { Ok(StatusCode::ACCEPTED) } else { Err(unknown_connection()) }
+    let id = request.connection_id()?;
+    if state.official_connections.close(id) { Ok(StatusCode::ACCEPTED) } else { Err(unknown_connection()) }
 }
 
 /// Whether the request belongs to a connection of the official shape, or of zeph's.
@@ -129,36 +130,36 @@ fn names_a_connection(headers: &HeaderMap) -> bool {
     headers.contains_key(CONNECTION) || headers.contains_key(SESSION)
 }
 
-/// Bernstein's `/acp` has nothing but `POST`; what other methods do there, clients of other shapes say by their headers.
-fn is_nothing_there(doors: &Doors, headers: &HeaderMap) -> bool {
-    doors.dialect.is_for(Dialect::Bernstein) && !names_a_connection(headers) && !headers.contains_key(UPGRADE)
+/// Bernstein's `/acp` has nothing but `POST`; requests of other shapes with other methods are recognised by their headers.
+fn is_nothing_there(state: &HttpState, headers: &HeaderMap) -> bool {
+    state.dialect.is_for(Dialect::Bernstein) && !names_a_connection(headers) && !headers.contains_key(UPGRADE)
 }
 
-/// One request of the official shape.
-struct Official<'a> {
-    doors: &'a Arc<Doors>,
-    caller: &'a Caller,
+/// One request to `/acp`, of the official shape or of zeph's.
+struct AcpRequest<'a> {
+    state: &'a Arc<HttpState>,
+    caller: &'a HttpCaller,
     headers: &'a HeaderMap,
 }
 
-impl Official<'_> {
+impl AcpRequest<'_> {
     async fn take(&self, post: Post<'_>) -> Result<Response, Refusal> {
         let message = match post.message() {
             Ok(message) => message,
             Err((id, fault)) => return Ok(self.malformed(&post, id, fault)),
         };
-        if let OwnedMessage::Request { id, method, params } = message
+        if let OwnedRpcMessage::Request { id, method, params } = message
             && method == "initialize"
         {
             return self.initialize(id, params.as_deref(), post.body.len()).await;
         }
-        let visit = self.visit()?;
+        let connection = self.connection()?;
         let posted = match self.session_to_insert(&message.as_message())? {
-            // That is another message, and is read like one that came.
-            Some(session) => Posted::read(&insert_session(post.body, session)?),
+            // The message with the session inserted is another one, and is parsed again.
+            Some(session) => ParsedMessage::read(&insert_session(post.body, session)?),
             None => post.into_posted(),
         };
-        match visit.take(posted).await {
+        match connection.take(posted).await {
             Ok(()) => Ok(StatusCode::ACCEPTED.into_response()),
             Err(_) => Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -168,11 +169,11 @@ impl Official<'_> {
         }
     }
 
-    /// What cannot be read is answered on the spot: nobody knows which stream it belongs to.
-    fn malformed(&self, post: &Post<'_>, id: &RpcId, fault: &Fault) -> Response {
-        let batch = post.is_batch() && matches!(fault, Fault::InvalidRequest(_));
+    /// A message that cannot be parsed is answered in the response: its stream is not known.
+    fn malformed(&self, post: &Post<'_>, id: &RpcId, fault: &RequestError) -> Response {
+        let batch = post.is_batch() && matches!(fault, RequestError::InvalidRequest(_));
         let status = if batch { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST };
-        (status, json_body(self.doors, id, Err(fault))).into_response()
+        (status, json_body(self.state, id, Err(fault))).into_response()
     }
 
     async fn initialize(
@@ -181,45 +182,48 @@ impl Official<'_> {
         params: Option<&RawValue>,
         frame_bytes: usize,
     ) -> Result<Response, Refusal> {
-        let mut decoder = Decoder::new(Spoken::Only(Dialect::Acp));
+        let mut decoder = Decoder::new(DialectSelection::Only(Dialect::Acp));
         let hello = match decoder.request("initialize", params, frame_bytes) {
-            Ok(Call::Initialize(hello)) => hello,
+            Ok(ClientRequest::Initialize(hello)) => hello,
             Ok(_) => return Err(unknown_connection()),
-            Err(fault) => return Ok(json_body(self.doors, id, Err(&fault)).into_response()),
+            Err(fault) => return Ok(json_body(self.state, id, Err(&fault)).into_response()),
         };
-        if let Some(greeted) = &self.doors.greeted {
-            greeted(&hello).await;
+        if let Some(on_initialize) = &self.state.on_initialize {
+            on_initialize(&hello).await;
         }
         let client = decoder.client();
-        let connection = ConnectionId::new(&self.doors.secret, &self.caller.connections(), client.abilities);
+        let connection = ConnectionId::new(&self.state.secret, &self.caller.connections(), client.abilities);
         let mut parts = self.parts(client);
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
-        self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
-        let greeting = self.doors.registry.backend().greeting().await;
-        let outcome = Outcome::Initialized { version: hello.version, greeting };
-        let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
+        self.state
+            .official_connections
+            .open(connection, parts, &self.state.tasks)
+            .map_err(|limit| too_many(&limit))?;
+        let greeting = self.state.registry.backend().greeting().await;
+        let outcome = RequestOutcome::Initialized { version: hello.version, greeting };
+        let mut response = json_body(self.state, id, Ok(&outcome)).into_response();
         let header = HeaderValue::from_str(&connection.to_string());
         response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));
         Ok(response)
     }
 
-    /// A client that comes back may name its sessions: it opened them before.
+    /// A client that reconnects may name its sessions: it opened them before.
     fn parts(&self, client: Client) -> ConnectionParts {
         ConnectionParts {
-            registry: Arc::clone(&self.doors.registry),
+            registry: Arc::clone(&self.state.registry),
             principal: self.caller.principal.clone(),
             kind: self.caller.kind(),
             local_answers: false,
-            rules: self.doors.rules.clone(),
-            identity: self.doors.identity.clone(),
-            dialect: Spoken::Only(Dialect::Acp),
+            rules: self.state.rules.clone(),
+            identity: self.state.identity.clone(),
+            dialect: DialectSelection::Only(Dialect::Acp),
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             zeph: false,
             any_session: true,
-            metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
-            greeted: None,
+            metrics: Some((Arc::clone(&self.state.metrics), DoorLabel::Sse)),
+            on_initialize: None,
         }
     }
 
@@ -232,29 +236,32 @@ impl Official<'_> {
     }
 
     fn connection_id(&self) -> Result<ConnectionId, Refusal> {
-        ConnectionId::parse(&self.doors.secret, &self.caller.connections(), self.connection_name()?)
+        ConnectionId::parse(&self.state.secret, &self.caller.connections(), self.connection_name()?)
             .ok_or_else(unknown_connection)
     }
 
-    fn visit(&self) -> Result<Arc<Visit>, Refusal> {
+    fn connection(&self) -> Result<Arc<OfficialConnection>, Refusal> {
         let id = self.connection_id()?;
-        if let Some(visit) = self.doors.visits.find(id) {
-            return Ok(visit);
+        if let Some(connection) = self.state.official_connections.find(id) {
+            return Ok(connection);
         }
-        if self.doors.visits.was_closed(id) {
+        if self.state.official_connections.was_closed(id) {
             return Err(unknown_connection());
         }
-        self.doors.visits.open(id, self.parts(id.client()), &self.doors.tasks).map_err(|full| too_many(&full))
+        self.state
+            .official_connections
+            .open(id, self.parts(id.client()), &self.state.tasks)
+            .map_err(|limit| too_many(&limit))
     }
 
-    /// The session may stand in a header, in the parameters, or in both. Where it stands in the header alone, it has to
-    /// be put into the parameters.
-    fn session_to_insert(&self, message: &Message<'_>) -> Result<Option<&str>, Refusal> {
+    /// The session may be named in a header, in the parameters, or in both. If it is in the header alone, it has to
+    /// be inserted into the parameters.
+    fn session_to_insert(&self, message: &RpcMessage<'_>) -> Result<Option<&str>, Refusal> {
         let (method, params) = match message {
-            Message::Request { method, params, .. } | Message::Notification { method, params } => {
+            RpcMessage::Request { method, params, .. } | RpcMessage::Notification { method, params } => {
                 (method, params)
             }
-            Message::Response { .. } => return Ok(None),
+            RpcMessage::Response { .. } => return Ok(None),
         };
         if method.starts_with("$/") {
             return Ok(None);
@@ -274,7 +281,7 @@ impl Official<'_> {
     }
 
     async fn stream(&self) -> Result<Response, Refusal> {
-        // Whoever names no connection needs that first, whatever they accept.
+        // A missing connection id is reported first, whatever the client accepts.
         self.connection_name()?;
         if !accepts_events(self.headers) {
             return Err(Refusal::new(
@@ -283,67 +290,72 @@ impl Official<'_> {
                 "this is a stream of events: send the header Accept: text/event-stream",
             ));
         }
-        let visit = self.visit()?;
+        let connection = self.connection()?;
         let session = header(self.headers, &SESSION)?.map(SessionId::parse).transpose();
         let session = session.map_err(|error| bad_session(&error.to_string()))?;
-        let epoch = self.doors.started.0;
-        let places = match session {
-            Some(_) => Places::Session { epoch },
-            None => Places::Connection { epoch },
+        let epoch = self.state.started.0;
+        let event_ids = match session {
+            Some(_) => EventIds::Session { epoch },
+            None => EventIds::Connection { epoch },
         };
-        let after = self.last_event(places)?;
+        let after = self.last_event(event_ids)?;
         if let (Some(session), Some(position)) = (&session, after) {
-            self.come_back(&visit, session, position).await?;
+            self.reattach(&connection, session, position).await?;
         }
-        let tap = visit.streams.tap(session.as_ref(), after).await;
-        let Tap { batches, taken } = tap.map_err(|none| match none {
-            NoTap::Busy => Refusal::new(
+        let tap = connection.streams.open_reader(session.as_ref(), after).await;
+        let StreamReader { batches, delivered } = tap.map_err(|none| match none {
+            StreamReadError::Busy => Refusal::new(
                 StatusCode::CONFLICT,
                 "stream_in_use",
                 "somebody reads this stream; with Last-Event-ID it would be yours from there on",
             ),
-            NoTap::Lost => unservable("Last-Event-ID"),
-            NoTap::TooMany => {
+            StreamReadError::Lost => unservable("Last-Event-ID"),
+            StreamReadError::TooMany => {
                 bad_session("too many streams of sessions that were never opened; open one first")
             }
         })?;
-        // The streams live for as long as somebody reads one of them.
-        let mut told = None;
-        let encode = move |batch: Batch| {
-            let _visit = &visit;
-            // Whoever asks for more has probably got what was there before. Better twice than never.
-            if let Some(position) = told.take() {
-                *locked(&taken) = position;
+        // The connection lives for as long as one of its streams is read.
+        let mut last_position = None;
+        let encode = move |batch: FrameBatch| {
+            let _connection = &connection;
+            // A client that asks for more has probably received what was sent before. Better twice than never.
+            if let Some(position) = last_position.take() {
+                *locked(&delivered) = position;
             }
             let mut text = Vec::new();
-            for placed in batch.placed() {
-                write_event(&mut text, Some(&places.name(placed.position)), None, placed.frame);
-                told = Some(placed.position);
+            for positioned in batch.positioned() {
+                write_event(&mut text, Some(&event_ids.format(positioned.position)), None, positioned.frame);
+                last_position = Some(positioned.position);
             }
             text.into()
         };
-        Ok(EventStream::new(batches, &self.doors.stop, encode).into_response())
+        Ok(EventStream::new(batches, &self.state.stop, encode).into_response())
     }
 
-    /// The position that the client has. One that cannot be served is never taken for "from now on".
-    fn last_event(&self, places: Places) -> Result<Option<Cursor>, Refusal> {
+    /// The position that the client has. A position that cannot be served is never treated as "from now on".
+    fn last_event(&self, event_ids: EventIds) -> Result<Option<Cursor>, Refusal> {
         let Some(text) = header(self.headers, &LAST_EVENT)? else { return Ok(None) };
-        places.parse(text).map(Some).ok_or_else(|| unservable(text))
+        event_ids.parse(text).map(Some).ok_or_else(|| unservable(text))
     }
 
-    /// A client that was away goes on where it was, also if this process has never seen it.
-    async fn come_back(&self, visit: &Visit, session: &SessionId, position: Cursor) -> Result<(), Refusal> {
+    /// Attaches the session at the client's position, also if this process has never seen the client.
+    async fn reattach(
+        &self,
+        connection: &OfficialConnection,
+        session: &SessionId,
+        position: Cursor,
+    ) -> Result<(), Refusal> {
         let sender = Sender::new(SurfaceId::random(), Arc::clone(&self.caller.name));
         let caller = service::Caller::new(self.caller.kind(), self.caller.principal.clone(), sender);
-        let handle = self.doors.service().open(&caller, session).await.map_err(not_back)?;
+        let handle = self.state.service().open(&caller, session).await.map_err(not_reattached)?;
         if position.is_beyond(handle.read(position.seq).head()) {
             return Err(unservable(&position.to_string()));
         }
-        if !visit.streams.shows(session) {
-            let from = Start::After(position.seq);
-            visit
+        if !connection.streams.shows(session) {
+            let from = AttachFrom::After(position.seq);
+            connection
                 .streams
-                .send(Command::Attach {
+                .send(WriterCommand::Attach {
                     handle,
                     from,
                     counted: wire::UpdateStart::default(),
@@ -355,7 +367,7 @@ impl Official<'_> {
     }
 }
 
-fn not_back(error: ServiceError) -> Refusal {
+fn not_reattached(error: ServiceError) -> Refusal {
     match error {
         ServiceError::Open(OpenError::NotFound(_)) => {
             Refusal::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
@@ -376,14 +388,14 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Op
     })
 }
 
-/// An answer as the body of a response.
+/// A JSON-RPC reply as the body of a response.
 pub(super) fn json_body(
-    doors: &Doors,
+    state: &HttpState,
     id: &RpcId,
-    outcome: Result<&Outcome, &Fault>,
+    outcome: Result<&RequestOutcome, &RequestError>,
 ) -> impl IntoResponse + use<> {
     let mut out = Vec::new();
-    Replies::new(doors.identity.clone()).write(Client::default(), id, outcome, &mut out);
+    Replies::new(state.identity.clone()).write(Client::default(), id, outcome, &mut out);
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], out)
 }
 
@@ -428,10 +440,10 @@ fn unknown_connection() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
 }
 
-fn too_many(full: &Full) -> Refusal {
-    let message = match full {
-        Full::Visits => "as many connections are open as may be; close one",
-        Full::Calls => "as many calls wait as may wait",
+fn too_many(limit: &LimitReached) -> Refusal {
+    let message = match limit {
+        LimitReached::OfficialConnections => "connection limit reached; close one",
+        LimitReached::Calls => "as many calls wait as may wait",
     };
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message)
 }

@@ -1,8 +1,8 @@
 //! `POST /acp` in the Bernstein dialect: one message, and its answer as JSON or as the first event of a
-//! stream that goes on with what happens in the session it opened.
+//! stream that continues with the updates of the session it opened.
 //!
 //! Each request is a connection of its own that ends with the answer or with the stream. The session
-//! does not: it works on, and later requests name it.
+//! does not: it goes on working, and later requests name it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::{LogReader, Seq};
-use metrics::Door;
-use service::Rules;
+use metrics::DoorLabel;
+use service::ServiceRules;
 use tokio::sync::mpsc;
 use wire::bernstein::FRAME_BYTES_MAX;
 use wire::sse::write_event;
-use wire::{Dialect, Frame, OwnedMessage, Spoken};
+use wire::{Dialect, DialectSelection, Frame, OwnedRpcMessage};
 
 use super::acp::Post;
 use super::sse::{EventStream, accepts_events};
-use super::{Caller, Doors, Refusal};
-use crate::batch::Batch;
-use crate::connection::{Arrival, Connection, ConnectionParts};
+use super::{HttpCaller, HttpState, Refusal};
+use crate::connection::{Connection, ConnectionParts, IncomingMessage};
+use crate::frame_batch::FrameBatch;
 use crate::link::OUTGOING_MAX;
 
 /// Events that may wait for the client to read them.
@@ -33,39 +33,39 @@ const EVENTS_MAX: usize = 16;
 const REST_GRACE: Duration = Duration::from_secs(60);
 
 pub(super) async fn post(
-    doors: &Arc<Doors>,
-    caller: &Caller,
+    state: &Arc<HttpState>,
+    caller: &HttpCaller,
     headers: &HeaderMap,
     post: Post<'_>,
 ) -> Response {
     let stream = accepts_events(headers);
     let must_answer = post.body.len() > FRAME_BYTES_MAX || expects_answer(&post);
-    let mut talk = Talk::begin(doors, caller, post);
+    let mut exchange = Exchange::begin(state, caller, post);
     let answer = tokio::select! {
         biased;
-        answer = talk.answer(must_answer) => answer,
-        () = doors.stop.cancelled() => return stopping(),
+        answer = exchange.answer(must_answer) => answer,
+        () = state.stop.cancelled() => return stopping(),
     };
     let Some(answer) = answer else {
-        talk.end().await;
+        exchange.end().await;
         return if must_answer { stopping() } else { StatusCode::ACCEPTED.into_response() };
     };
     if !stream {
-        talk.end().await;
+        exchange.end().await;
         return ([(CONTENT_TYPE, "application/json")], answer).into_response();
     }
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
-    // What was said in this session so far is told by the connection; only its end is waited for here.
-    let session = wire::bernstein::opened(&answer);
-    let session = session.and_then(|id| doors.registry.live(&caller.principal, &id));
+    // The connection sends the session's updates from the beginning; here only the end of the log is waited for.
+    let session = wire::bernstein::opened_session(&answer);
+    let session = session.and_then(|id| state.registry.live(&caller.principal, &id));
     let log = session.map(|handle| handle.read(Seq::START));
-    doors.tasks.spawn(Telling { events }.run(talk, answer, log));
-    let encode = |(name, frame): Told| {
+    state.tasks.spawn(EventStreamTask { events }.run(exchange, answer, log));
+    let encode = |(name, frame): NamedFrame| {
         let mut text = Vec::new();
         write_event(&mut text, None, Some(name), &frame);
         text.into()
     };
-    EventStream::new(receiver, &doors.stop, encode).into_response()
+    EventStream::new(receiver, &state.stop, encode).into_response()
 }
 
 fn stopping() -> Response {
@@ -73,44 +73,44 @@ fn stopping() -> Response {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).into_response()
 }
 
-/// Requests are answered, and so is what cannot be read. The rest is answered only if it is wrong.
+/// Requests are answered, and so are messages that cannot be parsed. Others are answered only if they are wrong.
 fn expects_answer(post: &Post<'_>) -> bool {
-    !matches!(post.message(), Ok(OwnedMessage::Notification { .. } | OwnedMessage::Response { .. }))
+    !matches!(post.message(), Ok(OwnedRpcMessage::Notification { .. } | OwnedRpcMessage::Response { .. }))
 }
 
-/// One request's connection.
-struct Talk {
-    /// Nothing, once it was ended.
+/// One request's connection, and the frames of its reply.
+struct Exchange {
+    /// None, once it was ended.
     connection: Option<Connection>,
-    batches: mpsc::Receiver<Batch>,
+    batches: mpsc::Receiver<FrameBatch>,
     frames: VecDeque<Bytes>,
 }
 
-impl Talk {
-    fn begin(doors: &Doors, caller: &Caller, post: Post<'_>) -> Self {
-        let (incoming, arrivals) = mpsc::channel::<Arrival>(1);
+impl Exchange {
+    fn begin(state: &HttpState, caller: &HttpCaller, post: Post<'_>) -> Self {
+        let (incoming, arrivals) = mpsc::channel::<IncomingMessage>(1);
         let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
         let arrival = if post.body.len() > FRAME_BYTES_MAX {
             Frame::TooLong { limit_bytes: FRAME_BYTES_MAX, id: None }.into()
         } else {
             post.into_posted().into()
         };
-        // There is room for the one, and there is no other.
+        // The queue has room for this message, and there is no other.
         drop(incoming.try_send(arrival));
         let parts = ConnectionParts {
-            registry: Arc::clone(&doors.registry),
+            registry: Arc::clone(&state.registry),
             principal: caller.principal.clone(),
             kind: caller.kind(),
             local_answers: false,
-            rules: Rules { source: "acp".into(), ..doors.rules.clone() },
-            identity: doors.identity.clone(),
-            dialect: Spoken::Only(Dialect::Bernstein),
+            rules: ServiceRules { source: "acp".into(), ..state.rules.clone() },
+            identity: state.identity.clone(),
+            dialect: DialectSelection::Only(Dialect::Bernstein),
             client: None,
             name: Arc::clone(&caller.name),
             zeph: false,
             any_session: true,
-            metrics: Some((Arc::clone(&doors.metrics), Door::Sse)),
-            greeted: doors.greeted.clone(),
+            metrics: Some((Arc::clone(&state.metrics), DoorLabel::Sse)),
+            on_initialize: state.on_initialize.clone(),
         };
         Self {
             connection: Some(Connection::start_at(parts, arrivals, outgoing)),
@@ -119,7 +119,7 @@ impl Talk {
         }
     }
 
-    /// The answer to the one message, if there is one. It comes before everything about its session.
+    /// The reply to the message, if there is one. It comes before everything about its session.
     async fn answer(&mut self, certain: bool) -> Option<Bytes> {
         if certain {
             return self.next().await;
@@ -143,7 +143,7 @@ impl Talk {
         self.frames.pop_front()
     }
 
-    /// Nobody reads on.
+    /// Nobody reads any more.
     async fn end(self) {
         drop(self.batches);
         if let Some(connection) = self.connection {
@@ -152,16 +152,16 @@ impl Talk {
     }
 }
 
-/// An answer as a stream of events, until the session ends or nobody reads.
-struct Telling {
-    events: mpsc::Sender<Told>,
+/// Writes a reply as a stream of events, until the session ends or nobody reads.
+struct EventStreamTask {
+    events: mpsc::Sender<NamedFrame>,
 }
 
 /// The name of an event, and the frame in it.
-type Told = (&'static str, Bytes);
+type NamedFrame = (&'static str, Bytes);
 
-/// Whoever read the stream is gone.
-struct Gone;
+/// The reader of the stream is gone.
+struct ReaderGone;
 
 enum Wake {
     Frame(Option<Bytes>),
@@ -169,45 +169,45 @@ enum Wake {
     Gone,
 }
 
-impl Telling {
-    async fn run(self, mut talk: Talk, answer: Bytes, log: Option<LogReader>) {
+impl EventStreamTask {
+    async fn run(self, mut exchange: Exchange, answer: Bytes, log: Option<LogReader>) {
         if self.send(("response", answer)).await.is_err() {
-            return talk.end().await;
+            return exchange.end().await;
         }
-        let Some(log) = log else { return self.rest(talk).await };
-        match self.follow(&mut talk, log).await {
-            Ok(()) => self.rest(talk).await,
-            Err(Gone) => talk.end().await,
+        let Some(log) = log else { return self.rest(exchange).await };
+        match self.follow(&mut exchange, log).await {
+            Ok(()) => self.rest(exchange).await,
+            Err(ReaderGone) => exchange.end().await,
         }
     }
 
-    /// Tells what happens until the session ends.
-    async fn follow(&self, talk: &mut Talk, mut log: LogReader) -> Result<(), Gone> {
+    /// Sends updates until the session ends.
+    async fn follow(&self, exchange: &mut Exchange, mut log: LogReader) -> Result<(), ReaderGone> {
         loop {
             let wake = tokio::select! {
                 biased;
                 () = self.events.closed() => Wake::Gone,
-                frame = talk.next() => Wake::Frame(frame),
+                frame = exchange.next() => Wake::Frame(frame),
                 () = end_of(&mut log) => Wake::SessionEnded,
             };
             match wake {
                 Wake::Frame(Some(frame)) => self.send(("notification", frame)).await?,
                 Wake::Frame(None) | Wake::SessionEnded => return Ok(()),
-                Wake::Gone => return Err(Gone),
+                Wake::Gone => return Err(ReaderGone),
             }
         }
     }
 
-    /// The connection ends, and what it still has to tell is told.
-    async fn rest(&self, mut talk: Talk) {
-        let connection = talk.connection.take();
+    /// Ends the connection, and sends the frames that it still writes.
+    async fn rest(&self, mut exchange: Exchange) {
+        let connection = exchange.connection.take();
         let ended = async {
             if let Some(connection) = connection {
                 connection.finish_within(REST_GRACE).await;
             }
         };
         let told = async move {
-            while let Some(frame) = talk.next().await {
+            while let Some(frame) = exchange.next().await {
                 if self.send(("notification", frame)).await.is_err() {
                     return;
                 }
@@ -217,8 +217,8 @@ impl Telling {
     }
 
     /// Waits for as long as the client reads: the stream that it reads from ends when the server stops.
-    async fn send(&self, told: Told) -> Result<(), Gone> {
-        self.events.send(told).await.map_err(|_| Gone)
+    async fn send(&self, told: NamedFrame) -> Result<(), ReaderGone> {
+        self.events.send(told).await.map_err(|_| ReaderGone)
     }
 }
 

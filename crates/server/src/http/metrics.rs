@@ -1,4 +1,4 @@
-//! `/metrics`: the numbers of this very process, for whoever collects them.
+//! `/metrics`: the metrics of this process, for scrapers.
 
 use std::sync::Arc;
 

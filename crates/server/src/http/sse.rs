@@ -1,4 +1,4 @@
-//! Server-sent events: a body that grows for as long as somebody reads it.
+//! Server-sent events: a response body that grows for as long as somebody reads it.
 //!
 //! Nothing is buffered here: what the reader has not taken is not asked for.
 
@@ -17,33 +17,33 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// How long a stream is silent at most.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What breaks the silence, unless a dialect has another word for it.
+/// The keep-alive comment, unless a dialect has its own.
 const PING: &[u8] = b": ping\n\n";
 
-/// Text of a stream, with its events whole.
-pub(super) struct Piece {
+/// A chunk of the stream's text; events are never split.
+pub(super) struct SseChunk {
     pub bytes: Bytes,
     /// The stream ends after it.
     pub last: bool,
 }
 
-impl<B: Into<Bytes>> From<B> for Piece {
+impl<B: Into<Bytes>> From<B> for SseChunk {
     fn from(bytes: B) -> Self {
         Self { bytes: bytes.into(), last: false }
     }
 }
 
-/// Turns what comes into the text of events.
-type Encode<T> = Box<dyn FnMut(T) -> Piece + Send>;
+/// Encodes an incoming item as the text of events.
+type EncodeChunk<T> = Box<dyn FnMut(T) -> SseChunk + Send>;
 
-/// The one body of such an answer.
+/// The body of every event stream.
 pub(super) struct EventStream<T> {
     incoming: mpsc::Receiver<T>,
-    encode: Encode<T>,
+    encode: EncodeChunk<T>,
     keep_alive: Pin<Box<Sleep>>,
     comment: &'static [u8],
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
-    over: bool,
+    ended: bool,
 }
 
 impl<T: Send + 'static> EventStream<T> {
@@ -51,7 +51,7 @@ impl<T: Send + 'static> EventStream<T> {
     pub(super) fn new(
         incoming: mpsc::Receiver<T>,
         stop: &CancellationToken,
-        encode: impl FnMut(T) -> Piece + Send + 'static,
+        encode: impl FnMut(T) -> SseChunk + Send + 'static,
     ) -> Self {
         Self {
             incoming,
@@ -59,7 +59,7 @@ impl<T: Send + 'static> EventStream<T> {
             keep_alive: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
             comment: PING,
             stop: Box::pin(stop.clone().cancelled_owned()),
-            over: false,
+            ended: false,
         }
     }
 
@@ -89,13 +89,13 @@ impl<T> HttpBody for EventStream<T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
-            if self.over || self.stop.as_mut().poll(context).is_ready() {
+            if self.ended || self.stop.as_mut().poll(context).is_ready() {
                 return Poll::Ready(None);
             }
             match self.incoming.poll_recv(context) {
                 Poll::Ready(Some(item)) => {
-                    let Piece { bytes, last } = (self.encode)(item);
-                    self.over = last;
+                    let SseChunk { bytes, last } = (self.encode)(item);
+                    self.ended = last;
                     if bytes.is_empty() {
                         continue;
                     }
@@ -133,7 +133,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             let ((items, incoming), stop) = (mpsc::channel(4), CancellationToken::new());
-            let encode = |bytes: Bytes| Piece { last: bytes.starts_with(b"last"), bytes };
+            let encode = |bytes: Bytes| SseChunk { last: bytes.starts_with(b"last"), bytes };
             Self { items, stream: EventStream::new(incoming, &stop, encode), stop }
         }
 

@@ -4,7 +4,7 @@ mod browsers;
 
 use std::sync::Arc;
 
-use access::{Client, Digest, GateParts, Keys, Names};
+use access::{AcceptedTokens, Client, Digest, GateParts, ServerNames};
 use agent::{Agent, AgentConfig};
 use axum::http::StatusCode;
 use engine::{Clock, MemoryStore, Registry, RegistryParts, Timestamp};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
 
-use super::{Doors, Gate, Transports, Visits, router, sockets};
+use super::{Gate, HttpState, OfficialConnections, ZephConnections, router, sockets};
 
 struct StillClock;
 
@@ -25,34 +25,38 @@ impl Clock for StillClock {
     }
 }
 
-fn doors() -> Arc<Doors> {
+fn doors() -> Arc<HttpState> {
     let client = Client { id: "ci".into(), digest: Digest::of("of-ci") };
-    let keys = Keys::Tokens { master: Digest::of("master"), clients: vec![client] };
-    let names =
-        Names { bound: "127.0.0.1:80".parse().unwrap(), secure: false, hosts: Vec::new(), cors: Vec::new() };
+    let keys = AcceptedTokens::Tokens { master: Digest::of("master"), clients: vec![client] };
+    let names = ServerNames {
+        bound: "127.0.0.1:80".parse().unwrap(),
+        secure: false,
+        hosts: Vec::new(),
+        cors: Vec::new(),
+    };
     let backend = Arc::new(Agent::new(AgentConfig::offline()));
     let store = Arc::new(MemoryStore::default());
-    Arc::new(Doors {
+    Arc::new(HttpState {
         registry: Registry::new(RegistryParts::new(store, backend, Arc::new(StillClock))),
-        rules: service::Rules::default(),
+        rules: service::ServiceRules::default(),
         identity: Identity {
             name: "ropewalk".into(),
             title: "Ropewalk".into(),
             version: "1.2.3".into(),
             sandbox: "read-only".into(),
             adapters: Vec::new(),
-            sandbox_backends: wire::Backends::default(),
+            sandbox_backends: wire::SandboxBackends::default(),
             disabled: Vec::new(),
         },
-        dialect: wire::Spoken::default(),
-        greeted: None,
+        dialect: wire::DialectSelection::default(),
+        on_initialize: None,
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
         secret: [4; 32],
-        visits: Visits::default(),
-        transports: Transports::default(),
+        official_connections: OfficialConnections::default(),
+        zeph_connections: ZephConnections::default(),
         sockets: sockets(),
-        hall: Arc::default(),
-        desk: app::DeskSlot::default(),
+        devices: Arc::default(),
+        app: app::AppServerSlot::default(),
         metrics: Metrics::new("1.2.3", Timestamp(2_000)),
         started: Timestamp(2_000),
         tasks: TaskTracker::new(),
@@ -63,8 +67,8 @@ fn doors() -> Arc<Doors> {
 /// K8, K3.
 #[tokio::test]
 async fn until_it_is_ready_the_server_says_that_it_is_starting() {
-    let doors = doors();
-    let router = router(Arc::clone(&doors));
+    let state = doors();
+    let router = router(Arc::clone(&state));
     let health = async || send(&router, ask("/health", "")).await;
     let (status, text) = health().await;
     let expected = json!({ "status": "starting", "version": "1.2.3", "uptime_secs": 7, "started_at": 2 });
@@ -72,11 +76,11 @@ async fn until_it_is_ready_the_server_says_that_it_is_starting() {
     let (status, text) = send(&router, ask("/x", "master")).await;
     assert_eq!((status, code(&text).as_str()), (StatusCode::SERVICE_UNAVAILABLE, "starting"));
     assert_eq!(send(&router, ask("/x", "wrong")).await.0, StatusCode::UNAUTHORIZED);
-    doors.gate.open();
+    state.gate.open();
     assert_eq!(health().await.0, StatusCode::OK);
     assert_eq!(send(&router, ask("/x", "master")).await.0, StatusCode::NOT_FOUND);
     let (status, text) = send(&router, post("/health", "{}")).await;
     assert_eq!((status, code(&text).as_str()), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
-    doors.stop.cancel();
+    state.stop.cancel();
     assert_eq!(health().await.0, StatusCode::SERVICE_UNAVAILABLE);
 }

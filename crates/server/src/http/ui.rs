@@ -1,12 +1,12 @@
 //! `/ui/socket`: our own clients over a WebSocket, one JSON object per text frame.
 //!
-//! A socket that breaks ends its line and nothing else: the client comes back and names, for every session
+//! A socket that breaks ends its app connection and nothing else: the client reconnects and names, for every session
 //! that it watches, the last position it has.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::websocket::{self, Hung, NOT_WELCOME, SocketRules, TakesText};
+use access::websocket::{self, NOT_WELCOME, SocketRules, TextReceiver, TextReceiverClosed};
 use axum::Router;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Utf8Bytes, WebSocket, WebSocketUpgrade};
@@ -14,19 +14,19 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use metrics::Door;
+use metrics::DoorLabel;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use wire::json::{self, JsonError};
-use wire::native::{Envelope, Frame, Reply, Role, Wrong};
+use wire::native::{ReplyError, RequestEnvelope, RequestReply, Role, ServerFrame};
 
 use super::acp::stopping;
-use super::{Caller, Doors, Refusal, UI_PROTOCOL};
-use app::{Line, open_with};
+use super::{HttpCaller, HttpState, Refusal, UI_PROTOCOL};
+use app::{AppConnection, open_with};
 
 /// A frame of a client: a prompt with a few pictures.
 const FRAME_BYTES_MAX: usize = 24 << 20;
-/// The same for those who cannot prompt.
+/// The same for clients that cannot prompt.
 const SMALL_BYTES_MAX: usize = 256 << 10;
 
 const RULES: SocketRules = SocketRules {
@@ -39,65 +39,68 @@ const RULES: SocketRules = SocketRules {
     over: Some((NOT_WELCOME, "this device is not welcome any more")),
 };
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new().route("/ui/socket", get(socket))
 }
 
 async fn socket(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
+    State(state): State<Arc<HttpState>>,
+    Extension(caller): Extension<HttpCaller>,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
-    // A page cannot read why its handshake failed. It asks plainly, and who gets here is welcome.
+    // A page cannot read why its handshake failed, so it asks with a plain request: a caller that gets here may connect.
     let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let Ok(seat) = Arc::clone(&doors.sockets).try_acquire_owned() else {
+    let Ok(slot) = Arc::clone(&state.sockets).try_acquire_owned() else {
         let message = "as many sockets are open as may be; close one";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
     };
-    // Only who can send pictures sends much.
+    // Only clients that can send images send large frames.
     let draws = caller.visitor().role >= Role::Driver;
     let bytes_max = if draws { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX };
     let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let upgraded = socket.on_upgrade(move |socket| async move {
-        let _counted = doors.metrics.connection(Door::WebSocket);
-        serve(socket, &doors, &caller).await;
-        drop(seat);
+        let _counted = state.metrics.connection(DoorLabel::WebSocket);
+        serve(socket, &state, &caller).await;
+        drop(slot);
     });
     Ok(upgraded.into_response())
 }
 
-async fn serve(socket: WebSocket, doors: &Doors, caller: &Caller) {
-    let (Line { requests, frames }, told) = open_with(doors.desk(), caller.visitor());
-    websocket::pump(socket, &RULES, Requests { requests, told }, frames, stopping(doors)).await;
+async fn serve(socket: WebSocket, state: &HttpState, caller: &HttpCaller) {
+    let (AppConnection { requests, frames }, replies) = open_with(state.app(), caller.visitor());
+    websocket::pump(socket, &RULES, RequestReceiver { requests, replies }, frames, stopping(state)).await;
 }
 
-struct Requests {
-    requests: mpsc::Sender<Envelope>,
-    /// Says what is wrong with what is no request.
-    told: mpsc::WeakSender<Frame>,
+struct RequestReceiver {
+    requests: mpsc::Sender<RequestEnvelope>,
+    /// Sends the reply to a text that is not a request.
+    replies: mpsc::WeakSender<ServerFrame>,
 }
 
-impl TakesText for Requests {
-    async fn take(&mut self, text: Utf8Bytes) -> Result<(), Hung> {
+impl TextReceiver for RequestReceiver {
+    async fn take(&mut self, text: Utf8Bytes) -> Result<(), TextReceiverClosed> {
         let line = text.trim_ascii();
         match json::read(line, "the request") {
-            Ok(envelope) => self.requests.send(envelope).await.map_err(|_| Hung),
+            Ok(envelope) => self.requests.send(envelope).await.map_err(|_| TextReceiverClosed),
             Err(error) => {
-                let told = self.told.upgrade().ok_or(Hung)?;
-                told.send(Frame::Reply(no_request(line, &error))).await.map_err(|_| Hung)
+                let replies = self.replies.upgrade().ok_or(TextReceiverClosed)?;
+                replies
+                    .send(ServerFrame::Reply(no_request(line, &error)))
+                    .await
+                    .map_err(|_| TextReceiverClosed)
             }
         }
     }
 }
 
-/// Answers what cannot be understood: by its id, if that at least can be read.
-fn no_request(line: &str, error: &JsonError) -> Reply {
+/// The reply to a text that is not a request: to its id, if that at least can be parsed.
+fn no_request(line: &str, error: &JsonError) -> RequestReply {
     #[derive(Deserialize)]
-    struct Named {
+    struct RequestId {
         id: u64,
     }
-    let named = serde_json::from_str::<Named>(line).ok();
+    let request = serde_json::from_str::<RequestId>(line).ok();
     let message = format!("this is no request that this server knows: {error}; reload the page");
-    let wrong = Wrong { code: "badRequest".into(), message };
-    Reply { re: named.map_or(0, |named| named.id), ok: None, error: Some(wrong) }
+    let wrong = ReplyError { code: "badRequest".into(), message };
+    RequestReply { re: request.map_or(0, |request| request.id), ok: None, error: Some(wrong) }
 }

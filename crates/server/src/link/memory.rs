@@ -3,18 +3,18 @@
 use tokio::sync::mpsc;
 use wire::Frame;
 
-use crate::batch::Batch;
+use crate::frame_batch::FrameBatch;
 
 use super::{INCOMING_MAX, Link, OUTGOING_MAX};
 
 /// The peer's end of a memory link.
-pub struct Peer {
+pub struct LinkPeer {
     pub frames: mpsc::Sender<Frame>,
-    pub batches: mpsc::Receiver<Batch>,
+    pub batches: mpsc::Receiver<FrameBatch>,
 }
 
-pub fn pair() -> (Link, Peer) {
+pub fn pair() -> (Link, LinkPeer) {
     let (frames, incoming) = mpsc::channel(INCOMING_MAX);
     let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
-    (Link { incoming, outgoing }, Peer { frames, batches })
+    (Link { incoming, outgoing }, LinkPeer { frames, batches })
 }

@@ -9,7 +9,7 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use wire::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 
-use crate::batch::Batch;
+use crate::frame_batch::FrameBatch;
 
 use super::{INCOMING_MAX, Link, OUTGOING_MAX};
 
@@ -63,7 +63,7 @@ fn read_all(mut input: impl Read, frames: &mpsc::Sender<Frame>) {
     }
 }
 
-fn write_all(mut output: impl Write, mut batches: mpsc::Receiver<Batch>) {
+fn write_all(mut output: impl Write, mut batches: mpsc::Receiver<FrameBatch>) {
     while let Some(batch) = batches.blocking_recv() {
         if let Err(error) = output.write_all(&batch.bytes).and_then(|()| output.flush()) {
             tracing::info!(%error, "the client no longer reads");

@@ -1,4 +1,4 @@
-//! Any pair of asynchronous byte streams: a socket, the pipes of a child, two ends in one process.
+//! A link over any pair of asynchronous byte streams: a socket, the pipes of a child, two ends in one process.
 
 use std::io::ErrorKind;
 
@@ -7,14 +7,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use wire::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 
-use crate::batch::Batch;
+use crate::frame_batch::FrameBatch;
 
 use super::{INCOMING_MAX, Link, OUTGOING_MAX};
 
 const READ_BYTES: usize = 64 << 10;
 
-/// The link, and a promise that is kept when everything was written and the output closed. Whoever drops
-/// the promise gives up what the peer has not taken by then.
+/// The link, and a receiver that completes when everything was written and the output closed. Dropping
+/// the receiver gives up what the peer has not taken by then.
 pub fn over(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
@@ -67,7 +67,7 @@ async fn read_all(mut input: impl AsyncRead + Unpin, frames: mpsc::Sender<Frame>
     }
 }
 
-async fn write_all(mut output: impl AsyncWrite + Unpin, mut batches: mpsc::Receiver<Batch>) {
+async fn write_all(mut output: impl AsyncWrite + Unpin, mut batches: mpsc::Receiver<FrameBatch>) {
     while let Some(batch) = batches.recv().await {
         let written = async {
             output.write_all(&batch.bytes).await?;

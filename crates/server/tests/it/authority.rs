@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use access::devices::Visitor;
 use engine::{
-    APPROVAL, Act, Answer, AskId, CallerKind, Content, ListQuery, MODE, OpenError, Page, Principal, Sender,
-    Seq, ServerWay, SessionId, Standing, SurfaceId, ToolServer,
+    APPROVAL, Act, AskId, CallerKind, Content, ListQuery, MODE, OpenError, PageRequest, PermissionAnswer,
+    Principal, Sender, Seq, ServerTransport, SessionId, Standing, SurfaceId, ToolServer,
 };
 use serde_json::{Value, json};
 use server::ConnectionParts;
-use service::{Caller, NewSession, Rules, Service, ServiceError};
+use service::{Caller, NewSessionOptions, Service, ServiceError, ServiceRules};
 use testkit::server::{OlderClient, Server, Setup, run};
 use wire::native::{Decision, Request, Role};
-use wire::{Dialect, EventRange, Spoken};
+use wire::{Dialect, DialectSelection, EventRange};
 
 use crate::rest::door::{CI, Door, MASTER};
-use testkit::app_client::House;
+use testkit::app_client::AppHarness;
 
 /// What somebody was told who was not let: nothing, or why.
 type Refused = Option<String>;
@@ -44,17 +44,21 @@ async fn tried(
     id: &SessionId,
     act: Act,
 ) -> Option<Result<(), ServiceError>> {
-    let new = NewSession::default;
+    let new = NewSessionOptions::default;
     let server = ToolServer {
         name: "tools".into(),
-        way: ServerWay::Child { command: "true".into(), arguments: Vec::new(), environment: Vec::new() },
+        transport: ServerTransport::Child {
+            command: "true".into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        },
     };
     Some(match act {
         Act::List => service.list(caller, ListQuery::all(caller.principal.clone()), None).await.map(drop),
         Act::Read => {
             service.row(caller, id).await.ok()?;
             service.part(caller, id, EventRange::default()).await.ok()?;
-            service.read(caller, id, Seq::START, Page::USUAL).await.map(drop)
+            service.read(caller, id, Seq::START, PageRequest::USUAL).await.map(drop)
         }
         Act::ReadOffer => service.folder(caller, None).await.map(drop),
         Act::Create => service.create(caller, new()).await.map(drop),
@@ -72,7 +76,8 @@ async fn tried(
         }
         Act::Allow | Act::Deny => {
             let handle = service.open(caller, id).await.ok()?;
-            let answer = if act == Act::Allow { Answer::AllowOnce } else { Answer::DenyOnce };
+            let answer =
+                if act == Act::Allow { PermissionAnswer::AllowOnce } else { PermissionAnswer::DenyOnce };
             service.answer(caller, &handle, AskId(99), answer).await.map(drop)
         }
         Act::Rename => service.rename(caller, id, "a title").await,
@@ -80,7 +85,7 @@ async fn tried(
         Act::Close => service.close(caller, id).await.map(drop),
         Act::Delete => service.delete(caller, id).await.map(drop),
         Act::NameServer => {
-            let new = NewSession { servers: vec![server], ..new() };
+            let new = NewSessionOptions { servers: vec![server], ..new() };
             service.create(caller, new).await.map(drop)
         }
         // A door asks the service by name.
@@ -105,12 +110,12 @@ async fn tried(
 async fn the_service_decides_as_the_table_does_for_every_command_and_caller() {
     run(Setup::offline(), async |server| {
         let parts = server.connection_parts(Principal::local());
-        let rules = Rules { home_dir: server.workspace(), ..parts.rules };
+        let rules = ServiceRules { home_dir: server.workspace(), ..parts.rules };
         let service = Service::new(parts.registry, rules);
         let owner = Caller::new(CallerKind::Owner, Principal::local(), Sender::new(SurfaceId(1), "owner"));
         for kind in CallerKind::ALL {
-            let own = service.create(&owner, NewSession::default()).await.unwrap().id().clone();
-            let other = service.create(&owner, NewSession::default()).await.unwrap().id().clone();
+            let own = service.create(&owner, NewSessionOptions::default()).await.unwrap().id().clone();
+            let other = service.create(&owner, NewSessionOptions::default()).await.unwrap().id().clone();
             let caller = Caller::new(kind, Principal::local(), Sender::new(SurfaceId(2), "caller"));
             let caller = caller.of_session(own.clone());
             // The session is there until the end.
@@ -164,13 +169,13 @@ fn app_requests() -> Vec<(Act, Request)> {
     vec![
         (Act::List, Request::Sessions { before: None, search: None }),
         (Act::Read, Request::Watch { session: session(), after: None }),
-        (Act::Read, Request::Earlier { session: session(), before: 1 }),
-        (Act::Read, Request::Whole { session: session(), row: 1 }),
+        (Act::Read, Request::EarlierRows { session: session(), before: 1 }),
+        (Act::Read, Request::FullRow { session: session(), row: 1 }),
         (Act::ReadOffer, Request::Offer { folder: None }),
         (Act::ReviewChanges, Request::Changes { session: session() }),
-        (Act::FindFiles, Request::Find { session: session(), text: text() }),
+        (Act::FindFiles, Request::FindFiles { session: session(), text: text() }),
         (Act::ReadRules, Request::Rules),
-        (Act::OwnDevice, Request::Looking { at: None, visible: true }),
+        (Act::OwnDevice, Request::Presence { at: None, visible: true }),
         (
             Act::Allow,
             Request::Answer { session: session(), ask: 1, decision: Decision::AllowOnce, text: None },
@@ -197,7 +202,7 @@ fn app_requests() -> Vec<(Act, Request)> {
 #[tokio::test]
 async fn our_own_clients_are_let_as_the_table_says() {
     run(Setup::offline(), async |server| {
-        let house = House::new(server);
+        let house = AppHarness::new(server);
         for kind in CallerKind::ALL {
             let Some(visitor) = visitor(kind) else { continue };
             let mut client = house.client_of(visitor).await;
@@ -277,9 +282,13 @@ async fn rest_clients_are_let_as_the_table_says() {
 async fn rpc(server: &mut Server, kind: CallerKind, dialect: Dialect) -> OlderClient {
     let principal = if kind == CallerKind::NamedClient { Principal("ci".into()) } else { Principal::local() };
     let parts = server.connection_parts(principal);
-    let rules = Rules { home_dir: server.workspace(), ..parts.rules.clone() };
-    let mut client =
-        server.connect_older_with(ConnectionParts { kind, rules, dialect: Spoken::Only(dialect), ..parts });
+    let rules = ServiceRules { home_dir: server.workspace(), ..parts.rules.clone() };
+    let mut client = server.connect_older_with(ConnectionParts {
+        kind,
+        rules,
+        dialect: DialectSelection::Only(dialect),
+        ..parts
+    });
     let hello = if dialect == Dialect::Acp { json!({ "protocolVersion": 1 }) } else { json!({}) };
     client.call("initialize", hello).await;
     client

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use engine::{Body, Limits, ListQuery, Principal, Resolution, Resolver, Seq};
+use engine::{Body, ListQuery, Principal, Resolution, Resolver, Seq, SessionLimits};
 use serde_json::{Value, json};
-use server::memory::Peer;
+use server::memory::LinkPeer;
 use server::{Connection, ConnectionParts};
 use testkit::server::{Server, Setup, run};
 use testkit::{Line, Script};
@@ -16,7 +16,7 @@ use wire::{Dialect, Frame};
 const DEADLINE: Duration = Duration::from_secs(120);
 
 struct Client {
-    peer: Peer,
+    peer: LinkPeer,
     connection: Connection,
     arrived: VecDeque<Value>,
     seen: Vec<Value>,
@@ -269,7 +269,8 @@ async fn a_session_says_that_it_came_from_here() {
         let session = client.prompt("hello").await;
         client.delta("turn_ended").await;
         let all = server.registry().list(ListQuery::all(Principal::local())).await.unwrap();
-        let source = |listed: &engine::Listed| (listed.row.id.to_string(), listed.row.source.to_string());
+        let source =
+            |listed: &engine::ListedSession| (listed.row.id.to_string(), listed.row.source.to_string());
         assert_eq!(all.iter().map(source).collect::<Vec<_>>(), [(session, "acp".to_owned())]);
     })
     .await;
@@ -410,7 +411,8 @@ async fn cancel_ends_what_runs_and_the_session_is_gone() {
 /// However many come at once, each gets a session and is carried out, or is told that there is no room.
 #[tokio::test]
 async fn prompts_at_once_do_not_push_out_each_others_sessions() {
-    let setup = Setup { limits: Limits { sessions_max: 2, ..Limits::default() }, ..Setup::offline() };
+    let setup =
+        Setup { limits: SessionLimits { sessions_max: 2, ..SessionLimits::default() }, ..Setup::offline() };
     check_with(setup, async |server, client| {
         let mut waiting = std::collections::BTreeSet::new();
         for _ in 0..8 {

@@ -3,8 +3,8 @@
 
 use engine::{ListQuery, Principal};
 use serde_json::{Value, json};
+use testkit::http_client::{HttpClient, SseEvent, SseEvents};
 use testkit::server::{CI, Door, Server, Setup, run};
-use testkit::web::{Event, Events, Web};
 use testkit::{Line, Script, say};
 
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, &Door)) {
@@ -21,7 +21,7 @@ fn message(method: &str, params: &Value) -> Value {
 }
 
 /// Posts a request and gives the answer, which comes as JSON with the status 200.
-async fn call(web: &Web, method: &str, params: Value) -> Value {
+async fn call(web: &HttpClient, method: &str, params: Value) -> Value {
     let reply = web.post("/acp", &message(method, &params)).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")));
     let answer = reply.json();
@@ -32,11 +32,11 @@ async fn call(web: &Web, method: &str, params: Value) -> Value {
 /// A prompt whose stream is read: the session and its events after the answer.
 struct Told {
     session: String,
-    events: Events,
+    events: SseEvents,
 }
 
 impl Told {
-    async fn prompt(server: &Server, web: &Web, text: &str) -> Self {
+    async fn prompt(server: &Server, web: &HttpClient, text: &str) -> Self {
         let params = json!({ "prompt": text, "cwd": server.workspace() });
         let mut events = streamed(web, "prompt", params).await;
         let first = events.next().await.unwrap();
@@ -46,14 +46,14 @@ impl Told {
     }
 
     /// Everything up to the delta of this type, all of it about this session.
-    async fn until(&mut self, kind: &str) -> Vec<Event> {
+    async fn until(&mut self, kind: &str) -> Vec<SseEvent> {
         let seen = self.events.until(|event| event.json()["params"]["delta"]["type"] == kind).await;
         self.check(&seen);
         seen
     }
 
     /// Everything up to the end of the stream.
-    async fn rest(&mut self) -> Vec<Event> {
+    async fn rest(&mut self) -> Vec<SseEvent> {
         let mut seen = Vec::new();
         while let Some(event) = self.events.next().await {
             seen.push(event);
@@ -62,7 +62,7 @@ impl Told {
         seen
     }
 
-    fn check(&self, seen: &[Event]) {
+    fn check(&self, seen: &[SseEvent]) {
         for event in seen {
             assert_eq!(event.event.as_deref(), Some("notification"));
             assert_eq!(event.json()["params"]["sessionId"], self.session);
@@ -70,17 +70,17 @@ impl Told {
     }
 }
 
-async fn streamed(web: &Web, method: &str, params: Value) -> Events {
+async fn streamed(web: &HttpClient, method: &str, params: Value) -> SseEvents {
     let body = message(method, &params).to_string();
     let web = web.with("accept", "application/json, text/event-stream;q=0.9");
     let answer = web.begin("POST", "/acp", Some(body.as_bytes())).await;
     assert_eq!(answer.status, 200);
-    let events = Events::of(answer);
+    let events = SseEvents::of(answer);
     assert_eq!(events.header("content-type"), Some("text/event-stream"));
     events
 }
 
-fn said(events: &[Event]) -> String {
+fn said(events: &[SseEvent]) -> String {
     events.iter().filter_map(|event| event.json()["params"]["delta"].as_str().map(str::to_owned)).collect()
 }
 
@@ -196,7 +196,7 @@ async fn a_stream_without_a_session_ends_after_the_answer() {
 async fn two_callers_each_get_only_theirs() {
     let script = Script::new([vec![say("same")], vec![say("same")]]);
     check(Setup::script(&script), async |server, door| {
-        let (owner, ci) = (door.web(), Web::new(door.address, CI));
+        let (owner, ci) = (door.web(), HttpClient::new(door.address, CI));
         let mut first = Told::prompt(server, &owner, "go").await;
         let mut second = Told::prompt(server, &ci, "go").await;
         // That everything is about the own session is looked at by `until` and `rest`.
@@ -227,7 +227,7 @@ async fn a_question_on_the_stream_is_answered_by_another_request() {
         let mut params = json!({ "sessionId": told.session, "promptId": ask["promptId"] });
         assert_eq!(call(&web, "requestPermission", params.clone()).await["error"]["code"], -32602);
         params["decision"] = "approved".into();
-        let ci = Web::new(door.address, CI);
+        let ci = HttpClient::new(door.address, CI);
         assert_eq!(call(&ci, "requestPermission", params.clone()).await["error"]["code"], -32001);
         assert_eq!(call(&web, "requestPermission", params.clone()).await["result"], params);
         told.until("turn_ended").await;

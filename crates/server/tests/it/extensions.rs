@@ -4,7 +4,7 @@
 use engine::{Principal, Stop};
 use expect_test::expect;
 use serde_json::{Value, json};
-use service::Rules;
+use service::ServiceRules;
 use testkit::server::{Client, Server, Setup, run, run_with_session, write};
 use testkit::{Line, Script, Turns};
 
@@ -170,7 +170,7 @@ async fn the_tools_are_those_that_the_model_has() {
 async fn a_session_moves_within_its_folders_and_its_tools_with_it() {
     let extra = tempfile::tempdir().unwrap();
     let script = Script::new([vec![], vec![testkit::call("shell", r#"{"command":"pwd"}"#)]]);
-    let rules = Rules { allowed_dirs: Some(vec![extra.path().to_owned()]), ..Rules::default() };
+    let rules = ServiceRules { allowed_dirs: Some(vec![extra.path().to_owned()]), ..ServiceRules::default() };
     check(Setup { rules, ..Setup::script(&script) }, async |server, mut client, session| {
         client.answer_all("allow_once");
         let inside = server.workspace().join("deep/er");

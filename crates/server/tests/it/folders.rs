@@ -10,11 +10,11 @@ use engine::{
 };
 use serde_json::{Value, json};
 use server::ConnectionParts;
-use service::Rules;
+use service::ServiceRules;
 use testkit::server::{OlderClient, Server, Setup, run};
 use testkit::{Script, say};
 use wire::Dialect::{self, Ferret, Otter};
-use wire::Spoken;
+use wire::DialectSelection;
 
 const FERRET: &str = "ferret-20230101T000000-0000000a";
 const OTTER: &str = "otter-20230101T000001-0000000b";
@@ -135,7 +135,7 @@ async fn a_folder_is_listed_loaded_and_gone_on_with() {
 #[tokio::test]
 async fn folders_are_on_pages_like_other_sessions() {
     let cwd = tempfile::tempdir().unwrap();
-    let rules = Rules { list_max: 1, ..Rules::default() };
+    let rules = ServiceRules { list_max: 1, ..ServiceRules::default() };
     run(Setup { rules, ..setup(cwd.path().to_owned()) }, async |server| {
         let mut client = server.older_client(Ferret).await;
         let ours = client.new_session().await;
@@ -161,7 +161,8 @@ async fn nobody_else_learns_of_folders() {
         };
         for parts in [ci, far] {
             let mut other =
-                client(server, ConnectionParts { dialect: wire::Spoken::Only(Ferret), ..parts }).await;
+                client(server, ConnectionParts { dialect: wire::DialectSelection::Only(Ferret), ..parts })
+                    .await;
             assert!(ids(&mut other, json!({})).await.0.is_empty());
             for method in ["session/load", "session/resume", "session/fork"] {
                 let refused = other.refused(method, json!({ "sessionId": FERRET })).await;
@@ -179,7 +180,7 @@ async fn nobody_else_learns_of_folders() {
 async fn a_session_that_worked_where_none_may_is_refused() {
     let (cwd, open) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let places = Some(vec![open.path().to_owned()]);
-    let rules = Rules { places, home_dir: open.path().to_owned(), ..Rules::default() };
+    let rules = ServiceRules { places, home_dir: open.path().to_owned(), ..ServiceRules::default() };
     run(Setup { rules, ..setup(cwd.path().to_owned()) }, async |server| {
         let mut client = server.older_client(Ferret).await;
         let refused = client.refused("session/load", json!({ "sessionId": FERRET })).await;
@@ -219,8 +220,8 @@ async fn the_ids_of_new_sessions_say_which_dialect_they_are_of() {
 async fn an_imported_history_opens_no_folder_to_somebody_elsewhere() {
     run(Setup::offline(), async |server| {
         let parts = server.connection_parts(Principal::local());
-        let rules = Rules { home_dir: server.workspace(), ..parts.rules.clone() }.confined();
-        let dialect = Spoken::Only(Dialect::Acp);
+        let rules = ServiceRules { home_dir: server.workspace(), ..parts.rules.clone() }.confined();
+        let dialect = DialectSelection::Only(Dialect::Acp);
         let kind = CallerKind::OwnerElsewhere;
         let mut client = server.connect_older_with(ConnectionParts { kind, rules, dialect, ..parts });
         client.call("initialize", json!({ "protocolVersion": 1 })).await;

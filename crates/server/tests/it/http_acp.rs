@@ -2,15 +2,15 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use serde_json::{Value, json};
+use testkit::http_client::{HttpClient, HttpResponse, SseEvent, SseEvents};
 use testkit::server::{CI, Door, Server, Setup, run};
-use testkit::web::{Event, Events, Reply, Web};
 use testkit::{Script, call, say};
 
 /// A client of the transport, with its connection's stream open.
 struct Remote {
-    web: Web,
+    web: HttpClient,
     connection: String,
-    events: Events,
+    events: SseEvents,
     last: u64,
 }
 
@@ -19,7 +19,7 @@ impl Remote {
         Self::with(&door.web(), json!({})).await
     }
 
-    async fn with(web: &Web, abilities: Value) -> Self {
+    async fn with(web: &HttpClient, abilities: Value) -> Self {
         let params = json!({ "protocolVersion": 1, "clientCapabilities": abilities });
         let hello = web.post("/acp", &request(1, "initialize", &params)).await;
         assert_eq!(hello.status, 200);
@@ -43,14 +43,14 @@ impl Remote {
         self.events.reply(id).await.0
     }
 
-    async fn session(&mut self, server: &Server) -> (String, Events) {
+    async fn session(&mut self, server: &Server) -> (String, SseEvents) {
         let new = self.call("session/new", json!({ "cwd": server.workspace(), "mcpServers": [] })).await;
         let session = new["result"]["sessionId"].as_str().unwrap().to_owned();
         let events = self.stream(&session, None).await;
         (session, events)
     }
 
-    async fn stream(&self, session: &str, after: Option<&str>) -> Events {
+    async fn stream(&self, session: &str, after: Option<&str>) -> SseEvents {
         let web = self.web.with("acp-session-id", session);
         match after {
             Some(id) => web.with("last-event-id", id).events("/acp").await,
@@ -69,8 +69,8 @@ fn request(id: u64, method: &str, params: &Value) -> Value {
 }
 
 /// What was said in these events, by the agent.
-fn said(events: &[Event]) -> String {
-    let chunk = |event: &Event| {
+fn said(events: &[SseEvent]) -> String {
+    let chunk = |event: &SseEvent| {
         let update = &event.json()["params"]["update"];
         let text = update["sessionUpdate"] == "agent_message_chunk";
         text.then(|| update["content"]["text"].as_str().unwrap_or_default().to_owned())
@@ -78,7 +78,7 @@ fn said(events: &[Event]) -> String {
     events.iter().filter_map(chunk).collect()
 }
 
-fn refused(reply: &Reply, status: u16, code: &str) {
+fn refused(reply: &HttpResponse, status: u16, code: &str) {
     assert_eq!((reply.status, reply.json()["error"].as_str()), (status, Some(code)), "{}", reply.text());
 }
 
@@ -116,7 +116,7 @@ async fn session_configure_sets_an_option_however_it_names_the_session() {
             let options = reply["result"]["configOptions"].as_array().unwrap();
             let model = options.iter().find(is_model).unwrap();
             assert_eq!(model["currentValue"], params["value"], "{reply}");
-            let told = seen.iter().map(Event::json).find_map(|frame| {
+            let told = seen.iter().map(SseEvent::json).find_map(|frame| {
                 let update = &frame["params"]["update"];
                 (update["sessionUpdate"] == "config_option_update").then(|| update["configOptions"].clone())
             });
@@ -225,7 +225,7 @@ async fn a_stream_that_breaks_is_taken_up_at_any_event_without_gap_or_double() {
                 rest.until(|seen| seen.id == last.id).await
             };
             let shown =
-                |events: &[Event]| -> Vec<_> { events.iter().map(|event| event.data.clone()).collect() };
+                |events: &[SseEvent]| -> Vec<_> { events.iter().map(|event| event.data.clone()).collect() };
             assert_eq!(shown(&again), shown(&whole[index + 1..]), "after {:?}", event.id);
         }
         drop(remote);
@@ -256,7 +256,7 @@ async fn a_client_goes_on_after_a_restart_of_the_server_and_gets_the_answer_it_i
             let mut events = remote.stream(&session, Some(&last)).await;
             let (reply, rest) = events.reply(id).await;
             assert_eq!(reply["result"]["stopReason"], "cancelled", "{reply}");
-            let withdrawn = |event: &Event| {
+            let withdrawn = |event: &SseEvent| {
                 event.json()["method"] == "$/cancel_request" && event.json()["params"]["requestId"] == ask
             };
             assert_eq!(rest.iter().filter(|event| withdrawn(event)).count(), 1);
@@ -348,7 +348,7 @@ async fn the_sessions_and_connections_of_one_client_are_not_there_for_another() 
         let door = server.door(0).await;
         let mut remote = Remote::new(&door).await;
         let (session, events) = remote.session(server).await;
-        let ci = Web::new(door.address, CI);
+        let ci = HttpClient::new(door.address, CI);
         let theirs = ci.with("acp-connection-id", &remote.connection).with("accept", "text/event-stream");
         refused(&theirs.get("/acp").await, 404, "unknown_connection");
         let mut other = Remote::with(&ci, json!({})).await;
@@ -382,7 +382,7 @@ async fn what_a_broken_first_reader_did_not_read_is_told_to_the_next() {
             // The server has not heard yet that the first reader is gone.
             answer = web.begin("GET", "/acp", None).await;
         }
-        let (reply, seen) = Events::of(answer).reply(id).await;
+        let (reply, seen) = SseEvents::of(answer).reply(id).await;
         assert_eq!((reply["result"]["stopReason"].as_str(), said(&seen).as_str()), (Some("end_turn"), "one"));
         drop(remote);
         door.close().await;
@@ -421,7 +421,7 @@ async fn the_files_of_a_remote_editor_are_asked_for_on_the_sessions_stream() {
         let mut remote = Remote::with(&door.web(), json!({ "fs": { "readTextFile": true } })).await;
         let (session, mut events) = remote.session(server).await;
         let prompt = remote.prompt(&session, "read it").await;
-        let asked = |event: &Event| event.json()["method"] == "fs/read_text_file";
+        let asked = |event: &SseEvent| event.json()["method"] == "fs/read_text_file";
         let seen = events.until(asked).await;
         let (before, ask) = (seen[seen.len() - 2].id.clone().unwrap(), seen.last().unwrap().json());
         assert_eq!(ask["params"]["path"], json!(server.workspace().join("a.txt")));

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
+use testkit::http_client::{HttpClient, SseEvents};
 use testkit::server::{Setup, run};
-use testkit::web::{Events, Web};
 
 struct Player {
-    web: Web,
+    web: HttpClient,
     names: Names,
 }
 
@@ -43,7 +43,7 @@ impl Player {
             }
         }
         if !events.is_empty() {
-            return self.events(Events::of(got), &events, example).await;
+            return self.events(SseEvents::of(got), &events, example).await;
         }
         let mut whole = Vec::new();
         let mut got = got;
@@ -59,7 +59,7 @@ impl Player {
     }
 
     /// Lines about an event stand before its data. The answers to several requests come in any order.
-    async fn events(&mut self, mut stream: Events, expected: &[&str], example: &str) {
+    async fn events(&mut self, mut stream: SseEvents, expected: &[&str], example: &str) {
         let (mut id, mut name) = (None, None);
         let mut answers = Vec::new();
         for line in expected {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::http_client::{HttpClient, HttpResponse, SseEvents};
 use testkit::server::{Door, Server, Setup, run};
-use testkit::web::{Events, Reply, Web};
 use testkit::{Script, say};
 
 /// No wait of a test is longer.
@@ -18,13 +18,13 @@ fn request(id: usize, method: &str, params: &Value) -> Value {
 }
 
 /// A new connection.
-async fn open(door: &Door) -> Reply {
+async fn open(door: &Door) -> HttpResponse {
     let web = door.web().with("accept", "text/event-stream");
     web.post("/acp", &request(1, "initialize", &json!({ "protocolVersion": 1 }))).await
 }
 
 /// A client with a connection, and its id.
-async fn connect(door: &Door) -> Web {
+async fn connect(door: &Door) -> HttpClient {
     let reply = open(door).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     let id = reply.header("acp-session-id").unwrap();
@@ -33,7 +33,7 @@ async fn connect(door: &Door) -> Web {
 }
 
 #[track_caller]
-fn refused(reply: &Reply, status: u16, code: &str) {
+fn refused(reply: &HttpResponse, status: u16, code: &str) {
     assert_eq!((reply.status, reply.json()["error"].as_str()), (status, Some(code)), "{}", reply.text());
 }
 
@@ -62,12 +62,12 @@ async fn an_id_that_is_no_uuid_is_400_and_one_that_nobody_has_is_404() {
 async fn more_connections_than_there_may_be_are_503() {
     run(Setup::offline(), async |server| {
         let door = server.door(0).await;
-        let mut streams: Vec<Events> = Vec::new();
+        let mut streams: Vec<SseEvents> = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             streams.push(connect(&door).await.events("/acp").await);
         }
         refused(&open(&door).await, 503, "too_many_connections");
-        assert_eq!(door.doors.transports.count(), CONNECTIONS_MAX);
+        assert_eq!(door.doors.zeph_connections.count(), CONNECTIONS_MAX);
         streams.pop();
         let began = tokio::time::Instant::now();
         while open(&door).await.status != 200 {
@@ -107,7 +107,7 @@ async fn a_connection_that_takes_no_more_is_500() {
     .await;
 }
 
-async fn prompted(server: &Server, web: &Web) -> String {
+async fn prompted(server: &Server, web: &HttpClient) -> String {
     let new = request(2, "session/new", &json!({ "cwd": server.workspace(), "mcpServers": [] }));
     let new = last_event(&web.post("/acp", &new).await);
     let session = new["result"]["sessionId"].as_str().unwrap().to_owned();
@@ -118,7 +118,7 @@ async fn prompted(server: &Server, web: &Web) -> String {
 }
 
 /// The answer, which ends the stream.
-fn last_event(reply: &Reply) -> Value {
+fn last_event(reply: &HttpResponse) -> Value {
     let text = reply.text();
     let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
     serde_json::from_str(data.unwrap()).unwrap()
@@ -133,9 +133,9 @@ async fn an_idle_connection_is_given_up_by_itself_and_one_that_is_read_is_not() 
         let stream = read.events("/acp").await;
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(1790)).await;
-        assert_eq!(door.doors.transports.count(), 2, "half an hour is not over");
+        assert_eq!(door.doors.zeph_connections.count(), 2, "half an hour is not over");
         tokio::time::sleep(Duration::from_secs(71)).await;
-        assert_eq!(door.doors.transports.count(), 1, "nobody asked for anything, and it is gone");
+        assert_eq!(door.doors.zeph_connections.count(), 1, "nobody asked for anything, and it is gone");
         tokio::time::resume();
         let list = request(9, "session/list", &json!({}));
         refused(&idle.post("/acp", &list).await, 404, "unknown_connection");

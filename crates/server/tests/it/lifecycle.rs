@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Limits, Stop};
+use engine::{SessionLimits, Stop};
 use serde_json::{Value, json};
-use service::Rules;
+use service::ServiceRules;
 use testkit::server::{Client, DEADLINE, Keep, Server, Setup, run, run_with_client as check, write};
 use testkit::{Line, Script, Turns};
 
@@ -180,7 +180,7 @@ async fn a_session_that_was_never_prompted_is_listed_only_while_it_is_in_memory(
 async fn a_list_has_at_most_a_page_and_says_how_to_go_on() {
     let count = async |list_max: usize| {
         let ends = Setup::new(Turns::new(|_, _| async move { Ok(Stop::EndTurn) }));
-        let setup = Setup { rules: Rules { list_max, ..Rules::default() }, ..ends };
+        let setup = Setup { rules: ServiceRules { list_max, ..ServiceRules::default() }, ..ends };
         let mut pages = Vec::new();
         check(setup, async |_, mut client| {
             for _ in 0..101 {
@@ -201,7 +201,7 @@ async fn a_list_has_at_most_a_page_and_says_how_to_go_on() {
         .await;
         pages
     };
-    assert_eq!(count(Rules::default().list_max).await, [100, 1]);
+    assert_eq!(count(ServiceRules::default().list_max).await, [100, 1]);
     assert_eq!(count(101).await, [101]);
     assert_eq!(count(0).await, [101]);
 }
@@ -284,7 +284,7 @@ async fn a_session_closed_in_mid_turn_and_loaded_again_hears_nothing_of_the_old_
 /// C16.
 #[tokio::test]
 async fn the_oldest_idle_session_makes_room_and_busy_ones_do_not() {
-    let setup = Setup { limits: Limits { sessions_max: 2, ..Limits::default() }, ..waiting() };
+    let setup = Setup { limits: SessionLimits { sessions_max: 2, ..SessionLimits::default() }, ..waiting() };
     check(setup, async |server, mut client| {
         let first = client.new_session().await;
         let second = client.new_session().await;
@@ -310,7 +310,8 @@ async fn the_oldest_idle_session_makes_room_and_busy_ones_do_not() {
 /// C16, C17: a session that left memory comes back by itself when its client goes on.
 #[tokio::test]
 async fn a_prompt_brings_an_evicted_session_back() {
-    let setup = Setup { limits: Limits { sessions_max: 1, ..Limits::default() }, ..Setup::offline() };
+    let setup =
+        Setup { limits: SessionLimits { sessions_max: 1, ..SessionLimits::default() }, ..Setup::offline() };
     check(setup, async |_, mut client| {
         let first = client.new_session().await;
         client.prompt(&first, "the first words").await;
@@ -542,7 +543,8 @@ async fn further_folders_must_really_be_among_the_allowed_ones() {
     let (inside, outside) = (allowed.path().join("inside"), tempfile::tempdir().unwrap());
     std::fs::create_dir(&inside).unwrap();
     std::os::unix::fs::symlink(outside.path(), allowed.path().join("link")).unwrap();
-    let rules = Rules { allowed_dirs: Some(vec![allowed.path().to_owned()]), ..Rules::default() };
+    let rules =
+        ServiceRules { allowed_dirs: Some(vec![allowed.path().to_owned()]), ..ServiceRules::default() };
     check(Setup { rules, ..Setup::offline() }, async |server, mut client| {
         let id = client.new_session().await;
         let bad = [

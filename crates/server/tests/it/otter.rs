@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Body, Event, Seq, Stop, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use service::Rules;
+use service::ServiceRules;
 use testkit::server::{OlderClient, Server, Setup, run};
 use testkit::{Line, Script, Turns, call, fail, say};
 use tokio::sync::Semaphore;
@@ -298,7 +298,8 @@ async fn only_the_last_updates_are_kept_and_who_asks_for_more_is_told_so() {
 /// J3: the limit is the server's choice.
 #[tokio::test]
 async fn how_much_is_kept_can_be_chosen() {
-    let setup = Setup { rules: Rules { history_max: 4, ..Rules::default() }, ..Setup::offline() };
+    let setup =
+        Setup { rules: ServiceRules { history_max: 4, ..ServiceRules::default() }, ..Setup::offline() };
     run(setup, async |server| {
         let (mut client, session) = opened(server).await;
         client.message(&session, "stream 9").await;
@@ -354,7 +355,8 @@ async fn a_fork_goes_on_counting_where_it_was_copied() {
 /// A client that has not read what is on its way asks for something else: the numbers stay right.
 #[tokio::test]
 async fn a_resume_of_a_session_that_is_being_watched_keeps_the_numbers() {
-    let setup = Setup { rules: Rules { history_max: 10_000, ..Rules::default() }, ..Setup::offline() };
+    let setup =
+        Setup { rules: ServiceRules { history_max: 10_000, ..ServiceRules::default() }, ..Setup::offline() };
     run(setup, async |server| {
         let (mut client, session) = opened(server).await;
         let message = json!({ "sessionId": session, "message": "stream 3000 9" });

@@ -18,7 +18,7 @@ enum Line {
 }
 
 struct Played {
-    peer: server::memory::Peer,
+    peer: server::memory::LinkPeer,
     buffer: FrameBuffer,
     cwd: String,
     session: Option<String>,

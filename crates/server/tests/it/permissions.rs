@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use engine::Limits;
+use engine::SessionLimits;
 use serde_json::{Value, json};
 use testkit::server::{Client, Server, Setup, run};
 use testkit::{Line, Script};
@@ -337,7 +337,7 @@ async fn loading_again_does_not_ask_again() {
 async fn a_question_with_a_deadline_is_refused_when_it_is_over() {
     let short = |setup: Setup| {
         let ask_timeout = Some(Duration::from_millis(20));
-        Setup { limits: Limits { ask_timeout, ..Limits::default() }, ..setup }
+        Setup { limits: SessionLimits { ask_timeout, ..SessionLimits::default() }, ..setup }
     };
     check(short, async |server, Asking { mut client, turn, ask, .. }| {
         assert_eq!(client.next_withdrawn().await, ask["id"]);

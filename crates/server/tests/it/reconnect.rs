@@ -265,7 +265,7 @@ async fn many_clients_of_one_session_are_told_the_same() {
 /// A session that leaves memory and comes back for one client comes back for all that have it.
 #[tokio::test]
 async fn whoever_watches_a_session_sees_it_come_back_to_memory() {
-    let limits = engine::Limits { sessions_max: 1, ..engine::Limits::default() };
+    let limits = engine::SessionLimits { sessions_max: 1, ..engine::SessionLimits::default() };
     run(Setup { limits, ..Setup::offline() }, async |server| {
         let (mut client, mut watcher) = (server.client().await, server.client().await);
         let session = client.new_session().await;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use guard::Secrets;
+use guard::SecretRedactor;
 use serde_json::json;
 use testkit::server::{Setup, run};
 use testkit::{Line, Script, call, say};
@@ -95,7 +95,7 @@ fn in_pieces(text: &str) -> Vec<Line> {
 }
 
 fn guarded(script: &Script) -> Setup {
-    Setup { redactor: Some(Arc::new(Secrets::new([]).unwrap())), ..Setup::script(script) }
+    Setup { redactor: Some(Arc::new(SecretRedactor::new([]).unwrap())), ..Setup::script(script) }
 }
 
 #[tokio::test]

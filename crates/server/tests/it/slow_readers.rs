@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use engine::{Seq, Stop};
 use serde_json::json;
 use testkit::Turns;
+use testkit::http_client::{HttpClient, SseEvent, SseEvents};
 use testkit::server::{Door, Server, Setup, run};
-use testkit::web::{Event, Events, Web};
 use tokio_util::task::TaskTracker;
 
-use crate::stalled::resident_bytes;
+use crate::stalled_client::resident_bytes;
 
 const READERS: usize = 50;
 const STALLED: usize = 5;
@@ -50,9 +50,9 @@ fn chunk(number: usize) -> String {
 
 /// A client that reads one session.
 struct Reader {
-    web: Web,
+    web: HttpClient,
     session: String,
-    events: Events,
+    events: SseEvents,
     /// Chunks that it has been told, all in order.
     chunks: usize,
 }
@@ -95,7 +95,7 @@ impl Reader {
     }
 
     /// The chunks are digits, which need no escapes: many readers are to be fast.
-    fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &SseEvent) {
         if !event.data.contains("agent_message_chunk") {
             return;
         }
@@ -110,7 +110,7 @@ impl Reader {
     }
 
     /// As a client does whose connection has gone silent. Gives that connection, still open.
-    async fn come_back(&mut self) -> Events {
+    async fn come_back(&mut self) -> SseEvents {
         let last = self.events.last.clone().unwrap();
         let web = self.web.with("acp-session-id", &self.session).with("last-event-id", &last);
         std::mem::replace(&mut self.events, web.events("/acp").await)

@@ -1,4 +1,4 @@
-//! Files of long ago, compressed. They stay part of the chain: a verifier reads through them.
+//! Compressing old files of the chain. They stay part of it: verification reads them too.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -14,8 +14,8 @@ use super::segment::{self, ARCHIVE};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Compresses every file whose day is more than so many days ago, oldest first, and never `newest`. The
-/// caller holds the chain's lock. Says which.
+/// Compresses every file that is older than this number of days, oldest first, and never `newest`. The
+/// caller holds the chain's lock. Returns the compressed files.
 pub(super) fn archive(
     folder: &Path,
     newest: &str,
@@ -39,8 +39,8 @@ pub(super) fn archive(
     Ok(done)
 }
 
-/// The compressed file is there whole before the other one goes. Killed in between, both are there, and
-/// the next time does it again.
+/// The compressed file is complete before the other one is removed. If the process is killed in between,
+/// both exist, and the next run does it again.
 fn compress(folder: &Path, path: &Path, name: &str) -> io::Result<()> {
     let archive = folder.join(ARCHIVE);
     DirBuilder::new().recursive(true).mode(0o700).create(&archive)?;

@@ -1,15 +1,14 @@
-//! The chain's writing end: rows are appended under a lock that all processes share.
+//! The writing end of the chain: rows are appended under a lock that all processes share.
 //!
-//! Nothing about the chain is believed because this process wrote it: before each batch, whatever
-//! others appended since is read, checked and counted. Which events of a session have a row is told by
-//! the rows themselves, so a process that is killed at any moment neither loses a row nor writes it
-//! twice: what has no row yet is read from the session's log again.
+//! A process does not trust its own memory of the chain: before each batch it reads, checks and counts the rows that
+//! others appended since. The rows themselves tell which events of a session have a row, so a process that is killed
+//! at any moment neither loses a row nor writes it twice: an event without a row is read from the session's log again.
 //!
-//! What a crash left of a row is put aside and told of in a row of its own; so is a chain that is
-//! shorter than its head says, or than the mark beside its key does.
+//! A row that a crash cut off is moved aside and reported in a row of its own; so is a chain that is
+//! shorter than its head, or the mark beside its key, says.
 //!
-//! A folder that was removed or moved is not made again under a running process: a record without its
-//! key, or without its beginning, would stand in the way of the next start.
+//! A folder that was removed or moved is not created again under a running process: a chain without its
+//! key, or without its beginning, would block the next start.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -20,22 +19,22 @@ use engine::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::archive;
-use super::head::{self, CURSORS, Cursors, HEAD, Head};
-use super::key::Key;
+use super::head::{self, CURSORS, ChainHead, Cursors, HEAD};
+use super::key::AuditKey;
 use super::lock::ChainLock;
-use super::row::{self, Entry, Row};
+use super::row::{self, AuditEntry, AuditRow};
 use super::segment::{self, Segment};
 use super::sha256;
-use crate::regular::open_regular;
+use crate::regular_file::open_regular;
 
-/// What is left of rows that were cut off.
+/// The folder for the remains of torn rows.
 const TORN: &str = "torn";
-/// Rows after which the sessions' places are written down anew.
+/// The cursors are saved again after this many rows.
 const CURSORS_EVERY: u64 = 512;
 /// A row is shorter: what it quotes is cut.
 const ROW_BYTES_MAX: u64 = 128 << 10;
-/// In the place of a session that is gone, beside how far its log was read: nothing more is written of it unless its
-/// store is put back. Earlier versions kept this alone, with all bits set.
+/// Flag in the cursor of a deleted session, beside how far its log was read: no more rows are written about
+/// it unless its store is restored. Earlier versions stored the flag alone, with all bits set.
 const GONE: u64 = 1 << 63;
 
 pub(super) const SESSION: &str = "session";
@@ -58,7 +57,7 @@ pub(super) fn position(cursor: u64) -> u64 {
 
 /// When an entry becomes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum RowCondition {
     /// Unless its session is gone.
     Always,
     /// If the chain knows nothing of its session.
@@ -67,24 +66,24 @@ pub(super) enum When {
     At(u64),
     /// Once, and nothing of its session afterwards.
     Last,
-    /// If its session was deleted: it is there again, and rows follow.
+    /// If its session was deleted: it exists again, and more rows follow.
     Returned,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Draft {
-    pub entry: Entry,
-    pub when: When,
+pub(super) struct RowDraft {
+    pub entry: AuditEntry,
+    pub when: RowCondition,
 }
 
 pub(super) struct Chain {
     folder: PathBuf,
     /// Which folder it is, whatever its path leads to later.
     identity: (u64, u64),
-    key: Key,
+    key: AuditKey,
     lock: ChainLock,
     /// The last row that was read or written; none before the first look.
-    at: Option<Head>,
+    at: Option<ChainHead>,
     cursors: Cursors,
     /// Rows since the cursors were written down.
     unsaved: u64,
@@ -97,7 +96,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub fn open(folder: &Path, key: Key, retention_days: u32) -> io::Result<Self> {
+    pub fn open(folder: &Path, key: AuditKey, retention_days: u32) -> io::Result<Self> {
         key.must_be_there()?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let lock = ChainLock::open(folder)?;
@@ -117,10 +116,10 @@ impl Chain {
     }
 
     /// Appends what is due of these, all or none.
-    pub fn append(&mut self, now: Timestamp, drafts: &[Draft]) -> io::Result<()> {
+    pub fn append(&mut self, now: Timestamp, drafts: &[RowDraft]) -> io::Result<()> {
         self.locked(|chain| {
-            let mut entries = chain.look(now)?;
-            entries.extend(chain.due(drafts));
+            let mut entries = chain.read_new_rows(now)?;
+            entries.extend(chain.entries_due(drafts));
             chain.write(now, &entries)?;
             chain.tidy(now);
             Ok(())
@@ -130,14 +129,14 @@ impl Chain {
     /// How far the chain has come in this session's log; none if it knows nothing of the session.
     pub fn cursor(&mut self, now: Timestamp, session: &str) -> io::Result<Option<u64>> {
         self.locked(|chain| {
-            let found = chain.look(now)?;
+            let found = chain.read_new_rows(now)?;
             chain.write(now, &found)
         })?;
         Ok(self.cursors.get(session).copied())
     }
 
     /// This far the session's log was read, whether it had anything for a row or not.
-    pub fn saw(&mut self, session: &str, seq: u64) {
+    pub fn note_read(&mut self, session: &str, seq: u64) {
         if let Some(cursor) = self.cursors.get_mut(session) {
             *cursor = (*cursor).max(seq);
         }
@@ -184,18 +183,19 @@ impl Chain {
     }
 
     /// The entries that have no row yet, each only once.
-    fn due(&self, drafts: &[Draft]) -> Vec<Entry> {
+    fn entries_due(&self, drafts: &[RowDraft]) -> Vec<AuditEntry> {
         let mut reached = Cursors::new();
         let mut due = Vec::new();
-        for Draft { entry, when } in drafts {
+        for RowDraft { entry, when } in drafts {
             let known = reached.get(&entry.resource_id).or_else(|| self.cursors.get(&entry.resource_id));
             let cursor = known.copied().filter(|_| entry.resource_type == SESSION);
             let wanted = match (when, cursor) {
-                (When::Returned, cursor) => cursor.is_some_and(is_gone),
+                (RowCondition::Returned, cursor) => cursor.is_some_and(is_gone),
                 (_, Some(cursor)) if is_gone(cursor) => false,
-                (When::First, Some(_)) => false,
-                (When::Always | When::Last, _) | (When::First | When::At(_), None) => true,
-                (When::At(seq), Some(cursor)) => *seq > cursor,
+                (RowCondition::First, Some(_)) => false,
+                (RowCondition::Always | RowCondition::Last, _)
+                | (RowCondition::First | RowCondition::At(_), None) => true,
+                (RowCondition::At(seq), Some(cursor)) => *seq > cursor,
             };
             if wanted {
                 reached.extend(cursor.map(|cursor| (entry.resource_id.clone(), cursor)));
@@ -207,7 +207,7 @@ impl Chain {
     }
 
     /// Reads what was appended since the last look; what is found to be wrong becomes entries.
-    fn look(&mut self, now: Timestamp) -> io::Result<Vec<Entry>> {
+    fn read_new_rows(&mut self, now: Timestamp) -> io::Result<Vec<AuditEntry>> {
         let segments = segment::all(&self.folder)?;
         let (stated, headless) = self.stated_head()?;
         let (mark, forged) = self.mark()?;
@@ -217,7 +217,7 @@ impl Chain {
         let headless = headless || forged;
         let (from, lost) = self.start(&segments)?;
         let expected = [stated.clone(), lost, mark].into_iter().flatten().max_by_key(|head| head.rows);
-        let mut walk = Walk {
+        let mut walk = ChainWalk {
             found: Vec::new(),
             fits: expected.as_ref().is_none_or(|head| head.rows <= from.rows),
             at: from,
@@ -240,36 +240,41 @@ impl Chain {
         Ok(walk.found)
     }
 
-    /// The head beside the chain, and whether there is none though there should be one.
-    fn stated_head(&self) -> io::Result<(Option<Head>, bool)> {
+    /// The head beside the chain, and whether it is missing or forged.
+    fn stated_head(&self) -> io::Result<(Option<ChainHead>, bool)> {
         match head::load(&self.key, &self.folder, HEAD) {
             Ok(Some((stated, _))) => Ok((Some(stated), false)),
             Ok(None) => Ok((None, true)),
-            Err(head::HeadError::Io(error)) => Err(error),
-            Err(error @ head::HeadError::Forged) => {
+            Err(head::ChainHeadError::Io(error)) => Err(error),
+            Err(error @ head::ChainHeadError::Forged) => {
                 tracing::error!(%error, "the audit's head.json is not genuine");
                 Ok((None, true))
             }
         }
     }
 
-    /// The mark beside the key, and whether there is one that is not genuine.
-    fn mark(&self) -> io::Result<(Option<Head>, bool)> {
+    /// The mark beside the key, and whether it is forged.
+    fn mark(&self) -> io::Result<(Option<ChainHead>, bool)> {
         match head::load_mark(&self.key) {
             Ok(mark) => Ok((mark, false)),
-            Err(head::HeadError::Io(error)) => Err(error),
-            Err(error @ head::HeadError::Forged) => {
+            Err(head::ChainHeadError::Io(error)) => Err(error),
+            Err(error @ head::ChainHeadError::Forged) => {
                 tracing::error!(%error, "the mark beside the audit's key is not genuine");
                 Ok((None, true))
             }
         }
     }
 
-    /// The first look at a folder with nothing in it. The head comes before the first row, so that a
-    /// chain without a head is never the work of a crash. Where the mark tells of rows, or the key is older
-    /// than its mark, there was a chain before, which was removed.
-    fn begin(&mut self, now: Timestamp, mark: Option<Head>, forged: bool) -> io::Result<Vec<Entry>> {
-        let at = Head::default();
+    /// The first look at an empty folder. The head is written before the first row, so that a chain without
+    /// a head is never caused by a crash. If the mark counts rows, or the key is older than its mark, there
+    /// was a chain before, which was removed.
+    fn begin(
+        &mut self,
+        now: Timestamp,
+        mark: Option<ChainHead>,
+        forged: bool,
+    ) -> io::Result<Vec<AuditEntry>> {
+        let at = ChainHead::default();
         head::save(&self.key, &self.folder, HEAD, &at, None)?;
         head::sync_folder(&self.folder)?;
         self.at = Some(at.clone());
@@ -281,7 +286,7 @@ impl Chain {
         if !removed {
             return Ok(vec![started]);
         }
-        let mut walk = Walk { at, expected: mark, fits: false, found: vec![started], now };
+        let mut walk = ChainWalk { at, expected: mark, fits: false, found: vec![started], now };
         walk.report_rewound();
         self.rewound = true;
         Ok(walk.found)
@@ -289,20 +294,20 @@ impl Chain {
 
     /// The last place up to which all rows are counted, and one that should be there and is not. Then
     /// the whole chain is read again.
-    fn start(&mut self, segments: &[Segment]) -> io::Result<(Head, Option<Head>)> {
+    fn start(&mut self, segments: &[Segment]) -> io::Result<(ChainHead, Option<ChainHead>)> {
         let kept = match self.at.take() {
             Some(at) => Some(at),
             None => self.load_cursors(),
         };
-        let Some(kept) = kept else { return Ok((Head::default(), None)) };
+        let Some(kept) = kept else { return Ok((ChainHead::default(), None)) };
         if kept.rows == 0 || is_there(&kept, segments)? {
             return Ok((kept, None));
         }
         self.cursors.clear();
-        Ok((Head::default(), Some(kept)))
+        Ok((ChainHead::default(), Some(kept)))
     }
 
-    fn load_cursors(&mut self) -> Option<Head> {
+    fn load_cursors(&mut self) -> Option<ChainHead> {
         match head::load(&self.key, &self.folder, CURSORS) {
             Ok(Some((at, Some(cursors)))) => {
                 self.cursors = cursors;
@@ -317,7 +322,7 @@ impl Chain {
     }
 
     /// Counts the rows of a file; what follows its last whole line is handed back.
-    fn walk(&mut self, walk: &mut Walk, segment: &Segment) -> io::Result<Vec<u8>> {
+    fn walk(&mut self, walk: &mut ChainWalk, segment: &Segment) -> io::Result<Vec<u8>> {
         let from = if segment.name == walk.at.file { walk.at.bytes } else { 0 };
         let bytes = segment.read(from)?;
         walk.at.file.clone_from(&segment.name);
@@ -330,9 +335,10 @@ impl Chain {
                     walk.at.hmac = row.hmac;
                 }
                 Err(flaw) => {
-                    tracing::error!(file = segment.shown(), %flaw, "the audit chain is broken; see ropewalk audit verify");
-                    // The chain goes on from what the row says of itself. Verifying still finds it.
-                    walk.at.hmac = Row::parse(line).map_or(walk.at.hmac.clone(), |row| row.hmac);
+                    tracing::error!(file = segment.display_name(), %flaw, "the audit chain is broken; see ropewalk audit verify");
+                    // The chain continues from the signature that the row itself contains. Verification
+                    // still finds the flaw.
+                    walk.at.hmac = AuditRow::parse(line).map_or(walk.at.hmac.clone(), |row| row.hmac);
                 }
             }
             walk.step(line.len());
@@ -340,8 +346,8 @@ impl Chain {
         Ok(torn.to_vec())
     }
 
-    /// Takes what a crash left of a row out of the chain, and tells of it in the chain.
-    fn put_aside(&self, walk: &mut Walk, segment: &Segment, torn: &[u8]) -> io::Result<()> {
+    /// Moves the remains of a torn row out of the chain, and reports that in the chain.
+    fn put_aside(&self, walk: &mut ChainWalk, segment: &Segment, torn: &[u8]) -> io::Result<()> {
         let folder = self.folder.join(TORN);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let name = format!("{}.{}", segment.name, walk.at.bytes);
@@ -360,8 +366,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Appends the entries' rows. What was not written in full is taken back.
-    fn write(&mut self, now: Timestamp, entries: &[Entry]) -> io::Result<()> {
+    /// Appends rows for the entries. An incomplete write is undone.
+    fn write(&mut self, now: Timestamp, entries: &[AuditEntry]) -> io::Result<()> {
         let Some(at) = self.at.clone() else { return Ok(()) };
         if entries.is_empty() {
             return if self.head_is_current { Ok(()) } else { self.save_head() };
@@ -369,7 +375,7 @@ impl Chain {
         // Never an earlier file, whatever the clock says: the order of names is the order of rows.
         let name = segment::name_of(now).max(at.file.clone());
         let offset = if name == at.file { at.bytes } else { 0 };
-        let mut next = Head { file: name, bytes: offset, ..at };
+        let mut next = ChainHead { file: name, bytes: offset, ..at };
         let mut lines = Vec::new();
         for entry in entries {
             next.hmac = row::write(&self.key, &next.hmac, entry, &mut lines);
@@ -377,11 +383,11 @@ impl Chain {
         }
         next.bytes += lines.len() as u64;
         let path = self.folder.join(&next.file);
-        // What is no file would hold up whoever opens it.
+        // Opening anything but a regular file might block.
         drop(open_regular(&path)?);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
-            // What stays is found and put aside by the next look.
+            // The next look finds what remains and moves it aside.
             drop(file.set_len(offset));
             return Err(error);
         }
@@ -426,17 +432,17 @@ impl Chain {
     }
 }
 
-/// A way through the chain.
-struct Walk {
-    at: Head,
+/// A pass over the chain.
+struct ChainWalk {
+    at: ChainHead,
     /// The place that the chain must come through.
-    expected: Option<Head>,
+    expected: Option<ChainHead>,
     fits: bool,
-    found: Vec<Entry>,
+    found: Vec<AuditEntry>,
     now: Timestamp,
 }
 
-impl Walk {
+impl ChainWalk {
     /// One line further.
     fn step(&mut self, line_bytes: usize) {
         self.at.bytes += line_bytes as u64 + 1;
@@ -460,10 +466,10 @@ impl Walk {
     }
 }
 
-/// Somebody has seen that the chain was cut, and says so in it.
-pub(super) fn acknowledgement(now: Timestamp, actor: &str, reason: &str) -> Draft {
+/// The row that acknowledges that the chain was cut.
+pub(super) fn acknowledgement(now: Timestamp, actor: &str, reason: &str) -> RowDraft {
     let entry = about_the_chain(ACKNOWLEDGED, now, json!({ "reason": reason }));
-    Draft { entry: Entry { actor: actor.into(), ..entry }.bounded(), when: When::Always }
+    RowDraft { entry: AuditEntry { actor: actor.into(), ..entry }.bounded(), when: RowCondition::Always }
 }
 
 fn identity(folder: &Path) -> io::Result<(u64, u64)> {
@@ -471,7 +477,7 @@ fn identity(folder: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Whether the chain has a row that ends here.
-fn is_there(place: &Head, segments: &[Segment]) -> io::Result<bool> {
+fn is_there(place: &ChainHead, segments: &[Segment]) -> io::Result<bool> {
     let Some(segment) = segments.iter().find(|segment| segment.name == place.file) else { return Ok(false) };
     let before = place.bytes.saturating_sub(if segment.archived { place.bytes } else { ROW_BYTES_MAX });
     let mut bytes = segment.read(before)?;
@@ -481,13 +487,13 @@ fn is_there(place: &Head, segments: &[Segment]) -> io::Result<bool> {
     }
     bytes.truncate(wanted);
     let (lines, torn) = segment::lines(&bytes);
-    let last = lines.last().and_then(Row::parse);
+    let last = lines.last().and_then(AuditRow::parse);
     Ok(torn.is_empty() && last.is_some_and(|row| row.hmac == place.hmac))
 }
 
-fn about_the_chain(event_type: &'static str, at: Timestamp, details: Value) -> Entry {
+fn about_the_chain(event_type: &'static str, at: Timestamp, details: Value) -> AuditEntry {
     let details = if let Value::Object(details) = details { details } else { Map::new() };
-    Entry {
+    AuditEntry {
         at,
         event_type,
         actor: "ropewalk".into(),
@@ -497,7 +503,7 @@ fn about_the_chain(event_type: &'static str, at: Timestamp, details: Value) -> E
     }
 }
 
-fn count_entry(cursors: &mut Cursors, entry: &Entry) {
+fn count_entry(cursors: &mut Cursors, entry: &AuditEntry) {
     let seq = entry.details.get("seq").and_then(Value::as_u64);
     if entry.resource_type == SESSION {
         count(cursors, entry.event_type, &entry.resource_id, seq);

@@ -1,18 +1,18 @@
-//! The audit's cursor on each session's log.
+//! The audit as a follower of sessions: it reads each session's log and sends rows to the writer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Birth, BoxFuture, Doorbell, Event, Follower, FollowerFault, LogReader, Page, Seq, SessionHandle,
-    SessionId, SessionRow, Store, StoreError, Taken,
+    BoxFuture, Doorbell, Event, Follower, FollowerFault, LogRead, LogReader, PageRequest, Seq, SessionHandle,
+    SessionId, SessionOrigin, SessionRow, Store, StoreError,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::chain::{DELETED, Draft, RETURNED, When, is_gone, position};
-use super::story::{Story, Teller};
-use super::writer::{Answer, Job};
+use super::audited_session::{AuditedSession, EntryBuilder};
+use super::chain::{DELETED, RETURNED, RowCondition, RowDraft, is_gone, position};
+use super::writer::{AuditJob, AuditReply};
 use super::{Audit, AuditError, AuditTrouble, Shared};
 
 /// How long a follower waits before it tries again to have its rows written.
@@ -34,7 +34,7 @@ impl Follower for Audit {
     fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
         let (shared, id) = (Arc::clone(&self.shared), id.clone());
         Box::pin(async move {
-            // Where the audit cannot be read, nothing is known; that is told elsewhere.
+            // If the audit cannot be read, nothing is known; the fault is reported elsewhere.
             let cursor = shared.cursor(id.as_str()).await.ok().flatten();
             cursor.map(|cursor| Seq(position(cursor)))
         })
@@ -67,10 +67,10 @@ impl Follower for Audit {
     fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()> {
         let (shared, id) = (Arc::clone(&self.shared), id.clone());
         Box::pin(async move {
-            let teller = Teller::new(&id, shared.clock.now(), "local");
-            let entry = teller.entry(DELETED, json!({}));
-            let drafts = vec![Draft { entry, when: When::Last }];
-            if let Err(error) = shared.rows(&id, drafts, 0, true).await {
+            let builder = EntryBuilder::new(&id, shared.clock.now(), "local");
+            let entry = builder.entry(DELETED, json!({}));
+            let drafts = vec![RowDraft { entry, when: RowCondition::Last }];
+            if let Err(error) = shared.send_rows(&id, drafts, 0, true).await {
                 tracing::error!(session = %id, %error, "the removal of a session was not audited");
             }
         })
@@ -79,7 +79,7 @@ impl Follower for Audit {
 
 /// Reads a session's log until it ends. Where the audit cannot be written, the log is read again later.
 async fn follow(shared: &Shared, session: &SessionHandle) {
-    let _written = Written { shared, id: session.id() };
+    let _written = WrittenPosition { shared, id: session.id() };
     let mut greeted = false;
     loop {
         let Err(error) = attempt(shared, session, &mut greeted).await else { return };
@@ -93,28 +93,28 @@ async fn follow(shared: &Shared, session: &SessionHandle) {
 }
 
 async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -> Result<(), FollowError> {
-    let birth = session.birth();
-    let mut pen = Pen::new(shared, session.id(), session.owner().0.as_ref(), birth).await?;
-    // Of one that was just deleted there is nothing more to tell.
-    if is_gone(pen.cursor) {
+    let origin = session.origin();
+    let mut auditor = SessionAuditor::new(shared, session.id(), session.owner().0.as_ref(), origin).await?;
+    // There is nothing more to record about a session that was just deleted.
+    if is_gone(auditor.cursor) {
         match shared.store.find(session.id()).await {
-            Ok(_) => pen.returned(birth),
+            Ok(_) => auditor.returned(origin),
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    if birth.fresh {
-        pen.inherited = Some(birth.opened_after);
-    } else if pen.known && !*greeted {
-        pen.opened(birth);
+    if origin.fresh {
+        auditor.inherited = Some(origin.opened_after);
+    } else if auditor.known && !*greeted {
+        auditor.opened(origin);
     }
-    let mut source = Live { reader: session.read(Seq::START), bell: Arc::default() };
+    let mut source = LogSource { reader: session.read(Seq::START), bell: Arc::default() };
     let _ringing = source.reader.subscribe(&source.bell, 0);
     loop {
-        match source.reader.take(Page::OUTLINE).await? {
-            Taken::Events(events) => pen.tell(&events, birth.opened_after, &shared.sandbox),
-            Taken::UpToDate => {
-                pen.hand_over(false).await?;
+        match source.reader.take(PageRequest::OUTLINE).await? {
+            LogRead::Events(events) => auditor.record_events(&events, origin.opened_after, &shared.sandbox),
+            LogRead::UpToDate => {
+                auditor.send_drafts(false).await?;
                 *greeted = true;
                 let at = source.reader.cursor();
                 shared.written.send_modify(|written| {
@@ -122,25 +122,25 @@ async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -
                 });
                 source.bell.wait().await;
             }
-            Taken::Ended { .. } => {
-                pen.closed();
-                return Ok(pen.hand_over(true).await?);
+            LogRead::Ended { .. } => {
+                auditor.closed();
+                return Ok(auditor.send_drafts(true).await?);
             }
         }
-        if pen.drafts.len() >= ROWS_MAX {
-            pen.hand_over(false).await?;
+        if auditor.drafts.len() >= ROWS_MAX {
+            auditor.send_drafts(false).await?;
             *greeted = true;
         }
     }
 }
 
-/// What is known of how far a session's rows are written, for as long as somebody follows it.
-struct Written<'a> {
+/// Publishes how far a session's rows are written, for as long as the session is followed.
+struct WrittenPosition<'a> {
     shared: &'a Shared,
     id: &'a SessionId,
 }
 
-impl Drop for Written<'_> {
+impl Drop for WrittenPosition<'_> {
     fn drop(&mut self) {
         self.shared.written.send_modify(|written| {
             written.remove(self.id);
@@ -148,18 +148,18 @@ impl Drop for Written<'_> {
     }
 }
 
-struct Live {
+struct LogSource {
     reader: LogReader,
     bell: Arc<Doorbell>,
 }
 
-/// Reads what is stored of a session that nobody here has open.
+/// Reads the stored log of a session that nobody here has open.
 pub(super) async fn catch_up(
     shared: &Shared,
     row: &SessionRow,
     store: &Arc<dyn Store>,
 ) -> Result<(), FollowError> {
-    let birth = Birth {
+    let origin = SessionOrigin {
         parent: row.parent.clone(),
         source: Arc::clone(&row.source),
         created_at: row.created_at,
@@ -167,93 +167,93 @@ pub(super) async fn catch_up(
         fresh: false,
         opened_after: row.last_seq,
     };
-    let mut pen = Pen::new(shared, &row.id, row.owner.0.as_ref(), &birth).await?;
-    if pen.known && pen.cursor >= row.last_seq.0 {
+    let mut auditor = SessionAuditor::new(shared, &row.id, row.owner.0.as_ref(), &origin).await?;
+    if auditor.known && auditor.cursor >= row.last_seq.0 {
         return Ok(());
     }
     let mut after = Seq::START;
     loop {
-        let events = store.read(&row.id, after, Page::OUTLINE).await?;
+        let events = store.read(&row.id, after, PageRequest::OUTLINE).await?;
         let Some(last) = events.last() else { break };
         after = last.seq;
-        // Which sandbox another process was in, nobody knows any more.
-        pen.tell(&events, after, "unknown");
-        if pen.drafts.len() >= ROWS_MAX {
-            pen.hand_over(false).await?;
+        // The sandbox mode of another process is not known any more.
+        auditor.record_events(&events, after, "unknown");
+        if auditor.drafts.len() >= ROWS_MAX {
+            auditor.send_drafts(false).await?;
         }
     }
-    pen.seen = pen.seen.max(row.last_seq.0);
-    Ok(pen.hand_over(true).await?)
+    auditor.seen = auditor.seen.max(row.last_seq.0);
+    Ok(auditor.send_drafts(true).await?)
 }
 
-/// What is told of one session, until it is handed to the writer.
-struct Pen<'a> {
+/// Collects the rows about one session and sends them to the writer.
+struct SessionAuditor<'a> {
     shared: &'a Shared,
     id: &'a SessionId,
     owner: &'a str,
-    story: Story,
-    drafts: Vec<Draft>,
+    session_state: AuditedSession,
+    drafts: Vec<RowDraft>,
     /// The chain has come this far.
     cursor: u64,
     known: bool,
-    /// What came before the session's own history.
+    /// The last event that was copied from elsewhere.
     inherited: Option<Seq>,
     seen: u64,
-    birth: &'a Birth,
+    origin: &'a SessionOrigin,
 }
 
-impl<'a> Pen<'a> {
+impl<'a> SessionAuditor<'a> {
     async fn new(
         shared: &'a Shared,
         id: &'a SessionId,
         owner: &'a str,
-        birth: &'a Birth,
+        origin: &'a SessionOrigin,
     ) -> Result<Self, AuditError> {
         let cursor = shared.cursor(id.as_str()).await?;
         Ok(Self {
             shared,
             id,
             owner,
-            story: Story::new(shared.settings.clone(), birth.cwd.clone()),
+            session_state: AuditedSession::new(shared.settings.clone(), origin.cwd.clone()),
             drafts: Vec::new(),
             cursor: cursor.unwrap_or_default(),
             known: cursor.is_some(),
             inherited: None,
             seen: 0,
-            birth,
+            origin,
         })
     }
 
-    fn opened(&mut self, birth: &Birth) {
-        let teller = Teller::new(self.id, self.shared.clock.now(), self.owner);
+    fn opened(&mut self, origin: &SessionOrigin) {
+        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
         let details = json!({
-            "cwd": birth.cwd.to_string_lossy(), "events": birth.opened_after.0, "sandbox": *self.shared.sandbox,
+            "cwd": origin.cwd.to_string_lossy(), "events": origin.opened_after.0, "sandbox": *self.shared.sandbox,
         });
-        self.push(teller.entry("session.opened", details), When::Always);
+        self.push(builder.entry("session.opened", details), RowCondition::Always);
     }
 
-    /// The audit has it as deleted, and it is there: an older copy of the store was put back.
-    fn returned(&mut self, birth: &Birth) {
-        let teller = Teller::new(self.id, self.shared.clock.now(), self.owner);
-        let details = json!({ "cwd": birth.cwd.to_string_lossy(), "seq": birth.opened_after.0 });
-        self.cursor = birth.opened_after.0;
-        self.push(teller.entry(RETURNED, details), When::Returned);
+    /// The audit has the session as deleted, and it exists: an older copy of the store was restored.
+    fn returned(&mut self, origin: &SessionOrigin) {
+        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
+        let details = json!({ "cwd": origin.cwd.to_string_lossy(), "seq": origin.opened_after.0 });
+        self.cursor = origin.opened_after.0;
+        self.push(builder.entry(RETURNED, details), RowCondition::Returned);
     }
 
     fn closed(&mut self) {
-        self.begin();
-        let teller = Teller::new(self.id, self.shared.clock.now(), self.owner);
-        self.push(teller.entry("session.closed", json!({})), When::Always);
+        self.push_first_row();
+        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
+        self.push(builder.entry("session.closed", json!({})), RowCondition::Always);
     }
 
     /// The row that is the first of its session, if the chain has none yet.
-    fn begin(&mut self) {
+    fn push_first_row(&mut self) {
         if self.known {
             return;
         }
         self.known = true;
         let inherited = self.inherited.unwrap_or(Seq(self.seen));
-        let Birth { parent, source, created_at, cwd, .. } = self.birth;
+        let SessionOrigin { parent, source, created_at, cwd, .. } = self.origin;
         let event_type = match (parent, &**source) {
             (Some(_), _) => "session.forked",
             (None, "import") => "session.imported",
@@ -263,65 +263,66 @@ impl<'a> Pen<'a> {
         if let Some(parent) = parent {
             details["parent"] = parent.as_str().into();
         }
-        let teller = Teller::new(self.id, *created_at, self.owner);
+        let builder = EntryBuilder::new(self.id, *created_at, self.owner);
         self.cursor = inherited.0;
-        self.push(teller.entry(event_type, details), When::First);
+        self.push(builder.entry(event_type, details), RowCondition::First);
     }
 
     /// Tells of events; those up to `others` happened in another process.
-    fn tell(&mut self, events: &[Arc<Event>], others: Seq, sandbox: &str) {
+    fn record_events(&mut self, events: &[Arc<Event>], others: Seq, sandbox: &str) {
         if !self.known && self.inherited.is_none() {
-            self.inherited = inherited_of(self.birth, events);
+            self.inherited = inherited_of(self.origin, events);
         }
         // Of copies it may take more pages to know where they end.
         if self.known || self.inherited.is_some() {
-            self.begin();
+            self.push_first_row();
         }
         for event in events {
             let sandbox = if event.seq <= others { "unknown" } else { sandbox };
             let wanted = self.known && event.seq.0 > self.cursor;
-            let told = self.story.tell(self.id, event, sandbox, wanted);
+            let told = self.session_state.apply(self.id, event, sandbox, wanted);
             self.seen = self.seen.max(event.seq.0);
             if let Some(entry) = told {
-                self.push(entry, When::At(event.seq.0));
+                self.push(entry, RowCondition::At(event.seq.0));
             }
         }
     }
 
-    fn push(&mut self, entry: super::row::Entry, when: When) {
-        self.drafts.push(Draft { entry, when });
+    fn push(&mut self, entry: super::row::AuditEntry, when: RowCondition) {
+        self.drafts.push(RowDraft { entry, when });
     }
 
-    async fn hand_over(&mut self, urgent: bool) -> Result<(), AuditError> {
-        self.begin();
+    async fn send_drafts(&mut self, urgent: bool) -> Result<(), AuditError> {
+        self.push_first_row();
         if self.drafts.is_empty() && !urgent {
             return Ok(());
         }
         let drafts = std::mem::take(&mut self.drafts);
-        self.shared.rows(self.id, drafts, self.seen, urgent).await
+        self.shared.send_rows(self.id, drafts, self.seen, urgent).await
     }
 }
 
-/// How far a session's log was copied from elsewhere, if this page tells. The audit knows it exactly of
-/// sessions made while it watches. Of one whose maker was killed it is what is older than the session.
-fn inherited_of(birth: &Birth, events: &[Arc<Event>]) -> Option<Seq> {
-    if birth.parent.is_none() && *birth.source != *"import" {
+/// How far a session's log was copied from elsewhere, if this page shows it. For sessions that are created
+/// while the audit watches, it is known exactly. If the creating process was killed, it is everything older
+/// than the session.
+fn inherited_of(origin: &SessionOrigin, events: &[Arc<Event>]) -> Option<Seq> {
+    if origin.parent.is_none() && *origin.source != *"import" {
         return Some(Seq::START);
     }
-    let own = events.iter().find(|event| event.at > birth.created_at)?;
+    let own = events.iter().find(|event| event.at > origin.created_at)?;
     Some(Seq(own.seq.0 - 1))
 }
 
 impl Shared {
-    async fn rows(
+    async fn send_rows(
         &self,
         session: &SessionId,
-        drafts: Vec<Draft>,
+        drafts: Vec<RowDraft>,
         seen: u64,
         urgent: bool,
     ) -> Result<(), AuditError> {
-        let (answer, answered): (Answer<()>, _) = oneshot::channel();
-        self.send(Job::Rows { session: session.to_string(), drafts, seen, urgent, answer }).await?;
+        let (answer, answered): (AuditReply<()>, _) = oneshot::channel();
+        self.send(AuditJob::Rows { session: session.to_string(), drafts, seen, urgent, answer }).await?;
         answered.await.map_err(|_| AuditError::Ended)?
     }
 }

@@ -1,9 +1,9 @@
-//! How far the chain has come, kept beside it: a chain that was cut at its end still fits together,
-//! only its head tells.
+//! How far the chain has come, stored beside it: a chain that was cut at its end still has correct links,
+//! and only its head reveals the cut.
 //!
-//! The same form serves four files: the head, renewed with every batch; the cursors, a head with the
-//! place of every session, renewed now and then so that a start need not read the whole chain; the mark,
-//! a head beside the key, which tells when all of the folder was removed or put back; and a seal, a head
+//! The same format is used for four files: the head, written with every batch; the cursors, a head with the
+//! position of every session, written now and then so that a start need not read the whole chain; the mark,
+//! a head beside the key, which reveals that the whole folder was removed or restored; and a seal, a head
 //! that is kept elsewhere.
 //!
 //! **Invariant:** rows are on the disk before a head that counts them.
@@ -18,18 +18,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::canonical;
-use super::key::Key;
+use super::key::AuditKey;
 use super::row::GENESIS;
-use crate::regular::read_regular;
+use crate::regular_file::read_regular;
 
 pub(super) const HEAD: &str = "head.json";
 pub(super) const CURSORS: &str = "cursors.json";
-/// The kind of the head that is kept beside the key.
+/// The kind of the head that is stored beside the key.
 pub(super) const MARK: &str = "mark";
 
-/// A place in the chain: after so many rows, the last of which has this signature.
+/// A position in the chain: the number of rows, and the signature of the last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct ChainHead {
     /// Rows since the beginning.
     pub rows: u64,
     pub hmac: String,
@@ -38,29 +38,29 @@ pub struct Head {
     pub bytes: u64,
 }
 
-impl Default for Head {
+impl Default for ChainHead {
     fn default() -> Self {
         Self { rows: 0, hmac: GENESIS.to_owned(), file: String::new(), bytes: 0 }
     }
 }
 
-/// How far each session was read.
+/// How far the log of each session was read.
 pub(super) type Cursors = BTreeMap<String, u64>;
 
 #[derive(Serialize, Deserialize)]
-struct Signed {
+struct SignedHead {
     #[serde(flatten)]
-    head: Head,
+    head: ChainHead,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sessions: Option<Cursors>,
-    /// What this file is, so that none passes for another.
+    /// The kind of this file, so that none passes for another.
     kind: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     mac: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum HeadError {
+pub enum ChainHeadError {
     #[error("it cannot be read")]
     Io(#[from] io::Error),
     #[error("it is not what it should be, or was changed")]
@@ -68,35 +68,43 @@ pub enum HeadError {
 }
 
 /// The text of a signed head.
-pub(super) fn text(key: &Key, kind: &str, head: &Head, sessions: Option<&Cursors>) -> String {
-    let mut signed =
-        Signed { head: head.clone(), sessions: sessions.cloned(), kind: kind.to_owned(), mac: String::new() };
+pub(super) fn text(key: &AuditKey, kind: &str, head: &ChainHead, sessions: Option<&Cursors>) -> String {
+    let mut signed = SignedHead {
+        head: head.clone(),
+        sessions: sessions.cloned(),
+        kind: kind.to_owned(),
+        mac: String::new(),
+    };
     signed.mac = key.sign(&[canonical_text(&signed).as_bytes()]);
     format!("{}\n", canonical_text(&signed))
 }
 
-pub(super) fn parse(key: &Key, kind: &str, bytes: &[u8]) -> Result<(Head, Option<Cursors>), HeadError> {
-    let mut signed: Signed = serde_json::from_slice(bytes).map_err(|_| HeadError::Forged)?;
+pub(super) fn parse(
+    key: &AuditKey,
+    kind: &str,
+    bytes: &[u8],
+) -> Result<(ChainHead, Option<Cursors>), ChainHeadError> {
+    let mut signed: SignedHead = serde_json::from_slice(bytes).map_err(|_| ChainHeadError::Forged)?;
     let mac = std::mem::take(&mut signed.mac);
     let genuine = key.sign(&[canonical_text(&signed).as_bytes()]) == mac && signed.kind == kind;
     signed.mac = mac;
     // Spaces that were put in are a change, too.
     let same = format!("{}\n", canonical_text(&signed)).as_bytes() == bytes;
-    if genuine && same { Ok((signed.head, signed.sessions)) } else { Err(HeadError::Forged) }
+    if genuine && same { Ok((signed.head, signed.sessions)) } else { Err(ChainHeadError::Forged) }
 }
 
-fn canonical_text(signed: &Signed) -> String {
+fn canonical_text(signed: &SignedHead) -> String {
     let mut out = String::new();
     canonical::write(&serde_json::to_value(signed).unwrap_or(Value::Null), &mut out);
     out
 }
 
-/// The file's head; none if there is no such file.
+/// The file's head; `None` if there is no such file.
 pub(super) fn load(
-    key: &Key,
+    key: &AuditKey,
     folder: &Path,
     name: &str,
-) -> Result<Option<(Head, Option<Cursors>)>, HeadError> {
+) -> Result<Option<(ChainHead, Option<Cursors>)>, ChainHeadError> {
     match read_regular(&folder.join(name)) {
         Ok(bytes) => parse(key, name, &bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -104,8 +112,8 @@ pub(super) fn load(
     }
 }
 
-/// How far the chain had come, as the file beside the key says; none if there is no such file.
-pub(super) fn load_mark(key: &Key) -> Result<Option<Head>, HeadError> {
+/// How far the chain had come according to the file beside the key; `None` if there is no such file.
+pub(super) fn load_mark(key: &AuditKey) -> Result<Option<ChainHead>, ChainHeadError> {
     let Some(path) = key.mark() else { return Ok(None) };
     match read_regular(path) {
         Ok(bytes) => parse(key, MARK, &bytes).map(|(head, _)| Some(head)),
@@ -114,16 +122,16 @@ pub(super) fn load_mark(key: &Key) -> Result<Option<Head>, HeadError> {
     }
 }
 
-pub(super) fn save_mark(key: &Key, head: &Head) -> io::Result<()> {
+pub(super) fn save_mark(key: &AuditKey, head: &ChainHead) -> io::Result<()> {
     key.mark().map_or(Ok(()), |path| replace(path, text(key, MARK, head, None).as_bytes()))
 }
 
 /// Replaces the file, whole or not at all.
 pub(super) fn save(
-    key: &Key,
+    key: &AuditKey,
     folder: &Path,
     name: &str,
-    head: &Head,
+    head: &ChainHead,
     sessions: Option<&Cursors>,
 ) -> io::Result<()> {
     replace(&folder.join(name), text(key, name, head, sessions).as_bytes())
@@ -131,7 +139,7 @@ pub(super) fn save(
 
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("part");
-    // Left by somebody who was killed here; the caller holds the chain's lock.
+    // A killed process may have left it; the caller holds the chain's lock.
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all(bytes)?;

@@ -16,7 +16,7 @@ use ring::hmac::{self, HMAC_SHA256};
 use sha2::{Digest, Sha256};
 
 use super::{head, hex, segment};
-use crate::regular::open_regular;
+use crate::regular_file::open_regular;
 
 const KEY_BYTES: usize = 32;
 const KEY_CHARS: usize = 2 * KEY_BYTES;
@@ -27,26 +27,26 @@ const MARK_END: &str = ".mark";
 /// Characters of a key's name.
 const ID_CHARS: usize = 16;
 
-/// A signing key. What it is made of cannot be got back from it.
+/// A signing key. The secret cannot be read back from it.
 #[derive(Clone)]
-pub struct Key {
+pub struct AuditKey {
     keyed: hmac::Key,
     id: String,
-    /// Where it is kept, if in a file, and the file beside it that says how far the chain has come.
+    /// The key file, if there is one, and the mark beside it, which records how far the chain has come.
     file: Option<PathBuf>,
     mark: Option<PathBuf>,
-    /// Somebody else made it, so it may well be older than the first row.
+    /// The key was made elsewhere, so it may well be older than the first row.
     given: bool,
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AuditKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.id)
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum AuditKeyError {
     #[error("there is no audit key at {}", .0.display())]
     Missing(PathBuf),
     #[error("the audit key {} is gone, and there are rows that were signed with it", .0.display())]
@@ -70,8 +70,8 @@ fn has_rows(log: &Path) -> bool {
     log.join(head::HEAD).exists() || segment::all(log).is_ok_and(|found| !found.is_empty())
 }
 
-impl KeyError {
-    /// What to do about it.
+impl AuditKeyError {
+    /// What to do about the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Open { path, .. } => {
@@ -90,8 +90,8 @@ impl KeyError {
     }
 }
 
-/// The marks beside a key: of each record that is signed with it, how long it was. A record that is replaced by an older
-/// one of the person's own needs its mark out of the way.
+/// The marks beside a key: one for each chain that is signed with it, with its length. To replace a chain by
+/// an older copy, its owner has to move its mark away.
 pub fn marks(key: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (key.parent(), key.file_name().and_then(OsStr::to_str)) else {
         return Vec::new();
@@ -104,41 +104,41 @@ pub fn marks(key: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| is_mark(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
-impl Key {
+impl AuditKey {
     /// The key in this file, which must not lie in `log`, the folder of the audit.
-    pub fn load(path: &Path, log: &Path) -> Result<Self, KeyError> {
+    pub fn load(path: &Path, log: &Path) -> Result<Self, AuditKeyError> {
         if lies_in(path, log) {
-            return Err(KeyError::Inside(path.to_owned()));
+            return Err(AuditKeyError::Inside(path.to_owned()));
         }
         let unreadable = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
-            _ => KeyError::Unreadable(path.to_owned(), error),
+            io::ErrorKind::NotFound => AuditKeyError::Missing(path.to_owned()),
+            _ => AuditKeyError::Unreadable(path.to_owned(), error),
         };
         let opened = open_regular(path).map_err(unreadable)?;
-        let file = opened.ok_or_else(|| KeyError::Missing(path.to_owned()))?;
+        let file = opened.ok_or_else(|| AuditKeyError::Missing(path.to_owned()))?;
         // Asked of the open file: what the path names may change meanwhile.
         let metadata = file.metadata().map_err(unreadable)?;
         let mode = metadata.mode() & 0o7777;
         if mode & 0o077 != 0 {
-            return Err(KeyError::Open { path: path.to_owned(), mode });
+            return Err(AuditKeyError::Open { path: path.to_owned(), mode });
         }
         let user = rustix::process::geteuid().as_raw();
         if metadata.uid() != user {
-            return Err(KeyError::Foreign { path: path.to_owned(), owner: metadata.uid(), user });
+            return Err(AuditKeyError::Foreign { path: path.to_owned(), owner: metadata.uid(), user });
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(unreadable)?;
         let text = text.trim_ascii();
         if text.len() != KEY_CHARS || !text.iter().all(u8::is_ascii_hexdigit) {
-            return Err(KeyError::Malformed(path.to_owned()));
+            return Err(AuditKeyError::Malformed(path.to_owned()));
         }
         let key = Self::of(text);
         Ok(key.kept_at(path, log))
     }
 
-    /// The mark lies outside the chain's folder, so that whoever may write there cannot put it back with the
-    /// chain. It is named after the key and the folder: a key that is made anew has its own, and so has
-    /// each of several records that are signed with one key.
+    /// The mark is outside the chain's folder, so that somebody who can write to that folder cannot restore
+    /// it together with the chain. It is named after the key and the folder: a new key has a new mark, and
+    /// each of several chains that are signed with one key has its own.
     fn kept_at(self, path: &Path, log: &Path) -> Self {
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_owned());
         let mut id = hex(&Sha256::new()
@@ -151,18 +151,18 @@ impl Key {
         Self { mark: Some(path.with_file_name(name)), file: Some(path.to_owned()), ..self }
     }
 
-    /// The same key, made by somebody else: that it is older than the record means nothing.
+    /// The same key, marked as made elsewhere: that it is older than the chain means nothing.
     pub fn given(self) -> Self {
         Self { given: true, ..self }
     }
 
-    /// The key in this file; a new one if there is no such file.
-    pub fn load_or_create(path: &Path, log: &Path) -> Result<Self, KeyError> {
+    /// The key in this file; a new key if there is no such file.
+    pub fn load_or_create(path: &Path, log: &Path) -> Result<Self, AuditKeyError> {
         match Self::load(path, log) {
             // A new key would make everything that was signed with the old one look forged.
-            Err(KeyError::Missing(_)) if has_rows(log) => Err(KeyError::Lost(path.to_owned())),
-            Err(KeyError::Missing(_)) => {
-                create(path, log).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
+            Err(AuditKeyError::Missing(_)) if has_rows(log) => Err(AuditKeyError::Lost(path.to_owned())),
+            Err(AuditKeyError::Missing(_)) => {
+                create(path, log).map_err(|error| AuditKeyError::Unmade(path.to_owned(), error))?;
                 Self::load(path, log)
             }
             loaded => loaded,
@@ -177,7 +177,7 @@ impl Key {
         Self { keyed, id, file: None, mark: None, given: false }
     }
 
-    /// The file beside the key that says how far the chain has come.
+    /// The mark: the file beside the key that records how far the chain has come.
     pub(super) fn mark(&self) -> Option<&Path> {
         self.mark.as_deref()
     }
@@ -185,7 +185,7 @@ impl Key {
     /// The mark of a chain that has not begun, and where it goes.
     fn first_mark(self) -> Option<(PathBuf, Vec<u8>)> {
         let mark = self.mark.clone()?;
-        Some((mark, head::text(&self, head::MARK, &head::Head::default(), None).into_bytes()))
+        Some((mark, head::text(&self, head::MARK, &head::ChainHead::default(), None).into_bytes()))
     }
 
     /// Whether a record that was never begun is what one expects of this key.
@@ -219,13 +219,13 @@ impl Key {
 
 fn lies_in(path: &Path, log: &Path) -> bool {
     let Ok(log) = log.canonicalize() else { return path.starts_with(log) };
-    // A file that is not there yet would be made in its folder, or in the nearest that there is.
+    // A missing file would be created in its folder, or in the nearest existing one.
     let nearest = path.ancestors().find_map(|place| place.canonicalize().ok());
     nearest.is_some_and(|place| place.starts_with(log))
 }
 
-/// The file appears whole or not at all, so that whoever starts at the same moment never reads half a
-/// key; and only one of them makes it.
+/// The file appears completely or not at all, so that a process that starts at the same moment never reads
+/// half a key; and only one process creates it.
 fn create(path: &Path, log: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -235,8 +235,8 @@ fn create(path: &Path, log: &Path) -> io::Result<()> {
     let text = hex(&bytes);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    // Before the key: a key without its mark is one whose record was removed.
-    let mark = Key::of(text.as_bytes()).kept_at(path, log).first_mark();
+    // Before the key: a key without its mark means that its chain was removed.
+    let mark = AuditKey::of(text.as_bytes()).kept_at(path, log).first_mark();
     let marked =
         written.and_then(|()| mark.as_ref().map_or(Ok(()), |(mark, text)| head::replace(mark, text)));
     let linked = marked.and_then(|()| fs::hard_link(&unfinished, path));
@@ -245,7 +245,7 @@ fn create(path: &Path, log: &Path) -> io::Result<()> {
     }
     fs::remove_file(&unfinished)?;
     match linked {
-        // Somebody else's is as good as ours.
+        // A key that another process just made is as good as ours.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         linked => linked.and_then(|()| File::open(folder)?.sync_all()),
     }
@@ -261,14 +261,14 @@ mod tests {
     fn a_key_is_made_once_for_its_owner_only() {
         let home = tempfile::tempdir().unwrap();
         let (path, log) = (home.path().join("deep/audit.key"), home.path().join("audit"));
-        assert!(matches!(Key::load(&path, &log), Err(KeyError::Missing(_))));
-        let first = Key::load_or_create(&path, &log).unwrap();
+        assert!(matches!(AuditKey::load(&path, &log), Err(AuditKeyError::Missing(_))));
+        let first = AuditKey::load_or_create(&path, &log).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.len(), KEY_CHARS);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         // The key, and the mark of a chain that has not begun.
         assert_eq!(fs::read_dir(home.path().join("deep")).unwrap().count(), 2);
-        assert_eq!(Key::load_or_create(&path, &log).unwrap().id(), first.id());
+        assert_eq!(AuditKey::load_or_create(&path, &log).unwrap().id(), first.id());
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
@@ -276,20 +276,26 @@ mod tests {
     fn a_key_that_others_may_read_or_that_is_none_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let (path, log) = (home.path().join("audit.key"), home.path().join("audit"));
-        Key::load_or_create(&path, &log).unwrap();
+        AuditKey::load_or_create(&path, &log).unwrap();
         for mode in [0o644, 0o640, 0o604, 0o620, 0o660, 0o601] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Open { .. })), "{mode:o}");
+            assert!(
+                matches!(AuditKey::load_or_create(&path, &log), Err(AuditKeyError::Open { .. })),
+                "{mode:o}"
+            );
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-        assert!(Key::load(&path, &log).is_ok());
+        assert!(AuditKey::load(&path, &log).is_ok());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for text in ["", "00", &"g".repeat(64), &"0".repeat(63), &"0".repeat(66)] {
             fs::write(&path, text).unwrap();
-            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Malformed(_))), "{text}");
+            assert!(
+                matches!(AuditKey::load_or_create(&path, &log), Err(AuditKeyError::Malformed(_))),
+                "{text}"
+            );
         }
         fs::write(&path, format!("{}\n", "0".repeat(64))).unwrap();
-        assert!(Key::load(&path, &log).is_ok());
+        assert!(AuditKey::load(&path, &log).is_ok());
     }
 
     #[test]
@@ -298,9 +304,12 @@ mod tests {
         let log = home.path().join("audit");
         for path in [log.join("audit.key"), log.join("deeper/audit.key"), log.join("../audit/k")] {
             fs::create_dir_all(&log).unwrap();
-            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Inside(_))), "{path:?}");
+            assert!(
+                matches!(AuditKey::load_or_create(&path, &log), Err(AuditKeyError::Inside(_))),
+                "{path:?}"
+            );
             assert!(!path.exists());
         }
-        assert!(Key::load_or_create(&log.join("../audit.key"), &log).is_ok());
+        assert!(AuditKey::load_or_create(&log.join("../audit.key"), &log).is_ok());
     }
 }

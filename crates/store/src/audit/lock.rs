@@ -1,7 +1,7 @@
-//! The lock that everybody holds who writes the chain or verifies it: `audit/lock`.
+//! The lock `audit/lock`, which every process holds while it writes or verifies the chain.
 //!
-//! It is held for milliseconds, longer only by somebody who verifies a long record. Nobody waits for it without a
-//! limit: a process that was stopped while it held the lock would stop all others.
+//! It is held for milliseconds, longer only while a long chain is verified. Waiting for it is always bounded: a process
+//! that was stopped while it held the lock would otherwise stop all others.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,19 +9,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::lock_holder::Holder;
+use crate::lock_holder::LockHolder;
 
 const LOCK: &str = "lock";
-/// How long somebody waits for a process that is stopped, or that nobody can see.
+/// How long to wait for a process that is stopped or cannot be seen.
 const STOPPED_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long somebody waits for a process that runs: it may be verifying.
+/// How long to wait for a running process: it may be verifying.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How often somebody who waits looks.
+/// How often a waiting process tries again.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(super) struct ChainLock {
     file: File,
-    /// It could not be had the last time. Whoever asks again does not wait again.
+    /// The last attempt failed. The next one does not wait again.
     refused: bool,
 }
 
@@ -32,12 +32,12 @@ impl ChainLock {
         Ok(Self { file: options.open(folder.join(LOCK))?, refused: false })
     }
 
-    /// Nobody else writes or verifies.
+    /// Takes the lock for writing: no other process writes or verifies.
     pub fn exclusive(&mut self) -> io::Result<()> {
         self.wait(File::try_lock)
     }
 
-    /// Nobody writes.
+    /// Takes the lock for verifying: no process writes.
     pub fn shared(&mut self) -> io::Result<()> {
         self.wait(File::try_lock_shared)
     }
@@ -59,7 +59,7 @@ impl ChainLock {
                 Err(TryLockError::WouldBlock) => {}
             }
             if self.refused || began.elapsed() >= STOPPED_WAIT_MAX {
-                let holder = Holder::of_file(&self.file);
+                let holder = LockHolder::of_file(&self.file);
                 let runs = holder.as_ref().is_some_and(|holder| !holder.stopped);
                 if self.refused || !runs || began.elapsed() >= BUSY_WAIT_MAX {
                     self.refused = true;
@@ -71,11 +71,11 @@ impl ChainLock {
     }
 }
 
-/// The error of a lock that somebody else holds; it is told from others by its kind.
-fn held_by(holder: Option<&Holder>) -> io::Error {
+/// The error for a lock that another process holds; it is recognised by its kind.
+fn held_by(holder: Option<&LockHolder>) -> io::Error {
     let (cause, fix) = holder.map_or_else(
         || ("the audit is locked by another process".into(), "wait until it is done, or end it".into()),
-        |holder| holder.told("the audit"),
+        |holder| holder.described("the audit"),
     );
     io::Error::new(io::ErrorKind::WouldBlock, format!("{cause}; {fix}"))
 }

@@ -1,4 +1,4 @@
-//! Reading the chain without judging it: what `show`, `query` and `export` print.
+//! Reading the chain without verifying it: for `show`, `query` and `export`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,28 +9,28 @@ use engine::Timestamp;
 use super::archive as packing;
 use super::chain::SESSION;
 use super::lock::ChainLock;
-use super::row::Row;
+use super::row::AuditRow;
 use super::segment;
 
-/// A line of the chain and where it stands.
+/// A line of the chain, with its file and line number.
 #[derive(Debug, Clone)]
-pub struct Placed {
+pub struct ChainLine {
     pub file: String,
     /// From 1.
     pub line: u64,
     pub text: Vec<u8>,
     /// None if the line is no row.
-    pub row: Option<Row>,
+    pub row: Option<AuditRow>,
 }
 
 /// Hands every whole line to `each`, oldest first, until it has enough.
-pub fn rows(folder: &Path, mut each: impl FnMut(Placed) -> bool) -> io::Result<()> {
+pub fn rows(folder: &Path, mut each: impl FnMut(ChainLine) -> bool) -> io::Result<()> {
     for segment in segment::all(folder)? {
         let bytes = segment.read(0)?;
         let (lines, _) = segment::lines(&bytes);
         for (number, line) in (1..).zip(lines) {
-            let row = Row::parse(line);
-            if !each(Placed { file: segment.shown(), line: number, text: line.to_vec(), row }) {
+            let row = AuditRow::parse(line);
+            if !each(ChainLine { file: segment.display_name(), line: number, text: line.to_vec(), row }) {
                 return Ok(());
             }
         }
@@ -38,7 +38,7 @@ pub fn rows(folder: &Path, mut each: impl FnMut(Placed) -> bool) -> io::Result<(
     Ok(())
 }
 
-/// The last position that the chain tells of, for each session.
+/// The last position of each session that the chain has a row about.
 pub fn last_positions(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
     let mut positions = BTreeMap::new();
     rows(folder, |placed| {

@@ -1,8 +1,7 @@
-//! One row of the chain: how it is written, and how it is known to be genuine.
+//! One row of the chain: how it is written and verified.
 //!
-//! `hmac = HMAC-SHA256(key, prev_hmac + row without hmac)`, over the very bytes that stand in the file.
-//! Every byte of a line is therefore covered: the signature's own by comparing it, all others by being
-//! signed.
+//! `hmac = HMAC-SHA256(key, prev_hmac + row without hmac)`, over the very bytes in the file.
+//! So every byte of a line is covered: the signature by comparison, all other bytes by being signed.
 
 use engine::Timestamp;
 use memchr::memmem;
@@ -10,9 +9,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::canonical;
-use super::key::Key;
+use super::key::AuditKey;
 
-/// What the first row follows.
+/// The predecessor of the first row.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Characters of a text that is quoted in a row.
@@ -26,18 +25,18 @@ const ID_FIELD: &[u8] = b"\", \"resource_id\": \"";
 
 /// Something that happened, to be written as a row.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct AuditEntry {
     pub at: Timestamp,
     /// `session.created`, `tool.call`.
     pub event_type: &'static str,
     pub actor: String,
     pub resource_type: &'static str,
     pub resource_id: String,
-    /// No fractions. `seq` is kept for positions in a session's log.
+    /// No fractions. `seq` is reserved for positions in a session's log.
     pub details: Map<String, Value>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// The same with nothing in it that is longer than a row should quote: names come from clients.
     pub(super) fn bounded(mut self) -> Self {
         cut(&mut self.actor);
@@ -66,9 +65,9 @@ fn cut(text: &mut String) {
     }
 }
 
-/// A row as it stands in a file.
+/// A row as it is stored in a file.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Row {
+pub struct AuditRow {
     pub timestamp: String,
     pub event_type: String,
     pub actor: String,
@@ -81,7 +80,7 @@ pub struct Row {
 
 /// What is wrong with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
+pub enum RowFlaw {
     #[error("this is not a row of the chain")]
     NotARow,
     #[error("this row does not follow the one before it: rows were removed, repeated, moved or put in")]
@@ -90,7 +89,7 @@ pub enum Flaw {
     Changed,
 }
 
-impl Row {
+impl AuditRow {
     pub fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
@@ -102,7 +101,7 @@ impl Row {
 }
 
 /// Appends the entry's line to `out`; its signature is what the next one follows.
-pub(super) fn write(key: &Key, prev: &str, entry: &Entry, out: &mut Vec<u8>) -> String {
+pub(super) fn write(key: &AuditKey, prev: &str, entry: &AuditEntry, out: &mut Vec<u8>) -> String {
     let mut head = String::from("{\"actor\": ");
     canonical::string(&entry.actor, &mut head);
     head.push_str(", \"details\": ");
@@ -129,16 +128,16 @@ pub(super) fn write(key: &Key, prev: &str, entry: &Entry, out: &mut Vec<u8>) -> 
 }
 
 /// The row on this line, if it is genuine and follows `prev`.
-pub(super) fn read(key: &Key, prev: &str, line: &[u8]) -> Result<Row, Flaw> {
+pub(super) fn read(key: &AuditKey, prev: &str, line: &[u8]) -> Result<AuditRow, RowFlaw> {
     let Some(hmac) = signature(key, prev, line) else { return Err(diagnose(key, prev, line)) };
-    // Where in the line the signature stands is not signed; it has only one place.
-    let row = Row::parse(line).ok_or(Flaw::NotARow)?;
-    if row.prev_hmac == prev && row.hmac.as_bytes() == hmac { Ok(row) } else { Err(Flaw::Changed) }
+    // The place of the signature in the line is not signed; there is only one possible place.
+    let row = AuditRow::parse(line).ok_or(RowFlaw::NotARow)?;
+    if row.prev_hmac == prev && row.hmac.as_bytes() == hmac { Ok(row) } else { Err(RowFlaw::Changed) }
 }
 
-/// The line's signature, if it is that of the rest of the line and the line follows `prev`. It stands
-/// right before the name of what it follows, where the order of keys puts it.
-pub(super) fn signature<'l>(key: &Key, prev: &str, line: &'l [u8]) -> Option<&'l [u8]> {
+/// The line's signature, if it is correct for the rest of the line and the line follows `prev`. It is right
+/// before the predecessor's signature, because keys are sorted.
+pub(super) fn signature<'l>(key: &AuditKey, prev: &str, line: &'l [u8]) -> Option<&'l [u8]> {
     let (head, rest) = line.split_at_checked(memmem::rfind(line, HMAC_FIELD)?)?;
     let (stated, tail) = rest.get(HMAC_FIELD.len()..)?.split_at_checked(HMAC_CHARS)?;
     let tail = tail.strip_prefix(b"\"")?;
@@ -147,10 +146,10 @@ pub(super) fn signature<'l>(key: &Key, prev: &str, line: &'l [u8]) -> Option<&'l
     fits.then_some(stated)
 }
 
-fn diagnose(key: &Key, prev: &str, line: &[u8]) -> Flaw {
-    let Some(row) = Row::parse(line) else { return Flaw::NotARow };
+fn diagnose(key: &AuditKey, prev: &str, line: &[u8]) -> RowFlaw {
+    let Some(row) = AuditRow::parse(line) else { return RowFlaw::NotARow };
     if row.prev_hmac != prev && signature(key, &row.prev_hmac, line).is_some() {
-        return Flaw::WrongPlace;
+        return RowFlaw::WrongPlace;
     }
-    Flaw::Changed
+    RowFlaw::Changed
 }

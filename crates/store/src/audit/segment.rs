@@ -1,4 +1,4 @@
-//! The files of the chain in their order: first the compressed ones of long ago, then one per day.
+//! The files of the chain in order: first the compressed old ones, then one per day.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use engine::Timestamp;
 use flate2::read::GzDecoder;
 
-use crate::regular::open_regular;
+use crate::regular_file::open_regular;
 
 pub(super) const ARCHIVE: &str = "archive";
 const LIVE_SUFFIX: &str = ".jsonl";
@@ -23,8 +23,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// As people are told of it.
-    pub fn shown(&self) -> String {
+    /// The name for people.
+    pub fn display_name(&self) -> String {
         if self.archived { format!("{ARCHIVE}/{}.gz", self.name) } else { self.name.clone() }
     }
 

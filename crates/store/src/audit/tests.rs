@@ -1,4 +1,4 @@
-//! The chain under attack, under crashes, and shared by several writers.
+//! Tests of the chain: attacks, crashes, and several writers.
 
 mod attacks;
 mod crashes;
@@ -10,24 +10,24 @@ use engine::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::chain::{Chain, DELETED, Draft, SESSION, When};
-use super::key::Key;
-use super::row::Entry;
-use super::verify::{Report, verify};
+use super::chain::{Chain, DELETED, RowCondition, RowDraft, SESSION};
+use super::key::AuditKey;
+use super::row::AuditEntry;
+use super::verify::{VerifyReport, verify};
 
 const DAY_MS: i64 = 86_400_000;
 const START: Timestamp = Timestamp(1_790_000_000_000);
 
 /// A folder with a chain in it.
-struct World {
+struct TestChain {
     home: TempDir,
-    key: Key,
+    key: AuditKey,
 }
 
-impl World {
+impl TestChain {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        Self { home, key: Key::of(&[b'7'; 64]) }
+        Self { home, key: AuditKey::of(&[b'7'; 64]) }
     }
 
     /// A chain of so many rows, so many a day.
@@ -56,7 +56,7 @@ impl World {
         self.folder().join(super::segment::name_of(after_days(day)))
     }
 
-    fn verify(&self) -> Report {
+    fn verify(&self) -> VerifyReport {
         verify(&self.folder(), &self.key, None).unwrap()
     }
 
@@ -94,9 +94,9 @@ fn after_days(days: i64) -> Timestamp {
     Timestamp(START.0 + days * DAY_MS)
 }
 
-fn entry(event_type: &'static str, session: &str, details: Value) -> Entry {
+fn entry(event_type: &'static str, session: &str, details: Value) -> AuditEntry {
     let Value::Object(details) = details else { panic!("details are an object") };
-    Entry {
+    AuditEntry {
         at: START,
         event_type,
         actor: "agent".into(),
@@ -107,16 +107,16 @@ fn entry(event_type: &'static str, session: &str, details: Value) -> Entry {
 }
 
 /// A row about the event at this position.
-fn at(seq: u64, session: &str) -> Draft {
+fn at(seq: u64, session: &str) -> RowDraft {
     let details = json!({
         "call": "3b1c3d0e-1f9a-4e0b-8f1d-0e6f2f7f3a11", "elapsed_ms": seq * 3, "outcome": "done", "preset": "auto",
         "sandbox": "workspace-write", "seq": seq, "title": "Run printf 'ü \"quoted\"\n'", "tool": "shell", "turn": 4,
     });
-    Draft { entry: entry("tool.call", session, details), when: When::At(seq) }
+    RowDraft { entry: entry("tool.call", session, details), when: RowCondition::At(seq) }
 }
 
-fn first(session: &str) -> Draft {
-    Draft { entry: entry("session.created", session, json!({ "seq": 0 })), when: When::First }
+fn first(session: &str) -> RowDraft {
+    RowDraft { entry: entry("session.created", session, json!({ "seq": 0 })), when: RowCondition::First }
 }
 
 fn lines(file: &Path) -> Vec<String> {

@@ -1,48 +1,48 @@
-//! Whether the chain is what was written: every row, every link, and its length.
+//! Verification of the chain: every row, every link, and the length.
 //!
-//! Three kinds of finding: a row that is not genuine, with its file and line; a chain that ends before
-//! its head, or a seal that was kept elsewhere, says it did; and what the chain itself tells of, such as
+//! There are three kinds of finding: a row that is not genuine, with its file and line; a chain that is shorter than
+//! its head, or than a seal that is kept elsewhere, says; and what the chain reports about itself, such as
 //! rows that a crash cut off.
 
 use std::io;
 use std::path::Path;
 
 use super::chain::{ACKNOWLEDGED, REWOUND, SEALED_TEAR};
-use super::head::{self, HEAD, Head, HeadError};
-use super::key::Key;
+use super::head::{self, ChainHead, ChainHeadError, HEAD};
+use super::key::AuditKey;
 use super::lock::ChainLock;
-use super::row::{self, Flaw, GENESIS, Row};
+use super::row::{self, AuditRow, GENESIS, RowFlaw};
 use super::segment;
 
 const SEAL: &str = "seal";
 
-/// What was found.
+/// The findings of a verification.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct VerifyReport {
     pub files: usize,
     pub rows: u64,
     /// The last row's place.
-    pub head: Head,
-    pub broken: Option<Broken>,
-    pub cut: Vec<Cut>,
-    /// What was cut once, and somebody said that it is known.
-    pub acknowledged: Vec<Cut>,
-    pub torn: Vec<Torn>,
+    pub head: ChainHead,
+    pub broken: Option<BrokenRow>,
+    pub cut: Vec<MissingRows>,
+    /// Cuts that were acknowledged.
+    pub acknowledged: Vec<MissingRows>,
+    pub torn: Vec<TornRow>,
 }
 
 /// The first row that is not genuine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenRow {
     pub file: String,
     /// From 1; 0 for the file as a whole.
     pub line: u64,
     pub what: String,
 }
 
-/// Rows that are missing at the end, or were when the chain went on.
+/// Rows that are missing at the end, or were missing when the chain was continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// What says so: a file, or a row of the chain.
+pub struct MissingRows {
+    /// The source of the expected number: a file, or a row of the chain.
     pub witness: String,
     pub expected_rows: u64,
     pub found_rows: u64,
@@ -50,27 +50,27 @@ pub struct Cut {
 
 /// A row that a crash cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornRow {
     pub file: String,
     pub bytes: u64,
-    /// It is put aside, and the chain went on.
+    /// It was moved aside, and the chain continued.
     pub sealed: bool,
 }
 
 /// How far a verification has come.
 #[derive(Debug, Clone)]
-pub(super) struct Progress {
+pub(super) struct VerifyProgress {
     pub hmac: String,
     pub rows: u64,
 }
 
-impl Default for Progress {
+impl Default for VerifyProgress {
     fn default() -> Self {
         Self { hmac: GENESIS.to_owned(), rows: 0 }
     }
 }
 
-impl Report {
+impl VerifyReport {
     pub fn is_whole(&self) -> bool {
         self.broken.is_none() && self.cut.is_empty()
     }
@@ -78,8 +78,8 @@ impl Report {
 
 /// Verifies the whole chain, against its head and, if there is one, an anchor: the text of a seal.
 /// Writers wait meanwhile.
-pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report, VerifyError> {
-    // Somebody who may only read the folder verifies without holding writers up.
+pub fn verify(folder: &Path, key: &AuditKey, anchor: Option<&[u8]>) -> Result<VerifyReport, VerifyError> {
+    // A process that may only read the folder verifies without blocking writers.
     let mut lock = ChainLock::open(folder).ok();
     if let Some(lock) = &mut lock {
         match lock.shared() {
@@ -90,7 +90,7 @@ pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report,
             Ok(()) | Err(_) => {}
         }
     }
-    let mut report = Report::default();
+    let mut report = VerifyReport::default();
     let mut expected = Vec::new();
     if let Some(anchor) = anchor {
         let (seal, _) = head::parse(key, SEAL, anchor).map_err(VerifyError::Anchor)?;
@@ -103,30 +103,34 @@ pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report,
             expected.push((HEAD.to_owned(), head));
         }
         Ok(None) => {}
-        Err(HeadError::Io(error)) => return Err(VerifyError::Unreadable(HEAD.to_owned(), error)),
-        Err(error @ HeadError::Forged) => {
-            report.broken = Some(Broken { file: HEAD.to_owned(), line: 0, what: error.to_string() });
+        Err(ChainHeadError::Io(error)) => return Err(VerifyError::Unreadable(HEAD.to_owned(), error)),
+        Err(error @ ChainHeadError::Forged) => {
+            report.broken = Some(BrokenRow { file: HEAD.to_owned(), line: 0, what: error.to_string() });
         }
     }
     match head::load_mark(key) {
         Ok(mark) => expected.extend(mark.map(|mark| ("the mark beside the key".to_owned(), mark))),
-        Err(HeadError::Io(error)) => {
+        Err(ChainHeadError::Io(error)) => {
             return Err(VerifyError::Unreadable("the mark beside the key".to_owned(), error));
         }
-        Err(error @ HeadError::Forged) => {
+        Err(error @ ChainHeadError::Forged) => {
             let file = "the mark beside the key".to_owned();
-            report.broken.get_or_insert(Broken { file, line: 0, what: error.to_string() });
+            report.broken.get_or_insert(BrokenRow { file, line: 0, what: error.to_string() });
         }
     }
     let has_head = stated.is_some() || report.broken.is_some();
     walk(folder, key, stated.as_ref(), &mut expected, &mut report)?;
     if !has_head {
-        report.cut.push(Cut { witness: format!("no {HEAD}"), expected_rows: 0, found_rows: report.rows });
+        report.cut.push(MissingRows {
+            witness: format!("no {HEAD}"),
+            expected_rows: 0,
+            found_rows: report.rows,
+        });
     }
     // Rows after a broken one are not counted, so nothing can be said of the chain's length.
     if report.broken.is_none() {
         for (witness, head) in expected {
-            report.cut.push(Cut { witness, expected_rows: head.rows, found_rows: report.rows });
+            report.cut.push(MissingRows { witness, expected_rows: head.rows, found_rows: report.rows });
         }
     }
     drop(lock);
@@ -140,32 +144,32 @@ pub enum VerifyError {
     #[error("it is in use")]
     Locked(#[source] io::Error),
     #[error("the anchor cannot be used")]
-    Anchor(#[source] HeadError),
+    Anchor(#[source] ChainHeadError),
 }
 
-/// The text of a seal: the chain's head, to be kept where nobody who could rewrite the chain can.
-pub fn seal(key: &Key, head: &Head) -> String {
+/// The text of a seal: the chain's head, to be kept where nobody who could rewrite the chain can change it.
+pub fn seal(key: &AuditKey, head: &ChainHead) -> String {
     head::text(key, SEAL, head, None)
 }
 
-/// Goes through all files. Of the `expected` places, those that the chain came through are taken out.
+/// Goes through all files. Removes from `expected` the heads that the chain passes.
 fn walk(
     folder: &Path,
-    key: &Key,
-    stated: Option<&Head>,
-    expected: &mut Vec<(String, Head)>,
-    report: &mut Report,
+    key: &AuditKey,
+    stated: Option<&ChainHead>,
+    expected: &mut Vec<(String, ChainHead)>,
+    report: &mut VerifyReport,
 ) -> Result<(), VerifyError> {
-    expected.retain(|(_, head)| *head != Head::default());
+    expected.retain(|(_, head)| *head != ChainHead::default());
     let unreadable = |error| VerifyError::Unreadable(folder.display().to_string(), error);
     let segments = segment::all(folder).map_err(unreadable)?;
-    let mut progress = Progress::default();
+    let mut progress = VerifyProgress::default();
     for (index, segment) in segments.iter().enumerate() {
-        let file = segment.shown();
+        let file = segment.display_name();
         let bytes = match segment.read(0) {
             Ok(bytes) => bytes,
             Err(error) if segment.archived => {
-                report.broken.get_or_insert(Broken {
+                report.broken.get_or_insert(BrokenRow {
                     file,
                     line: 0,
                     what: format!("it cannot be unpacked: {error}"),
@@ -175,7 +179,7 @@ fn walk(
             Err(error) => return Err(VerifyError::Unreadable(file, error)),
         };
         report.files += 1;
-        let seen = |row: &Row, progress: &Progress| {
+        let seen = |row: &AuditRow, progress: &VerifyProgress| {
             note(row, &file, progress, report);
             expected.retain(|(_, head)| head.rows != progress.rows || head.hmac != progress.hmac);
         };
@@ -183,12 +187,12 @@ fn walk(
             Ok(end) => end,
             Err((line, flaw)) => {
                 report.rows = progress.rows;
-                report.broken.get_or_insert(Broken { file, line, what: flaw.to_string() });
+                report.broken.get_or_insert(BrokenRow { file, line, what: flaw.to_string() });
                 return Ok(());
             }
         };
         report.rows = progress.rows;
-        report.head = Head {
+        report.head = ChainHead {
             rows: progress.rows,
             hmac: progress.hmac.clone(),
             file: segment.name.clone(),
@@ -196,35 +200,35 @@ fn walk(
         };
         let torn = bytes.len() as u64 - end.bytes;
         if torn > 0 {
-            // What a crash leaves comes after everything that the head counts, in the last file.
+            // A row that a crash cut off comes after everything that the head counts, in the last file.
             let counted = stated.is_some_and(|head| head.file == segment.name && head.bytes > end.bytes);
             if index + 1 < segments.len() || segment.archived || counted {
-                report.broken.get_or_insert(Broken {
+                report.broken.get_or_insert(BrokenRow {
                     file,
                     line: end.lines + 1,
-                    what: Flaw::NotARow.to_string(),
+                    what: RowFlaw::NotARow.to_string(),
                 });
                 return Ok(());
             }
-            report.torn.push(Torn { file, bytes: torn, sealed: false });
+            report.torn.push(TornRow { file, bytes: torn, sealed: false });
         }
     }
     Ok(())
 }
 
-/// Where a file's whole lines end.
-pub(super) struct End {
+/// Where the complete lines of a file end.
+pub(super) struct LinesEnd {
     pub lines: u64,
     pub bytes: u64,
 }
 
 /// Verifies the rows of one file; the first line that is not genuine, from 1, and what is wrong with it.
 pub(super) fn check(
-    key: &Key,
-    progress: &mut Progress,
+    key: &AuditKey,
+    progress: &mut VerifyProgress,
     bytes: &[u8],
-    mut seen: impl FnMut(&Row, &Progress),
-) -> Result<End, (u64, Flaw)> {
+    mut seen: impl FnMut(&AuditRow, &VerifyProgress),
+) -> Result<LinesEnd, (u64, RowFlaw)> {
     let (lines, torn) = segment::lines(bytes);
     let mut count = 0;
     for line in lines {
@@ -234,23 +238,23 @@ pub(super) fn check(
         progress.rows += 1;
         seen(&row, progress);
     }
-    Ok(End { lines: count, bytes: (bytes.len() - torn.len()) as u64 })
+    Ok(LinesEnd { lines: count, bytes: (bytes.len() - torn.len()) as u64 })
 }
 
-/// What the chain tells of itself.
-fn note(row: &Row, file: &str, progress: &Progress, report: &mut Report) {
+/// Notes what the chain reports about itself.
+fn note(row: &AuditRow, file: &str, progress: &VerifyProgress, report: &mut VerifyReport) {
     let number = |name: &str| row.details.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default();
     if row.event_type == REWOUND {
-        report.cut.push(Cut {
+        report.cut.push(MissingRows {
             witness: format!("row {} in {file}, written {}", progress.rows, row.timestamp),
             expected_rows: number("expected_rows"),
             found_rows: number("found_rows"),
         });
     } else if row.event_type == ACKNOWLEDGED {
-        // Up to here only rows have told of a cut: what head, mark and anchor say comes at the end.
+        // So far only rows have reported cuts: head, mark and anchor are compared at the end.
         report.acknowledged.append(&mut report.cut);
     } else if row.event_type == SEALED_TEAR {
         let of = row.details.get("file").and_then(serde_json::Value::as_str).unwrap_or(file);
-        report.torn.push(Torn { file: of.to_owned(), bytes: number("bytes"), sealed: true });
+        report.torn.push(TornRow { file: of.to_owned(), bytes: number("bytes"), sealed: true });
     }
 }

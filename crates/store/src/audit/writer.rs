@@ -1,7 +1,7 @@
-//! The thread that writes: gathers what is queued for a moment, appends it as one batch, answers.
+//! The audit's writer thread: it collects queued jobs for a moment, appends them as one batch, and replies.
 //!
-//! A follower that is told of a failure reads its session's log again later, so nothing is kept for it
-//! here. What stands in no log is kept, a bounded number of entries, until it can be written.
+//! A follower that gets an error reads its session's log again later, so nothing is kept for it
+//! here. Entries that are in no log are kept, a bounded number of them, until they can be written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,46 +14,46 @@ use engine::Clock;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::chain::{Chain, Draft, When};
-use super::key::Key;
-use super::row::Entry;
+use super::chain::{Chain, RowCondition, RowDraft};
+use super::key::AuditKey;
+use super::row::AuditEntry;
 use super::{AuditError, AuditTrouble};
 
 /// How long a batch waits for company: a sync costs the same for one row and for a hundred.
 const LINGER: Duration = Duration::from_millis(20);
 /// Rows in one batch.
 const BATCH_ROWS_MAX: usize = 4096;
-/// Entries that stand in no log and wait for a disk that can be written.
+/// Entries that are in no log and wait until the disk can be written.
 const KEPT_MAX: usize = 1024;
-/// While something could not be written: how often it is tried again if nobody asks.
+/// While writing fails: how often it is tried again if there are no jobs.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-/// How often a failure that goes on is told.
+/// How often a lasting failure is reported.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T, AuditError>>;
+pub(super) type AuditReply<T> = oneshot::Sender<Result<T, AuditError>>;
 
-pub(super) enum Job {
+pub(super) enum AuditJob {
     /// Rows of a session, and how far its log was read for them.
     Rows {
         session: String,
-        drafts: Vec<Draft>,
+        drafts: Vec<RowDraft>,
         seen: u64,
         urgent: bool,
-        answer: Answer<()>,
+        answer: AuditReply<()>,
     },
     Record {
-        entry: Entry,
-        answer: Option<Answer<()>>,
+        entry: AuditEntry,
+        answer: Option<AuditReply<()>>,
     },
     Cursor {
         session: String,
-        answer: Answer<Option<u64>>,
+        answer: AuditReply<Option<u64>>,
     },
 }
 
 pub(super) struct Writer {
     pub folder: PathBuf,
-    pub key: Option<Key>,
+    pub key: Option<AuditKey>,
     pub key_path: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub retention_days: u32,
@@ -63,67 +63,66 @@ pub(super) struct Writer {
 }
 
 /// The thread's state between two batches.
-struct Desk {
+struct WriterState {
     writer: Writer,
     chain: Option<Chain>,
-    kept: VecDeque<Draft>,
-    told: Option<Instant>,
+    kept: VecDeque<RowDraft>,
+    last_reported: Option<Instant>,
 }
 
 impl Writer {
-    /// Serves the queue until nobody can write to it any more.
-    pub fn run(self, mut jobs: mpsc::Receiver<Job>) {
-        let mut desk = Desk { writer: self, chain: None, kept: VecDeque::new(), told: None };
+    /// Serves the queue until it is closed.
+    pub fn run(self, mut jobs: mpsc::Receiver<AuditJob>) {
+        let mut state = WriterState { writer: self, chain: None, kept: VecDeque::new(), last_reported: None };
         loop {
-            let first = if desk.is_in_trouble() {
-                soon(&mut jobs)
+            let first = if state.is_failing() {
+                next_job_soon(&mut jobs)
             } else {
-                jobs.blocking_recv().ok_or(Silence::Ended)
+                jobs.blocking_recv().ok_or(QueueSilence::Ended)
             };
             match first {
-                Ok(first) => desk.serve(gather(first, &mut jobs)),
-                Err(Silence::Lasts) => desk.try_again(),
-                Err(Silence::Ended) => break,
+                Ok(first) => state.serve(gather(first, &mut jobs)),
+                Err(QueueSilence::Lasts) => state.try_again(),
+                Err(QueueSilence::Ended) => break,
             }
         }
-        if !desk.kept.is_empty() {
-            desk.serve(Vec::new());
+        if !state.kept.is_empty() {
+            state.serve(Vec::new());
         }
-        if let Some(chain) = &mut desk.chain {
+        if let Some(chain) = &mut state.chain {
             chain.save_cursors();
         }
     }
 }
 
 /// Why there is no job.
-enum Silence {
+enum QueueSilence {
     Lasts,
-    /// Nobody can ask any more.
+    /// The queue is closed.
     Ended,
 }
 
 /// The next job, if there is one soon.
-fn soon(jobs: &mut mpsc::Receiver<Job>) -> Result<Job, Silence> {
+fn next_job_soon(jobs: &mut mpsc::Receiver<AuditJob>) -> Result<AuditJob, QueueSilence> {
     let began = Instant::now();
     loop {
         match jobs.try_recv() {
             Ok(job) => return Ok(job),
-            Err(TryRecvError::Disconnected) => return Err(Silence::Ended),
-            Err(TryRecvError::Empty) if began.elapsed() >= TRY_EVERY => return Err(Silence::Lasts),
+            Err(TryRecvError::Disconnected) => return Err(QueueSilence::Ended),
+            Err(TryRecvError::Empty) if began.elapsed() >= TRY_EVERY => return Err(QueueSilence::Lasts),
             Err(TryRecvError::Empty) => std::thread::sleep(LINGER),
         }
     }
 }
 
-/// The first job and what comes soon after. Nobody who waits for an answer to begin, or who is leaving,
-/// is kept waiting for others.
-fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
-    let hurried = |job: &Job| match job {
-        Job::Rows { urgent, .. } => *urgent,
-        Job::Record { answer, .. } => answer.is_some(),
-        Job::Cursor { .. } => true,
+/// The first job and those that come soon after. Jobs that somebody waits for are not delayed.
+fn gather(first: AuditJob, jobs: &mut mpsc::Receiver<AuditJob>) -> Vec<AuditJob> {
+    let hurried = |job: &AuditJob| match job {
+        AuditJob::Rows { urgent, .. } => *urgent,
+        AuditJob::Record { answer, .. } => answer.is_some(),
+        AuditJob::Cursor { .. } => true,
     };
-    let rows = |job: &Job| if let Job::Rows { drafts, .. } = job { drafts.len() } else { 1 };
+    let rows = |job: &AuditJob| if let AuditJob::Rows { drafts, .. } = job { drafts.len() } else { 1 };
     if !hurried(&first) {
         std::thread::sleep(LINGER);
     }
@@ -138,23 +137,23 @@ fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
     batch
 }
 
-impl Desk {
-    fn serve(&mut self, batch: Vec<Job>) {
-        let mut drafts: Vec<Draft> = self.kept.drain(..).collect();
+impl WriterState {
+    fn serve(&mut self, batch: Vec<AuditJob>) {
+        let mut drafts: Vec<RowDraft> = self.kept.drain(..).collect();
         let mut records = drafts.len();
         for job in &batch {
             match job {
-                Job::Rows { drafts: rows, .. } => drafts.extend(rows.iter().cloned()),
-                Job::Record { entry, .. } => {
-                    drafts.push(Draft { entry: entry.clone().bounded(), when: When::Always });
+                AuditJob::Rows { drafts: rows, .. } => drafts.extend(rows.iter().cloned()),
+                AuditJob::Record { entry, .. } => {
+                    drafts.push(RowDraft { entry: entry.clone().bounded(), when: RowCondition::Always });
                 }
-                Job::Cursor { .. } => {}
+                AuditJob::Cursor { .. } => {}
             }
         }
         let written = if drafts.is_empty() { Ok(()) } else { self.append(&drafts) };
-        records += batch.iter().filter(|job| matches!(job, Job::Record { .. })).count();
+        records += batch.iter().filter(|job| matches!(job, AuditJob::Record { .. })).count();
         if !drafts.is_empty() {
-            self.tell(written.as_ref().err());
+            self.note_outcome(written.as_ref().err());
         }
         if written.is_err() && records > 0 {
             self.keep(drafts);
@@ -165,11 +164,11 @@ impl Desk {
         }
     }
 
-    fn is_in_trouble(&self) -> bool {
-        self.told.is_some()
+    fn is_failing(&self) -> bool {
+        self.last_reported.is_some()
     }
 
-    /// Writes what is kept; if nothing is, finds out whether it could.
+    /// Writes the kept entries; if there are none, finds out whether writing works.
     fn try_again(&mut self) {
         if !self.kept.is_empty() {
             return self.serve(Vec::new());
@@ -177,10 +176,10 @@ impl Desk {
         let now = self.writer.clock.now();
         let looked = self.chain().and_then(|chain| chain.cursor(now, ""));
         self.note_rewound();
-        self.tell(looked.as_ref().err());
+        self.note_outcome(looked.as_ref().err());
     }
 
-    fn append(&mut self, drafts: &[Draft]) -> io::Result<()> {
+    fn append(&mut self, drafts: &[RowDraft]) -> io::Result<()> {
         let now = self.writer.clock.now();
         self.chain()?.append(now, drafts)?;
         self.note_rewound();
@@ -204,36 +203,38 @@ impl Desk {
             let Writer { folder, key, key_path, retention_days, .. } = &mut self.writer;
             let key = match key {
                 Some(key) => key.clone(),
-                None => key.insert(Key::load_or_create(key_path, folder).map_err(io::Error::other)?).clone(),
+                None => {
+                    key.insert(AuditKey::load_or_create(key_path, folder).map_err(io::Error::other)?).clone()
+                }
             };
             self.chain = Some(Chain::open(folder, key, *retention_days)?);
         }
         self.chain.as_mut().ok_or_else(|| io::Error::other("the chain is not open"))
     }
 
-    fn answer(&mut self, job: Job, outcome: &Result<(), AuditError>) {
-        // Whoever does not wait for an answer any more has no use for it.
+    fn answer(&mut self, job: AuditJob, outcome: &Result<(), AuditError>) {
+        // A caller that does not wait any more does not need the answer.
         match job {
-            Job::Rows { session, seen, answer, .. } => {
+            AuditJob::Rows { session, seen, answer, .. } => {
                 if let (Ok(()), Some(chain)) = (outcome, &mut self.chain) {
-                    chain.saw(&session, seen);
+                    chain.note_read(&session, seen);
                 }
                 drop(answer.send(outcome.clone()));
             }
-            Job::Record { answer, .. } => drop(answer.map(|answer| answer.send(outcome.clone()))),
-            Job::Cursor { session, answer } => {
+            AuditJob::Record { answer, .. } => drop(answer.map(|answer| answer.send(outcome.clone()))),
+            AuditJob::Cursor { session, answer } => {
                 let now = self.writer.clock.now();
                 let found = self.chain().and_then(|chain| chain.cursor(now, &session));
                 self.note_rewound();
-                self.tell(found.as_ref().err());
+                self.note_outcome(found.as_ref().err());
                 drop(answer.send(found.map_err(AuditError::from)));
             }
         }
     }
 
-    /// Keeps what nobody else has.
-    fn keep(&mut self, drafts: Vec<Draft>) {
-        self.kept.extend(drafts.into_iter().filter(|draft| draft.when == When::Always));
+    /// Keeps the entries that are stored nowhere else.
+    fn keep(&mut self, drafts: Vec<RowDraft>) {
+        self.kept.extend(drafts.into_iter().filter(|draft| draft.when == RowCondition::Always));
         let lost = self.kept.len().saturating_sub(KEPT_MAX);
         if lost > 0 {
             tracing::error!(lost, "entries of the audit were given up");
@@ -242,24 +243,24 @@ impl Desk {
     }
 
     /// Says loudly that the audit cannot be written, and that it can again.
-    fn tell(&mut self, error: Option<&io::Error>) {
+    fn note_outcome(&mut self, error: Option<&io::Error>) {
         let mut trouble = self.writer.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
             Some(error) => {
-                if self.told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
+                if self.last_reported.is_none_or(|last_reported| last_reported.elapsed() > TELL_EVERY) {
                     let folder = self.writer.folder.display();
                     tracing::error!(%error, %folder, "the audit cannot be written; work goes on, and rows follow when it can");
-                    self.told = Some(Instant::now());
+                    self.last_reported = Some(Instant::now());
                 }
                 let full = format!("{}: {error}", self.writer.folder.display());
-                // What others say may have paths in it; what is said of a lock has none.
+                // Other errors may contain paths; those of a lock contain none.
                 let brief = match error.kind() {
                     io::ErrorKind::WouldBlock => error.to_string(),
                     _ => "the server's log says why".to_owned(),
                 };
                 *trouble = Some(AuditTrouble { full, brief });
             }
-            None if self.told.take().is_some() => {
+            None if self.last_reported.take().is_some() => {
                 tracing::warn!("the audit can be written again");
                 *trouble = None;
             }

@@ -1,12 +1,12 @@
-//! Logs in a database: who may append, how far each has come, and its entries.
+//! Logs in a database: who may append, the last position of each, and its entries.
 //!
-//! What an entry says is nobody's business here: a line of an export, or something sealed. These are the
-//! statements; whoever has more to keep in the same transaction puts its own beside them.
+//! The content of an entry is opaque here: it is a line of an export, or sealed. The functions return statements, so a
+//! caller that stores more in the same transaction adds its own statements to them.
 //!
-//! **Invariant:** an append is done by the last who took the log, and continues it where it ends; any other is
-//! refused whole. So what comes twice is kept once, and who was overtaken keeps nothing.
+//! **Invariant:** only the last owner that took the log can append, and only after the log's last position; any other
+//! append is refused as a whole. So a repeated append is stored once, and an owner that was replaced stores nothing.
 
-use super::{Statement, Value};
+use super::{SqlValue, Statement};
 
 pub const STEPS: [&str; 1] = ["CREATE TABLE logs (
         id TEXT PRIMARY KEY,
@@ -24,15 +24,15 @@ pub const STEPS: [&str; 1] = ["CREATE TABLE logs (
 /// Entries of one statement: PostgreSQL takes at most 65,535 values.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// One entry: where it stands, what kind it is of if that may be known, and what it says.
+/// One entry: its position, its kind if that may be known, and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     pub seq: u64,
     pub kind: Option<&'static str>,
     pub body: String,
 }
 
-/// Makes the log if there is none, and fences off whoever had it. Finds its epoch and its head.
+/// Creates the log if it does not exist, and fences off its previous owner. Returns its epoch and its head.
 pub fn take(id: &str) -> Statement {
     Statement::new(
         "INSERT INTO logs (id, epoch, head) VALUES ($1, 1, 0)
@@ -43,7 +43,7 @@ pub fn take(id: &str) -> Statement {
 }
 
 /// Appends what comes after a position. The first statement is refused if the log has another owner or another end.
-pub fn append(id: &str, epoch: u64, after: u64, entries: Vec<Entry>) -> Vec<Statement> {
+pub fn append(id: &str, epoch: u64, after: u64, entries: Vec<LogEntry>) -> Vec<Statement> {
     let Some(last) = entries.last().map(|entry| entry.seq) else { return Vec::new() };
     let guard = Statement::new(
         "UPDATE logs SET head = $4 WHERE id = $1 AND epoch = $2 AND head = $3",
@@ -54,9 +54,9 @@ pub fn append(id: &str, epoch: u64, after: u64, entries: Vec<Entry>) -> Vec<Stat
     work
 }
 
-/// Appends what comes anywhere after the end: for an owner whose own count decides. The first statement is refused
+/// Appends anywhere after the end, for an owner that counts positions itself. The first statement is refused
 /// if the log has another owner or has come as far already.
-pub fn append_on(id: &str, epoch: u64, entries: Vec<Entry>) -> Vec<Statement> {
+pub fn append_on(id: &str, epoch: u64, entries: Vec<LogEntry>) -> Vec<Statement> {
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
     let guard = Statement::new(
         "UPDATE logs SET head = $4 WHERE id = $1 AND epoch = $2 AND head < $3",
@@ -67,12 +67,12 @@ pub fn append_on(id: &str, epoch: u64, entries: Vec<Entry>) -> Vec<Statement> {
     work
 }
 
-fn insert(id: &str, entries: Vec<Entry>) -> Vec<Statement> {
+fn insert(id: &str, entries: Vec<LogEntry>) -> Vec<Statement> {
     let mut work = Vec::new();
     let mut entries = entries.into_iter().peekable();
     while entries.peek().is_some() {
         let mut sql = String::from("INSERT INTO log_entries (log, seq, kind, body) VALUES ");
-        let mut values: Vec<Value> = vec![id.into()];
+        let mut values: Vec<SqlValue> = vec![id.into()];
         for entry in entries.by_ref().take(ENTRIES_AT_ONCE) {
             let next = values.len() + 1;
             let comma = if values.len() == 1 { "" } else { ", " };
@@ -84,7 +84,7 @@ fn insert(id: &str, entries: Vec<Entry>) -> Vec<Statement> {
     work
 }
 
-/// Entries after a position: where each stands, and what it says.
+/// Entries after a position: the position and content of each.
 pub fn read(id: &str, after: u64, count_max: usize) -> Statement {
     Statement::new(
         "SELECT seq, body FROM log_entries WHERE log = $1 AND seq > $2 ORDER BY seq LIMIT $3",
@@ -92,7 +92,7 @@ pub fn read(id: &str, after: u64, count_max: usize) -> Statement {
     )
 }
 
-/// The same, and past the first entry at most so many bytes. `only` narrows it to some kinds: `AND ...`.
+/// The same, limited to a number of bytes after the first entry. `only` limits it to some kinds: `AND ...`.
 pub fn page(id: &str, after: u64, count_max: usize, bytes_max: usize, only: &str) -> Statement {
     let select = format!(
         "SELECT seq, body FROM (
@@ -104,7 +104,7 @@ pub fn page(id: &str, after: u64, count_max: usize, bytes_max: usize, only: &str
     Statement::new(select, [id.into(), after.into(), (count_max as u64).into(), bytes_max.into()])
 }
 
-/// The log and its entries go for good.
+/// Deletes the log and its entries.
 pub fn delete(id: &str) -> Vec<Statement> {
     vec![
         Statement::new("DELETE FROM log_entries WHERE log = $1", [id.into()]),

@@ -1,16 +1,16 @@
-//! PostgreSQL, for several machines.
+//! The PostgreSQL database, for several machines.
 //!
-//! A few connections write and a few read, each served by a worker that takes whatever waits and commits it
-//! together ([`session`]). Connections come back by themselves; while there are none, work is refused after a
-//! short wait. What was told to a listener here is told to the other processes by the bus ([`bus`]).
+//! A few connections write and a few read. Each is served by a worker that takes everything that is queued and commits it
+//! together ([`connection`]). Lost connections are reopened automatically; while there are none, work is refused after a
+//! short wait. The bus ([`bus`]) forwards wake-ups to the other processes.
 //!
-//! **Invariant:** work that was taken is answered within [`GROUP_MAX_TIME`], whatever the server does.
+//! **Invariant:** work that a worker has taken is answered within [`GROUP_MAX_TIME`], whatever the server does.
 
 mod address;
 mod bus;
-mod kind;
+mod connection;
 mod nats;
-mod session;
+mod statement_kind;
 mod tls;
 mod value;
 
@@ -22,12 +22,12 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::address::Address;
+use self::address::DatabaseAddress;
 pub use self::address::PostgresAddress;
 use self::bus::Bus;
-use self::kind::Kind;
-use self::session::{Broken, Done, Piece, Session, in_the_way};
-use super::{Db, DbError, DbResult, Found, Statement, Value, migrate};
+use self::connection::{ConnectionLost, PgConnection, WorkItem, WorkResult, conflict};
+use self::statement_kind::StatementKind;
+use super::{Db, DbError, DbResult, SqlValue, Statement, StatementResult, migrate};
 
 const WRITERS: usize = 2;
 const READERS: usize = 2;
@@ -36,55 +36,56 @@ const WAITING_MAX: usize = 1024;
 /// Pieces that are committed together. A transaction with more than 64 savepoints slows down every reader.
 const GROUP_MAX: usize = 60;
 const TOPICS_MAX: usize = 4096;
-/// Work that nobody has taken by then is refused.
+/// Work that no worker has taken by then is refused.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// A group that is not done by then is given up together with its connection.
 const GROUP_MAX_TIME: Duration = Duration::from_secs(10);
 const MIGRATION_MAX_TIME: Duration = Duration::from_secs(15 * 60);
-/// Work that somebody was in the way of is tried so often by itself.
+/// How often work is tried again by itself after a conflict.
 const TRIES: usize = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A database that other processes use too.
+/// A database that several processes share.
 pub struct PostgresDb {
-    writes: mpsc::Sender<Work>,
-    reads: mpsc::Sender<Work>,
+    writes: mpsc::Sender<QueuedWork>,
+    reads: mpsc::Sender<QueuedWork>,
     bus: Arc<Bus>,
-    trouble: Arc<Trouble>,
+    health: Arc<ConnectionHealth>,
     /// Everything that was started for it ends with it.
     _stop: DropGuard,
 }
 
-struct Work {
+struct QueuedWork {
     statements: Vec<Statement>,
     topics: Vec<String>,
     taken: oneshot::Sender<()>,
-    done: oneshot::Sender<Done>,
+    done: oneshot::Sender<WorkResult>,
 }
 
-/// What the workers know of each other's trouble.
+/// What the workers share about failing connections.
 #[derive(Default)]
-struct Trouble {
+struct ConnectionHealth {
     /// Why there is no connection, for those who are refused meanwhile.
     reason: Mutex<Option<String>>,
-    /// Counts the connections that broke. What ended one has mostly ended the others too, and one that is silent
-    /// takes long to be found out: so those that were opened before are not used again.
+    /// Counts the connections that broke. What broke one has usually broken the others too, and a silent one
+    /// is only noticed late, so connections that were opened before a break are not used again.
     breaks: AtomicU64,
 }
 
 impl PostgresDb {
-    /// Connects once, so that a wrong URL or password is told at once; from then on connections come and go by
-    /// themselves. `bus` is the URL of a NATS server that carries wake-ups faster than the database does.
+    /// Connects once, so that a wrong URL or password is reported at once; from then on connections are
+    /// reopened as needed. `bus` is the URL of a NATS server that carries wake-ups faster than the database
+    /// does.
     pub async fn connect(url: &str, bus: Option<&str>) -> Result<Self, DbError> {
-        let address = Address::parse(url)?;
-        let bus_address = bus.map(nats::Address::parse).transpose()?;
+        let address = DatabaseAddress::parse(url)?;
+        let bus_address = bus.map(nats::BusAddress::parse).transpose()?;
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let trouble = Arc::<Trouble>::default();
+        let health = Arc::<ConnectionHealth>::default();
         let bus = Arc::new(Bus::new(broadcast::Sender::new(TOPICS_MAX)));
         let first = open(&address, &tasks).await?;
-        let start = |kind, count, first: Option<Session>| {
+        let start = |kind, count, first: Option<PgConnection>| {
             let (sender, queue) = mpsc::channel(WAITING_MAX);
             let queue = Arc::new(tokio::sync::Mutex::new(queue));
             let mut first = first;
@@ -96,7 +97,7 @@ impl PostgresDb {
                     session: first.take(),
                     breaks: 0,
                     bus: Arc::clone(&bus),
-                    trouble: Arc::clone(&trouble),
+                    health: Arc::clone(&health),
                     tasks: tasks.clone(),
                 };
                 let stopped = stop.clone();
@@ -104,9 +105,9 @@ impl PostgresDb {
             }
             sender
         };
-        let writes = start(Kind::Write, WRITERS, Some(first));
-        let reads = start(Kind::Read, READERS, None);
-        let db = Self { writes, reads, bus, trouble, _stop: stop.clone().drop_guard() };
+        let writes = start(StatementKind::Write, WRITERS, Some(first));
+        let reads = start(StatementKind::Read, READERS, None);
+        let db = Self { writes, reads, bus, health, _stop: stop.clone().drop_guard() };
         let nats = match bus_address {
             Some(nats) => Some((nats, subject(&db).await?)),
             None => None,
@@ -116,12 +117,12 @@ impl PostgresDb {
     }
 }
 
-/// What those who share this database say to each other on a bus that others may use as well.
+/// The NATS subject that the processes of this database share; others may use the same server.
 async fn subject(db: &PostgresDb) -> Result<String, DbError> {
     migrate(db, "bus", &["CREATE TABLE bus_subject (one BIGINT PRIMARY KEY, subject TEXT NOT NULL)"]).await?;
     let new = format!("ropewalk.{}", uuid::Uuid::new_v4());
     let insert = "INSERT INTO bus_subject (one, subject) VALUES (1, $1) ON CONFLICT (one) DO NOTHING";
-    db.run(vec![Statement::new(insert, [Value::from(new)])], Vec::new()).await?;
+    db.run(vec![Statement::new(insert, [SqlValue::from(new)])], Vec::new()).await?;
     let found = db.run(vec![Statement::new("SELECT subject FROM bus_subject", [])], Vec::new()).await?;
     let row = found.first().and_then(|found| found.rows.first());
     let row = row.ok_or_else(|| DbError::Failed { reason: "the name of the bus is gone".into() })?;
@@ -129,34 +130,34 @@ async fn subject(db: &PostgresDb) -> Result<String, DbError> {
 }
 
 impl Db for PostgresDb {
-    fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
+    fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<StatementResult>> {
         Box::pin(async move {
             statements.iter().try_for_each(Statement::check)?;
-            let reads = Kind::of_all(&statements) == Kind::Read && topics.is_empty();
+            let reads = StatementKind::of_all(&statements) == StatementKind::Read && topics.is_empty();
             let queue = if reads { &self.reads } else { &self.writes };
             let (taken, mut when_taken) = oneshot::channel();
             let (done, answer) = oneshot::channel();
-            let work = Work { statements, topics, taken, done };
+            let work = QueuedWork { statements, topics, taken, done };
             let gone = || DbError::Unavailable { reason: "it was closed".into() };
             let queued = queue.send_timeout(work, WAIT_MAX).await;
-            queued.map_err(|_| self.trouble.refusal())?;
+            queued.map_err(|_| self.health.refusal())?;
             if tokio::time::timeout(WAIT_MAX, &mut when_taken).await.is_err() {
-                // From here on nobody can take it, unless somebody just has.
+                // From here on no worker can take it, unless one just has.
                 when_taken.close();
                 if when_taken.try_recv().is_err() {
-                    return Err(self.trouble.refusal());
+                    return Err(self.health.refusal());
                 }
             }
             answer.await.map_err(|_| gone())?
         })
     }
 
-    fn heard(&self) -> broadcast::Receiver<Arc<str>> {
-        self.bus.heard()
+    fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
+        self.bus.subscribe()
     }
 }
 
-impl Trouble {
+impl ConnectionHealth {
     fn note(&self, reason: Option<String>) {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
@@ -171,38 +172,39 @@ impl Trouble {
     }
 }
 
-async fn open(address: &Address, tasks: &TaskTracker) -> Result<Session, DbError> {
+async fn open(address: &DatabaseAddress, tasks: &TaskTracker) -> Result<PgConnection, DbError> {
     let (client, connection) = address.open().await?;
     tasks.spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = address::cause(&error), "a connection to the database ended");
         }
     });
-    Address::settle(&client).await?;
-    Ok(Session::new(client))
+    DatabaseAddress::settle(&client).await?;
+    Ok(PgConnection::new(client))
 }
 
 struct Worker {
-    kind: Kind,
-    queue: Arc<tokio::sync::Mutex<mpsc::Receiver<Work>>>,
-    address: Address,
-    session: Option<Session>,
+    kind: StatementKind,
+    queue: Arc<tokio::sync::Mutex<mpsc::Receiver<QueuedWork>>>,
+    address: DatabaseAddress,
+    session: Option<PgConnection>,
     /// How many connections had broken when this one was opened.
     breaks: u64,
     bus: Arc<Bus>,
-    trouble: Arc<Trouble>,
+    health: Arc<ConnectionHealth>,
     tasks: TaskTracker,
 }
 
 impl Worker {
-    /// Until nobody can ask any more. A worker without a connection takes no work, so that those who have one do
-    /// it, and nobody waits longer than for being refused.
+    /// Runs until the queue is closed. A worker without a connection takes no work, so that connected
+    /// workers do it, and nobody waits longer than until the refusal.
     async fn serve(mut self) {
         loop {
             self.connect().await;
             let Some(group) = self.take().await else { return };
-            let (layouts, mut group): (Vec<_>, Vec<_>) =
-                group.into_iter().partition(|work| Kind::of_all(&work.statements) == Kind::Layout);
+            let (layouts, mut group): (Vec<_>, Vec<_>) = group
+                .into_iter()
+                .partition(|work| StatementKind::of_all(&work.statements) == StatementKind::Layout);
             // Everybody locks in the same order, so that hardly anybody waits for each other.
             group.sort_by(|one, other| key(one).cmp(&key(other)));
             self.commit(group).await;
@@ -218,7 +220,7 @@ impl Worker {
             if let Err(error) = self.open().await {
                 let reason = reason_of(error);
                 tracing::warn!(reason, "the database cannot be reached");
-                self.trouble.note(Some(reason));
+                self.health.note(Some(reason));
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
@@ -226,67 +228,69 @@ impl Worker {
     }
 
     fn is_connected(&self) -> bool {
-        let good = |session: &Session| !session.is_closed() && self.breaks == self.trouble.breaks();
+        let good = |session: &PgConnection| !session.is_closed() && self.breaks == self.health.breaks();
         self.session.as_ref().is_some_and(good)
     }
 
     async fn open(&mut self) -> Result<(), DbError> {
-        self.breaks = self.trouble.breaks();
+        self.breaks = self.health.breaks();
         self.session = None;
         self.session = Some(open(&self.address, &self.tasks).await?);
-        self.trouble.note(None);
+        self.health.note(None);
         Ok(())
     }
 
-    /// As much as waits. Whoever is tired of waiting is left out.
-    async fn take(&self) -> Option<Vec<Running>> {
+    /// Takes all waiting work. Work whose caller has given up is left out.
+    async fn take(&self) -> Option<Vec<ClaimedWork>> {
         let mut queue = self.queue.lock().await;
         let mut group = Vec::new();
         while group.is_empty() {
-            group.extend(Running::take(queue.recv().await?));
+            group.extend(ClaimedWork::take(queue.recv().await?));
         }
         while group.len() < GROUP_MAX
             && let Ok(next) = queue.try_recv()
         {
-            group.extend(Running::take(next));
+            group.extend(ClaimedWork::take(next));
         }
         Some(group)
     }
 
-    async fn commit(&mut self, group: Vec<Running>) {
-        let (mut pieces, rest): (Vec<Piece>, Vec<_>) =
-            group.into_iter().map(|work| (Piece::new(work.statements), (work.topics, work.done))).unzip();
+    async fn commit(&mut self, group: Vec<ClaimedWork>) {
+        let (mut pieces, rest): (Vec<WorkItem>, Vec<_>) =
+            group.into_iter().map(|work| (WorkItem::new(work.statements), (work.topics, work.done))).unzip();
         let outcome = self.attempt(&mut pieces).await;
-        if let Err(Broken(reason)) = &outcome {
+        if let Err(ConnectionLost(reason)) = &outcome {
             tracing::debug!(reason, "a group of work is given up");
-            self.trouble.breaks.fetch_add(1, Ordering::AcqRel);
+            self.health.breaks.fetch_add(1, Ordering::AcqRel);
         }
         for (piece, (topics, done)) in pieces.into_iter().zip(rest) {
             let result = match (&outcome, piece.result) {
                 // One that was not even begun has its answer already.
                 (_, Some(result @ Err(DbError::Failed { .. }))) => result,
                 (Ok(()), Some(result)) => result,
-                (Ok(()), None) => Err(in_the_way()),
-                (Err(Broken(reason)), _) => Err(DbError::Unavailable { reason: reason.clone() }),
+                (Ok(()), None) => Err(conflict()),
+                (Err(ConnectionLost(reason)), _) => Err(DbError::Unavailable { reason: reason.clone() }),
             };
             if result.is_ok() {
-                self.bus.tell(topics);
+                self.bus.publish(topics);
             }
-            // Who asked may be gone.
+            // The caller may be gone.
             drop(done.send(result));
         }
     }
 
-    /// All together, and then one by one what somebody was in the way of.
-    async fn attempt(&mut self, pieces: &mut [Piece]) -> Result<(), Broken> {
+    /// Runs all items together, and then those that had a conflict one by one.
+    async fn attempt(&mut self, pieces: &mut [WorkItem]) -> Result<(), ConnectionLost> {
         if pieces.is_empty() {
             return Ok(());
         }
         if !self.is_connected() {
-            self.open().await.map_err(|error| Broken(reason_of(error)))?;
+            self.open().await.map_err(|error| ConnectionLost(reason_of(error)))?;
         }
         let kind = self.kind;
-        let Some(session) = &mut self.session else { return Err(Broken("there is no connection".into())) };
+        let Some(session) = &mut self.session else {
+            return Err(ConnectionLost("there is no connection".into()));
+        };
         within(session, kind, pieces).await?;
         for piece in pieces {
             for _ in 0..TRIES {
@@ -299,18 +303,22 @@ impl Worker {
     }
 }
 
-async fn within(session: &mut Session, kind: Kind, pieces: &mut [Piece]) -> Result<(), Broken> {
-    let layout = |piece: &Piece| Kind::of_all(&piece.statements) == Kind::Layout;
+async fn within(
+    session: &mut PgConnection,
+    kind: StatementKind,
+    pieces: &mut [WorkItem],
+) -> Result<(), ConnectionLost> {
+    let layout = |piece: &WorkItem| StatementKind::of_all(&piece.statements) == StatementKind::Layout;
     let (limit, done) = match pieces {
         [piece] if layout(piece) => {
             (MIGRATION_MAX_TIME, tokio::time::timeout(MIGRATION_MAX_TIME, session.migrate(piece)).await)
         }
-        pieces if kind == Kind::Read => {
+        pieces if kind == StatementKind::Read => {
             (GROUP_MAX_TIME, tokio::time::timeout(GROUP_MAX_TIME, session.read(pieces)).await)
         }
         pieces => (GROUP_MAX_TIME, tokio::time::timeout(GROUP_MAX_TIME, session.write(pieces)).await),
     };
-    done.unwrap_or_else(|_| Err(Broken(format!("it did not answer for {} seconds", limit.as_secs()))))
+    done.unwrap_or_else(|_| Err(ConnectionLost(format!("it did not answer for {} seconds", limit.as_secs()))))
 }
 
 fn reason_of(error: DbError) -> String {
@@ -320,24 +328,24 @@ fn reason_of(error: DbError) -> String {
     }
 }
 
-/// Work that somebody waits for and a worker has taken.
-struct Running {
+/// Queued work that a worker has taken and whose caller still waits.
+struct ClaimedWork {
     statements: Vec<Statement>,
     topics: Vec<String>,
-    done: oneshot::Sender<Done>,
+    done: oneshot::Sender<WorkResult>,
 }
 
-impl Running {
-    fn take(work: Work) -> Option<Self> {
-        let Work { statements, topics, taken, done } = work;
+impl ClaimedWork {
+    fn take(work: QueuedWork) -> Option<Self> {
+        let QueuedWork { statements, topics, taken, done } = work;
         taken.send(()).ok().map(|()| Self { statements, topics, done })
     }
 }
 
-/// What a piece locks first, as far as one can tell: nearly always the row that its first value names.
-fn key(work: &Running) -> Option<&str> {
+/// What a work item locks first, as far as can be told: nearly always the row that its first value names.
+fn key(work: &ClaimedWork) -> Option<&str> {
     work.statements.first()?.values.iter().find_map(|value| match value {
-        Value::Text(text) => Some(&**text),
-        Value::Null | Value::Int(_) | Value::Bytes(_) => None,
+        SqlValue::Text(text) => Some(&**text),
+        SqlValue::Null | SqlValue::Int(_) | SqlValue::Bytes(_) => None,
     })
 }

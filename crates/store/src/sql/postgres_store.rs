@@ -1,22 +1,21 @@
-//! Sessions on PostgreSQL, for whoever cannot wait: connected when something is first asked of them.
+//! Sessions on PostgreSQL, connected lazily: on the first request.
 //!
-//! A server starts also while its database does not, says so when it is asked, and works from the moment the database
+//! So a server starts even while its database is down, reports that when it is asked, and works as soon as the database
 //! does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Batch, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
-    SessionRow, Store, StoreError, StoreFault, StoreResult,
+    BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest, Seq,
+    SessionId, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio::sync::OnceCell;
 
 use super::postgres::{PostgresAddress, PostgresDb};
 use super::store::{SqlStore, fault};
 
-/// A database that could not be reached is not tried again for so long: those who wait in a row each hear of the
-/// last attempt.
+/// How long an unreachable database is not tried again: callers in that time get the last error.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub struct PostgresStore {
@@ -79,11 +78,11 @@ impl Store for PostgresStore {
         Box::pin(async move { self.opened().await?.release(&id, epoch).await })
     }
 
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()> {
         Box::pin(async move { self.opened().await?.append(batch).await })
     }
 
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>> {
         let id = id.clone();
         Box::pin(async move { self.opened().await?.read(&id, after, page).await })
     }
@@ -134,7 +133,7 @@ impl Store for PostgresStore {
 
     fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
         Box::pin(async move {
-            // Not with the address: whoever may ask about readiness need not know it.
+            // Without the address: clients that may ask about readiness need not know it.
             match self.opened.get_or_try_init(|| self.open()).await {
                 Ok(store) => store.check().await,
                 Err(error) => Err(fault(&error)),

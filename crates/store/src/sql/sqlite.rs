@@ -1,4 +1,4 @@
-//! A file of this machine. One thread has the connection; what waits for it is committed together.
+//! The SQL database in a local SQLite file. One thread owns the connection and commits everything that is queued together.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::{Db, DbError, DbResult, Found, Row, Statement, Value};
+use super::{Db, DbError, DbResult, Row, SqlValue, Statement, StatementResult};
 
 /// Pieces of work that may wait.
 const WAITING_MAX: usize = 1024;
@@ -20,14 +20,14 @@ const STATEMENTS_MAX: usize = 128;
 
 /// A database in one file, for one process.
 pub struct SqliteDb {
-    work: mpsc::Sender<Work>,
+    work: mpsc::Sender<SqliteWork>,
     topics: broadcast::Sender<Arc<str>>,
 }
 
-struct Work {
+struct SqliteWork {
     statements: Vec<Statement>,
     topics: Vec<String>,
-    done: oneshot::Sender<Result<Vec<Found>, DbError>>,
+    done: oneshot::Sender<Result<Vec<StatementResult>, DbError>>,
 }
 
 impl SqliteDb {
@@ -42,7 +42,7 @@ impl SqliteDb {
         Self::start(connection, TransactionBehavior::Immediate)
     }
 
-    /// Opens a file that is there, beside whoever writes it, and changes nothing.
+    /// Opens an existing file beside its writer, and changes nothing.
     pub fn open_to_read(file: &Path) -> Result<Self, DbError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(file, flags).map_err(unavailable)?;
@@ -63,26 +63,26 @@ impl SqliteDb {
 }
 
 impl Db for SqliteDb {
-    fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
+    fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<StatementResult>> {
         Box::pin(async move {
             statements.iter().try_for_each(Statement::check)?;
             let gone = || DbError::Unavailable { reason: "its thread has ended".into() };
             let (done, answer) = oneshot::channel();
-            self.work.send(Work { statements, topics, done }).await.map_err(|_| gone())?;
+            self.work.send(SqliteWork { statements, topics, done }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         })
     }
 
-    fn heard(&self) -> broadcast::Receiver<Arc<str>> {
+    fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
         self.topics.subscribe()
     }
 }
 
-/// Until nobody can ask any more.
+/// Until the queue is closed.
 fn run(
     mut connection: Connection,
     behavior: TransactionBehavior,
-    mut waiting: mpsc::Receiver<Work>,
+    mut waiting: mpsc::Receiver<SqliteWork>,
     topics: &broadcast::Sender<Arc<str>>,
 ) {
     let mut group = Vec::new();
@@ -97,11 +97,11 @@ fn run(
     }
 }
 
-/// Each piece in a savepoint of its own, so that one that is refused leaves the others alone.
+/// Each work item has its own savepoint, so that a refused one does not affect the others.
 fn commit(
     connection: &mut Connection,
     behavior: TransactionBehavior,
-    group: Vec<Work>,
+    group: Vec<SqliteWork>,
     topics: &broadcast::Sender<Arc<str>>,
 ) {
     let mut results = Vec::with_capacity(group.len());
@@ -111,7 +111,7 @@ fn commit(
         for work in &group {
             let savepoint = transaction.savepoint()?;
             let result = work.statements.iter().enumerate().map(|(at, one)| execute(&savepoint, at, one));
-            let result: Result<Vec<Found>, DbError> = result.collect();
+            let result: Result<Vec<StatementResult>, DbError> = result.collect();
             if result.is_ok() {
                 savepoint.commit()?;
             } else {
@@ -130,16 +130,16 @@ fn commit(
         };
         if result.is_ok() {
             for topic in work.topics {
-                // Nobody may be listening.
+                // There may be no listener.
                 drop(topics.send(topic.into()));
             }
         }
-        // Who asked may be gone.
+        // The caller may be gone.
         drop(work.done.send(result));
     }
 }
 
-fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<Found, DbError> {
+fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<StatementResult, DbError> {
     let sql = statement.sql.replace("SERIAL_KEY", "INTEGER PRIMARY KEY AUTOINCREMENT");
     let sql = sql.replace("NOW_MS", "CAST(unixepoch('subsec') * 1000 AS INTEGER)");
     let mut prepared = connection.prepare_cached(&sql).map_err(refused)?;
@@ -156,7 +156,7 @@ fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<
         prepared.raw_bind_parameter(index, value).map_err(refused)?;
     }
     let before = connection.total_changes();
-    let mut found = Found::default();
+    let mut found = StatementResult::default();
     let mut rows = prepared.raw_query();
     while let Some(row) = rows.next().map_err(refused)? {
         let values = (0..columns).map(|column| row.get_ref(column).map(owned));
@@ -171,18 +171,18 @@ fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<
     }
 }
 
-fn owned(value: ValueRef<'_>) -> Value {
+fn owned(value: ValueRef<'_>) -> SqlValue {
     match value {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => Value::Int(number),
+        ValueRef::Null => SqlValue::Null,
+        ValueRef::Integer(number) => SqlValue::Int(number),
         // None is ever written.
-        ValueRef::Real(number) => Value::Text(number.to_string().into()),
-        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into()),
-        ValueRef::Blob(bytes) => Value::Bytes(bytes.into()),
+        ValueRef::Real(number) => SqlValue::Text(number.to_string().into()),
+        ValueRef::Text(text) => SqlValue::Text(String::from_utf8_lossy(text).into()),
+        ValueRef::Blob(bytes) => SqlValue::Bytes(bytes.into()),
     }
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
             Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
@@ -197,7 +197,7 @@ fn unavailable(error: rusqlite::Error) -> DbError {
     DbError::Unavailable { reason: error.to_string() }
 }
 
-/// What is wrong with the file or its disk may be right later; what is wrong with a statement stays so.
+/// A fault of the file or its disk may pass; a wrong statement stays wrong.
 fn refused(error: rusqlite::Error) -> DbError {
     if matches!(
         error.sqlite_error_code(),

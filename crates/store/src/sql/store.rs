@@ -1,14 +1,14 @@
 //! Sessions in a database that several processes share: the store for several machines.
 //!
-//! A session has a row, and a log whose entries are its events as exports have them. Who owns it stands in the
-//! row; whether that process lives stands in its lease, which it renews. Both guard every append, so an owner
-//! that was away for too long finds the session taken, and nothing else.
+//! A session has a row, and a log whose entries are its events in the export format. The row names the session's owner, and
+//! the owner's lease, which it renews, says whether that process is alive. Every append checks both, so an owner that was
+//! away for too long finds its session taken over and cannot append to it.
 //!
-//! **Invariant:** the row of a session is locked before its log, by everybody.
+//! **Invariant:** every process locks the row of a session before its log.
 //! **Invariant:** the row of a deleted session stays, so its id is never given again.
 //!
 //! `gone` in a row: 0 it is a session, 1 it was deleted and has events left, 2 it was deleted, 3 it is being written and
-//! nobody sees it yet ([`unfinished`]).
+//! is not visible yet ([`unfinished`]).
 
 mod lease;
 mod rows;
@@ -17,16 +17,16 @@ mod unfinished;
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
-    SessionRow, Store, StoreError, StoreFault, StoreResult,
+    Body, BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest, Seq,
+    SessionId, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio_util::sync::DropGuard;
-use wire::{portable, record};
+use wire::{event_json, record};
 
 use self::lease::ALIVE;
-use self::rows::{COLUMNS, Found, clean, log_of, path_value, read_row};
-use super::log::{self, Entry};
-use super::{Db, DbError, Row, Statement, Value, migrate};
+use self::rows::{COLUMNS, OwnedRow, clean, log_of, path_value, read_row};
+use super::log::{self, LogEntry};
+use super::{Db, DbError, Row, SqlValue, Statement, migrate};
 
 const STEPS: [&str; 1] = ["CREATE TABLE log_sessions (
         id TEXT PRIMARY KEY,
@@ -53,7 +53,7 @@ const LISTED_AT_ONCE: u64 = 500;
 const STATEMENTS_AT_ONCE: usize = 200;
 /// Events that are read at once, whatever is asked for.
 const READ_AT_ONCE: usize = 8192;
-/// Events that are removed at once, so that nobody waits for the end of a long session.
+/// The number of events removed at once, so that nobody waits for the end of a long session.
 const DELETED_AT_ONCE: u64 = 5000;
 
 pub struct SqlStore {
@@ -74,11 +74,11 @@ impl SqlStore {
         Ok(Self { db, name, _lease: lease })
     }
 
-    async fn run(&self, work: Vec<Statement>) -> Result<Vec<super::Found>, DbError> {
+    async fn run(&self, work: Vec<Statement>) -> Result<Vec<super::StatementResult>, DbError> {
         self.db.run(work, Vec::new()).await
     }
 
-    async fn row(&self, id: &SessionId) -> Result<Found, StoreError> {
+    async fn row(&self, id: &SessionId) -> Result<OwnedRow, StoreError> {
         let select = format!("SELECT {COLUMNS}, {ALIVE} FROM log_sessions s WHERE id = $1 AND gone = 0");
         let found =
             self.run(vec![Statement::new(select, [id.as_str().into()])]).await.map_err(unavailable)?;
@@ -109,7 +109,7 @@ impl SqlStore {
                 roots.into(),
                 session.parent.as_ref().map(SessionId::as_str).into(),
                 clean(&session.source),
-                session.title.as_deref().map_or(Value::Null, clean),
+                session.title.as_deref().map_or(SqlValue::Null, clean),
                 session.created_at.0.into(),
                 self.name.as_str().into(),
                 gone.into(),
@@ -118,7 +118,7 @@ impl SqlStore {
         Ok(insert.must_change(1))
     }
 
-    /// The claim of whoever made the session.
+    /// The claim of the process that created the session.
     async fn first_claim(&self, id: &SessionId) -> Result<Claim, StoreError> {
         let row = self.row(id).await?.row;
         Ok(Claim { epoch: Epoch(1), next_seq: row.last_seq.next(), row })
@@ -144,13 +144,13 @@ impl SqlStore {
             }
             Err(error) => return Err(write(error)),
         };
-        let row = |at: usize| found.get(at).and_then(|found: &super::Found| found.rows.first());
+        let row = |at: usize| found.get(at).and_then(|found: &super::StatementResult| found.rows.first());
         let (Some(taken), Some(row)) = (row(1), row(2)) else { return Err(StoreError::NotFound) };
         let (epoch, head) = (taken.count(0).map_err(read)?, taken.count(1).map_err(read)?);
         Ok(Claim { epoch: Epoch(epoch), row: read_row(row)?.row, next_seq: Seq(head).next() })
     }
 
-    async fn do_append(&self, batch: Batch) -> Result<(), StoreError> {
+    async fn do_append(&self, batch: EventBatch) -> Result<(), StoreError> {
         let Some(last) = batch.events.last() else {
             let found = self.row(&batch.session).await?;
             return if found.is_owned(batch.epoch) { Ok(()) } else { Err(StoreError::Fenced) };
@@ -175,8 +175,8 @@ impl SqlStore {
         }
     }
 
-    /// Whether these very entries are in the log: an append whose answer was lost had been done.
-    async fn has(&self, log: &str, entries: &[Entry]) -> Result<bool, StoreError> {
+    /// Whether exactly these entries are in the log: then an append whose answer was lost had been done.
+    async fn has(&self, log: &str, entries: &[LogEntry]) -> Result<bool, StoreError> {
         let Some(first) = entries.first() else { return Ok(true) };
         let select = log::read(log, first.seq.saturating_sub(1), entries.len());
         let found = self.run(vec![select]).await.map_err(read)?;
@@ -192,7 +192,12 @@ impl SqlStore {
         Ok(true)
     }
 
-    async fn do_read(&self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
+    async fn do_read(
+        &self,
+        id: &SessionId,
+        after: Seq,
+        page: PageRequest,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
         let kinds = if page.outline {
             "AND (kind IS NULL OR kind NOT IN ('text', 'thought', 'tool_output'))"
         } else {
@@ -223,7 +228,7 @@ impl SqlStore {
         Ok(unused)
     }
 
-    /// What belongs to a turn comes with events of other kinds.
+    /// Events of a turn are accompanied by events of other kinds.
     async fn do_never_used(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
         let select = format!(
             "SELECT id FROM log_sessions WHERE id = $1 AND gone = 0 AND NOT EXISTS (
@@ -248,8 +253,8 @@ impl SqlStore {
         );
         let mut listed = Vec::new();
         let mut from = match &query.before {
-            Some((at, id)) => (at.0, Value::from(id.as_str())),
-            None => (i64::MAX, Value::from("")),
+            Some((at, id)) => (at.0, SqlValue::from(id.as_str())),
+            None => (i64::MAX, SqlValue::from("")),
         };
         while listed.len() < query.limit {
             let values = [clean(&query.owner.0), from.0.into(), from.1.clone(), LISTED_AT_ONCE.into()];
@@ -258,7 +263,7 @@ impl SqlStore {
             let Some(last) = rows.last() else { break };
             from = (last.int(rows::UPDATED_AT).map_err(read)?, last.text(0).map_err(read)?.into());
             for row in &rows {
-                match read_row(row).map(Found::shown) {
+                match read_row(row).map(OwnedRow::shown) {
                     Ok(row) if query.admits(&row) && listed.len() < query.limit => listed.push(row),
                     Ok(_) => {}
                     // One row that cannot be read must not hide all the others.
@@ -308,8 +313,8 @@ async fn remove_entries(db: &dyn Db, log: &str, at_once: u64) -> Result<(), DbEr
 }
 
 /// Keeps the columns of a list in step with the events.
-fn row_after(batch: &Batch, last: &Event, gone: i64) -> Statement {
-    let (mut busy, mut title, mut cwd) = (Value::Null, Value::Null, Value::Null);
+fn row_after(batch: &EventBatch, last: &Event, gone: i64) -> Statement {
+    let (mut busy, mut title, mut cwd) = (SqlValue::Null, SqlValue::Null, SqlValue::Null);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = clean(given);
@@ -328,14 +333,15 @@ fn row_after(batch: &Batch, last: &Event, gone: i64) -> Statement {
     Statement::new(update, values).must_change(1)
 }
 
-fn entries(batch: &Batch) -> Result<Vec<Entry>, StoreError> {
+fn entries(batch: &EventBatch) -> Result<Vec<LogEntry>, StoreError> {
     let mut before = None;
     let entry = |event: &Arc<Event>| {
         if before.replace(event.seq).is_some_and(|before| event.seq <= before) {
             return Err(StoreError::Write { reason: format!("position {} was given before", event.seq) });
         }
-        let body = portable::line(event).map_err(|error| StoreError::Write { reason: error.to_string() })?;
-        Ok(Entry { seq: event.seq.0, kind: Some(record::kind(&event.body)), body })
+        let body =
+            event_json::line(event).map_err(|error| StoreError::Write { reason: error.to_string() })?;
+        Ok(LogEntry { seq: event.seq.0, kind: Some(record::kind(&event.body)), body })
     };
     batch.events.iter().map(entry).collect()
 }
@@ -343,7 +349,7 @@ fn entries(batch: &Batch) -> Result<Vec<Entry>, StoreError> {
 fn event_of(row: &Row) -> Result<Arc<Event>, StoreError> {
     let (seq, body) = (row.count(0).map_err(read)?, row.text(1).map_err(read)?);
     let event =
-        portable::decode_own(&body).map_err(|error| damaged(&format_args!("event {seq}: {error}")))?;
+        event_json::decode_own(&body).map_err(|error| damaged(&format_args!("event {seq}: {error}")))?;
     Ok(Arc::new(event))
 }
 
@@ -405,18 +411,18 @@ impl Store for SqlStore {
         Box::pin(async move { self.run(vec![release]).await.map(drop).map_err(write) })
     }
 
-    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+    fn append(&self, batch: EventBatch) -> StoreResult<'_, ()> {
         Box::pin(self.do_append(batch))
     }
 
-    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+    fn read(&self, id: &SessionId, after: Seq, page: PageRequest) -> StoreResult<'_, Vec<Arc<Event>>> {
         let id = id.clone();
         Box::pin(async move { self.do_read(&id, after, page).await })
     }
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
         let id = id.clone();
-        Box::pin(async move { self.row(&id).await.map(Found::shown) })
+        Box::pin(async move { self.row(&id).await.map(OwnedRow::shown) })
     }
 
     fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
@@ -437,7 +443,7 @@ impl Store for SqlStore {
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        self.import_from(session, Box::new(unfinished::Whole(events)))
+        self.import_from(session, Box::new(unfinished::AllEvents(events)))
     }
 
     fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
@@ -468,7 +474,7 @@ impl Store for SqlStore {
     }
 }
 
-/// Where the database is, readiness need not tell.
+/// Readiness need not say where the database is.
 pub(super) fn fault(error: &StoreError) -> StoreFault {
     let cause = match error {
         StoreError::Unavailable { reason } => format!("the database cannot be used: {reason}"),

@@ -7,29 +7,29 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Batch, Body, Claim, Epoch, Event, SessionId, StoreError};
+use engine::{Body, Claim, Epoch, Event, EventBatch, SessionId, StoreError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use wire::record;
 
-use super::blob::Keeper;
+use super::blob::BlobWriter;
 use super::checksum::{EventColumns, StateColumns};
-use super::request::{Failure, Loss, damaged};
-use super::row::{Stored, path_value, sign_description, signed, unsigned};
+use super::request::{RequestFailure, TransactionLoss, damaged};
+use super::row::{StoredSession, path_value, sign_description, signed, unsigned};
 
-/// Positions reserved at once. A session that streams syncs once per so many events on this account,
-/// and a power cut skips at most twice as many positions.
+/// Positions reserved at once. A streaming session syncs once per this many events for that reason, and a
+/// power cut skips at most twice as many positions.
 pub(super) const BLOCK: u64 = engine::POSITIONS_RESERVED;
 pub(super) const BLOCK_SIGNED: i64 = BLOCK as i64;
 
-/// Up to where this process has reserved positions, as committed. What is not in here is taken as
-/// not reserved, which at worst costs a sync.
+/// The last position that this process has reserved for each session, as committed. A session without an
+/// entry counts as not reserved, which costs a sync at worst.
 #[derive(Default)]
 pub(super) struct Reservations(HashMap<SessionId, (Epoch, u64)>);
 
 impl Reservations {
     /// Whether the batch can be appended without reserving positions.
-    pub(super) fn cover(&self, batch: &Batch) -> bool {
+    pub(super) fn cover(&self, batch: &EventBatch) -> bool {
         let Some(last) = batch.events.last() else {
             return true;
         };
@@ -61,10 +61,10 @@ pub(super) struct Scratch {
     origin: Vec<u8>,
 }
 
-/// A scratch buffer past this size is given back after the append.
+/// A scratch buffer larger than this is freed after the append.
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 
-struct Head {
+struct AppendState {
     state: StateColumns,
     held: bool,
     /// As [`StateColumns::checksum`] has to be; none in a row of an older layout.
@@ -75,10 +75,10 @@ struct Head {
 /// transaction around this will be synced.
 pub(super) fn append(
     connection: &Connection,
-    batch: &Batch,
+    batch: &EventBatch,
     sync: bool,
     scratch: &mut Scratch,
-) -> Result<u64, Failure> {
+) -> Result<u64, RequestFailure> {
     let head = head_of(connection, &batch.session)?.ok_or(StoreError::NotFound)?;
     if head.checksum.is_some_and(|checksum| checksum != head.state.checksum()) {
         let session = &batch.session;
@@ -99,7 +99,12 @@ pub(super) fn append(
     if last.seq.0 > reserved {
         if !sync {
             let reason = "positions are about to be used that are not reserved".to_owned();
-            return Err(Failure::Lost(Loss { reason, error: None, busy: false, disk: false }));
+            return Err(RequestFailure::Lost(TransactionLoss {
+                reason,
+                error: None,
+                busy: false,
+                disk: false,
+            }));
         }
         reserved = last.seq.0 + BLOCK;
     }
@@ -112,7 +117,7 @@ pub(super) fn append(
     Ok(reserved)
 }
 
-fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<Head>> {
+fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<AppendState>> {
     let mut select = connection.prepare_cached(
         "SELECT key, epoch, holder IS NOT NULL, last_seq, reserved_seq, busy, updated_at, unchecked_seq, state_check,
             written_seq
@@ -129,7 +134,7 @@ fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<H
             epoch: row.get(1)?,
             unchecked_seq: row.get(7)?,
         };
-        Ok(Head { state, held: row.get(2)?, checksum: row.get(8)? })
+        Ok(AppendState { state, held: row.get(2)?, checksum: row.get(8)? })
     };
     select.query_row([id.as_str()], head).optional()
 }
@@ -141,7 +146,7 @@ fn write_something(connection: &Connection, key: i64) -> rusqlite::Result<()> {
 }
 
 /// Checked before anything is written, so that one bad batch does not cost the others theirs.
-fn refuse_disorder(last_seq: u64, batch: &Batch) -> Result<(), StoreError> {
+fn refuse_disorder(last_seq: u64, batch: &EventBatch) -> Result<(), StoreError> {
     let mut before = last_seq;
     for event in &batch.events {
         if event.seq.0 <= before {
@@ -160,8 +165,8 @@ pub(super) fn insert(
     mut before: u64,
     events: &[Arc<Event>],
     scratch: &mut Scratch,
-) -> Result<(), Failure> {
-    let mut keeper = Keeper::new(connection, key);
+) -> Result<(), RequestFailure> {
+    let mut keeper = BlobWriter::new(connection, key);
     for event in events {
         scratch.body.clear();
         scratch.origin.clear();
@@ -210,18 +215,18 @@ pub(super) fn insert_row(
 }
 
 /// Part of the batch may be written already: the transaction has to go.
-fn lost(error: record::RecordError) -> Failure {
-    Failure::Lost(Loss { reason: error.to_string(), error: None, busy: false, disk: false })
+fn lost(error: record::RecordError) -> RequestFailure {
+    RequestFailure::Lost(TransactionLoss { reason: error.to_string(), error: None, busy: false, disk: false })
 }
 
 /// Keeps the listing's columns in step with what was appended.
 fn update_row(
     connection: &Connection,
-    head: &Head,
-    batch: &Batch,
+    head: &AppendState,
+    batch: &EventBatch,
     last: &Event,
     reserved: u64,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let (mut busy, mut title, mut cwd) = (head.state.busy, None, None);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
@@ -277,8 +282,8 @@ pub(super) fn describe(
     key: i64,
     title: Option<&str>,
     cwd: Option<ToSqlOutput<'_>>,
-) -> Result<(), Failure> {
-    let sound = Stored::find(connection, id)?.is_some_and(|stored| !stored.described.is_damaged());
+) -> Result<(), RequestFailure> {
+    let sound = StoredSession::find(connection, id)?.is_some_and(|stored| !stored.described.is_damaged());
     connection
         .prepare_cached(
             "UPDATE acp_sessions SET title = coalesce(?2, title), cwd = coalesce(?3, cwd),

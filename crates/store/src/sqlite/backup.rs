@@ -16,21 +16,21 @@ use sha2::{Digest, Sha256};
 
 use super::condition;
 use super::copy;
-use super::examine::{Depth, Examined, examine};
+use super::examine::{ExamineDepth, ExamineReport, examine};
 use super::lineage;
 use super::page_digest;
 use super::salvage::salvage;
 use super::schema;
-use crate::regular::{open_regular, read_regular};
+use crate::regular_file::{open_regular, read_regular};
 
-/// The form of the tables that a backup has beside the sessions.
+/// The version of the tables that a backup has besides the sessions.
 const FORM: &str = "1";
 
 const TABLES: &str = "
     CREATE TABLE backup_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE backup_files (name TEXT PRIMARY KEY, sha256 BLOB NOT NULL, content BLOB NOT NULL) STRICT;";
 
-/// A file that goes into a backup, under a name of its own.
+/// A file for a backup, with the name that it has there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupFile {
     /// With `/` between folders.
@@ -38,7 +38,7 @@ pub struct BackupFile {
     pub path: PathBuf,
 }
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BackupReport {
     pub bytes: u64,
@@ -49,7 +49,7 @@ pub struct BackupReport {
     pub damage: Vec<String>,
 }
 
-/// Writes a backup. What has the target's name is replaced only if `force` is given.
+/// Writes a backup. An existing target is replaced only if `force` is given.
 pub fn back_up(
     database: &Path,
     files: &[BackupFile],
@@ -124,8 +124,8 @@ fn sync_folder(path: &Path) {
 pub fn verify(backup: &Path) -> Result<BackupReport, String> {
     let connection = open(backup)?;
     page_digest::check(&connection, backup)?;
-    let examined = examine(backup, Depth::Deep)?.ok_or("it is empty")?;
-    let Examined { sessions, events, damage, .. } = examined;
+    let examined = examine(backup, ExamineDepth::Deep)?.ok_or("it is empty")?;
+    let ExamineReport { sessions, events, damage, .. } = examined;
     let mut files = Vec::new();
     for_each_file(&connection, |name, _| {
         files.push(name.to_owned());
@@ -178,7 +178,7 @@ fn is_plain(name: &str) -> bool {
     name.split('/').all(plain) && !name.contains('\0')
 }
 
-/// Whether a process has the store open. A file that cannot be opened is nobody's.
+/// Whether a process has the store open. A file that cannot be opened is in use by nobody.
 pub fn is_in_use(database: &Path) -> bool {
     if condition::is_empty(database) {
         return false;
@@ -227,8 +227,8 @@ fn become_store(backup: &Path, copy: &Path) -> Result<(), String> {
     restored.map_err(|error| error.to_string())
 }
 
-/// From here on the history is another one than that of the machine it was copied from. No position is given that
-/// may have been shown there after the backup: each session goes on after those that were reserved.
+/// Starts a new history, different from that of the machine it was copied from. No position is assigned that
+/// may have been shown there after the backup: each session continues after the reserved ones.
 fn begin_lineage(database: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(database)?;
     connection.execute_batch(

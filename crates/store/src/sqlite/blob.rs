@@ -1,5 +1,5 @@
-//! Big strings, stored once each under the hash of what they say: a file that ten events show, or a
-//! fork that repeats a session, costs its content once.
+//! Big strings, each stored once under the hash of its content. So a file that appears in ten events, or a
+//! fork that repeats a session, is stored once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,18 +8,17 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 
-/// Longer strings leave the event's row. Four pages: below that a row of its own costs more than it
-/// saves.
+/// Longer strings leave the event's row. Four pages: below that a row of its own costs more than it saves.
 const KEPT_FROM_BYTES: usize = 16 * 1024;
 
 /// Takes the big strings out of the events of one session.
-pub(super) struct Keeper<'c> {
+pub(super) struct BlobWriter<'c> {
     connection: &'c Connection,
     session: i64,
     failure: Option<rusqlite::Error>,
 }
 
-impl<'c> Keeper<'c> {
+impl<'c> BlobWriter<'c> {
     pub(super) fn new(connection: &'c Connection, session: i64) -> Self {
         Self { connection, session, failure: None }
     }
@@ -39,7 +38,7 @@ impl<'c> Keeper<'c> {
         }
     }
 
-    /// What went wrong while keeping; the transaction is then worth nothing.
+    /// Returns the first error; the transaction is then useless.
     pub(super) fn finish(self) -> rusqlite::Result<()> {
         self.failure.map_or(Ok(()), Err)
     }
@@ -62,13 +61,13 @@ impl<'c> Keeper<'c> {
     }
 }
 
-/// Brings kept strings back, each once per page of events.
-pub(super) struct Fetcher<'c> {
+/// Fetches stored strings, each once per page of events.
+pub(super) struct BlobReader<'c> {
     connection: &'c Connection,
     known: RefCell<HashMap<String, Arc<str>>>,
 }
 
-impl<'c> Fetcher<'c> {
+impl<'c> BlobReader<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         Self { connection, known: RefCell::default() }
     }
@@ -94,7 +93,7 @@ impl<'c> Fetcher<'c> {
     }
 }
 
-/// Whether a text is the one that was kept under this name.
+/// Whether a text has this hash.
 pub(super) fn is_named(hash: &str, text: &str) -> bool {
     let sound = hash_of(text) == hash;
     if !sound {

@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 struct Sum(SipHasher13);
 
 impl Sum {
-    /// The number tells sums of different kinds of rows apart.
+    /// The number distinguishes checksums of different kinds of rows.
     fn new(kind: u8) -> Self {
         let mut sum = SipHasher13::new();
         sum.write(&[kind]);
@@ -58,7 +58,7 @@ impl Sum {
     }
 }
 
-/// Everything an event's row says. Big strings are in the body by their hash, which is verified when they are
+/// All columns of an event's row. Big strings are in the body by their hash, which is verified when they are
 /// fetched.
 pub(super) struct EventColumns<'a> {
     pub(super) session: i64,
@@ -69,7 +69,7 @@ pub(super) struct EventColumns<'a> {
     pub(super) kind: &'a [u8],
     pub(super) version: i64,
     pub(super) body: &'a [u8],
-    /// Positions before this one that were never given to an event.
+    /// Positions before this one that have no event.
     pub(super) skipped: i64,
 }
 
@@ -86,13 +86,13 @@ impl EventColumns<'_> {
     }
 }
 
-/// What a session's row says that changes with every append.
+/// The columns of a session's row that change with every append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StateColumns {
     pub(super) key: i64,
     pub(super) updated_at: i64,
     pub(super) busy: bool,
-    /// The last position that was given, or left out for good.
+    /// The last position that was assigned, or skipped for good.
     pub(super) last_seq: i64,
     /// The last position that has an event.
     pub(super) written_seq: i64,
@@ -117,7 +117,7 @@ pub(super) fn lineage(name: &[u8]) -> i64 {
     sum.finish()
 }
 
-/// What a session's row says that seldom changes: the columns of [`super::row::DESCRIPTION_COLUMNS`].
+/// The columns of a session's row that seldom change: [`super::row::DESCRIPTION_COLUMNS`].
 pub(super) fn description(key: i64, columns: &[ValueRef<'_>]) -> i64 {
     let mut sum = Sum::new(3);
     sum.numbers([key]);

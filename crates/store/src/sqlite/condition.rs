@@ -1,7 +1,7 @@
-//! Whether the file can be used at this moment, and what people are told when it cannot.
+//! Whether the file can be used at this moment, and the fault that people are shown when it cannot.
 //!
-//! The writer notes every change here; the reader, the doors and readiness look. A fault has a cause in
-//! ordinary words and says what to do, because SQLite's own words ("disk I/O error") say neither.
+//! The writer records every change here; the reader, the doors and the readiness check read it. A fault has a cause in
+//! plain words and a fix, because SQLite's own message ("disk I/O error") has neither.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,36 +12,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use engine::StoreFault;
 use rusqlite::ErrorCode;
 
-use crate::lock_holder::Holder;
+use crate::lock_holder::LockHolder;
 
-/// What a person can do who cannot repair the store now.
+/// The alternative for a person who cannot repair the store now.
 const WITHOUT: &str = "or use --ephemeral to work without saving";
 const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
 const SAVE: &str =
     "ropewalk sessions salvage saves what can be read, ropewalk restore FILE brings back a backup";
 
-/// What is wrong with a file that has no content.
+/// The cause for a file without content.
 pub(super) const EMPTY: &str =
     "the file is empty (0 bytes): it was truncated, or a power cut took what it held";
 
 #[derive(Default)]
-pub(super) struct Condition(Mutex<Current>);
+pub(super) struct StoreCondition(Mutex<ConditionState>);
 
 #[derive(Default)]
-struct Current {
+struct ConditionState {
     /// How often the file was opened.
     opened: u64,
     readable: bool,
     fault: Option<StoreFault>,
 }
 
-impl Condition {
+impl StoreCondition {
     /// Reads may be tried. A file that cannot be written may still be read.
     pub(super) fn is_readable(&self) -> bool {
         self.lock().readable
     }
 
-    /// Changes when the file was opened anew: connections to the one before are of no use.
+    /// Changes when the file was reopened: older connections are useless.
     pub(super) fn opened(&self) -> u64 {
         self.lock().opened
     }
@@ -60,7 +60,7 @@ impl Condition {
     }
 
     /// Something was written, or the file is at its place again.
-    pub(super) fn note_well(&self) {
+    pub(super) fn note_usable(&self) {
         let mut current = self.lock();
         current.readable = true;
         if current.fault.take().is_some() {
@@ -68,7 +68,7 @@ impl Condition {
         }
     }
 
-    /// Nothing can be written. `readable`: what is there can still be read.
+    /// Nothing can be written. `readable`: the file can still be read.
     pub(super) fn note_fault(&self, fault: StoreFault, readable: bool) {
         let mut current = self.lock();
         current.readable = readable;
@@ -78,66 +78,66 @@ impl Condition {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Current> {
+    fn lock(&self) -> MutexGuard<'_, ConditionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The files of an open database, as they were when it was opened. A path that leads to another file, or
-/// to none, means that what is written is not found again.
+/// The files of an open database, as they were when it was opened. If a path leads to another file, or to
+/// none, written data would not be found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Files {
+pub(super) struct DatabaseFiles {
     path: PathBuf,
     database: Option<(u64, u64)>,
-    /// The log and its index, which stay as long as somebody has the database open.
+    /// The write-ahead log and its index, which stay as long as a process has the database open.
     beside: [Option<(u64, u64)>; 2],
 }
 
-/// What became of the files of an open database.
+/// The state of an open database's files on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Kept,
+pub(super) enum FilesStatus {
+    InPlace,
     /// There is no database at its path.
-    Gone,
-    /// Another database is there.
+    Missing,
+    /// Another database is at its path.
     Replaced,
-    /// The database is there and has no content.
+    /// The database is at its path, without content.
     Emptied,
-    /// The log beside the database is gone or another one.
-    LogGone,
+    /// The write-ahead log is missing, or another one.
+    LogMissing,
 }
 
-impl Files {
+impl DatabaseFiles {
     pub(super) fn of(path: &Path) -> Self {
-        let beside = ["-wal", "-shm"].map(|end| identity(&with_end(path, end)));
+        let beside = ["-wal", "-shm"].map(|end| identity(&with_suffix(path, end)));
         Self { path: path.to_owned(), database: identity(path), beside }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn status(&self) -> FilesStatus {
         let now = Self::of(&self.path);
         let log_kept = self.beside.iter().zip(&now.beside).all(|(then, now)| then.is_none() || then == now);
         match now.database {
-            None => Place::Gone,
-            database if database != self.database => Place::Replaced,
-            _ if is_empty(&self.path) => Place::Emptied,
-            _ if log_kept => Place::Kept,
-            _ => Place::LogGone,
+            None => FilesStatus::Missing,
+            database if database != self.database => FilesStatus::Replaced,
+            _ if is_empty(&self.path) => FilesStatus::Emptied,
+            _ if log_kept => FilesStatus::InPlace,
+            _ => FilesStatus::LogMissing,
         }
     }
 }
 
-/// The files are only looked at: to open and close one here would end the locks that SQLite holds on it
-/// in this process.
+/// Only the metadata is read: opening and closing one of the files here would release the locks that SQLite
+/// holds on it in this process.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether a file is there and has no content.
+/// Whether the file exists and has no content.
 pub(super) fn is_empty(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0)
 }
 
-pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
@@ -203,14 +203,14 @@ pub(super) fn read_only(path: &Path) -> StoreFault {
 
 /// Another process holds the lock.
 pub(super) fn busy(path: &Path) -> StoreFault {
-    let (cause, fix) = Holder::of_database(&with_end(path, "-shm")).map_or_else(
+    let (cause, fix) = LockHolder::of_database(&with_suffix(path, "-shm")).map_or_else(
         || ("the database is locked by another process".into(), "wait until it is done, or end it".into()),
-        |holder| holder.told("the database"),
+        |holder| holder.described("the database"),
     );
     StoreFault { path: Some(path.to_owned()), cause, fix }
 }
 
-/// A file could not be made or looked at.
+/// A file could not be created or examined.
 pub(super) fn of_io(path: &Path, error: &io::Error) -> StoreFault {
     let fix = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!("free some space, {WITHOUT}"),
@@ -223,7 +223,7 @@ pub(super) fn of_io(path: &Path, error: &io::Error) -> StoreFault {
     StoreFault { path: Some(path.to_owned()), cause: error.to_string(), fix }
 }
 
-/// SQLite failed. Its message alone does not tell a full disk from a broken one.
+/// SQLite failed. Its message alone does not distinguish a full disk from a broken one.
 pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
     let fault = |cause: String, fix: String| StoreFault { path: Some(path.to_owned()), cause, fix };
     if let Some(cause) = out_of_descriptors() {
@@ -257,7 +257,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
     }
 }
 
-/// Whether this process may open no further file, which SQLite tells as anything but that.
+/// Whether this process has run out of file descriptors, which SQLite reports as other errors.
 fn out_of_descriptors() -> Option<String> {
     let error = File::open("/dev/null").err()?;
     // ENFILE and EMFILE: of the system, and of this process.

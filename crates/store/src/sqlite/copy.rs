@@ -1,4 +1,4 @@
-//! A copy of the whole database as it is at one moment, made while others read and write.
+//! A consistent copy of the whole database, made while others read and write.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
-use super::condition::with_end;
+use super::condition::with_suffix;
 
-/// Pages copied at a time: all, so that the copy is of one moment whoever writes meanwhile.
+/// Pages copied at a time: all, so that the copy is consistent even while others write.
 const ALL_PAGES: i32 = -1;
 
-/// Copies into a file beside `target` that only its owner can read, and gives it its name when it is whole. What was
-/// there under that name is replaced.
+/// Copies into a file beside `target` that only its owner can read, and renames it when it is complete. An
+/// existing file of that name is replaced.
 pub(super) fn copy_to(source: &Connection, target: &Path) -> Result<(), String> {
     let unfinished = beside(target);
     let copied = copy_into(source, &unfinished)
@@ -37,12 +37,12 @@ pub(super) fn copy_into(source: &Connection, target: &Path) -> Result<(), String
     sync(target).map_err(|error| error.to_string())
 }
 
-/// Copies into a file that is there and empty.
+/// Copies into an existing empty file.
 pub(super) fn fill(source: &Connection, target: &Path) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut copy = Connection::open_with_flags(target, flags)?;
     Backup::new(source, &mut copy)?.step(ALL_PAGES)?;
-    // One file without a log beside it, whole on the disk before it gets its name.
+    // One file without a write-ahead log, complete on the disk before it gets its name.
     copy.execute_batch("PRAGMA journal_mode = DELETE")
 }
 
@@ -61,7 +61,7 @@ pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
 /// Removes what a killed process left under the name of a copy that is not whole.
 pub(super) fn remove(unfinished: &Path) -> std::io::Result<()> {
     for end in ["", "-wal", "-shm", "-journal"] {
-        match std::fs::remove_file(with_end(unfinished, end)) {
+        match std::fs::remove_file(with_suffix(unfinished, end)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }

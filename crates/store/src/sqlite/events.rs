@@ -1,51 +1,53 @@
 //! Reading the events of one session from a file that may be damaged.
 //!
-//! The usual way is one query. Every row that it gives is compared with its checksum, and each position between two
-//! rows must be accounted for: it was never given (the row after it says so), or its event is gone. Where a row is not what it was, or a page
-//! cannot be read, the positions after the last good row are tried one by one until there is a good row again.
+//! Normally this is one query. Every row is compared with its checksum, and each position between two rows must be
+//! accounted for: either it was never assigned (the next row says so), or its event is lost. Where a row is damaged, or a
+//! page cannot be read, the positions after the last good row are tried one by one until there is a good row again.
 //!
-//! **Invariant:** what is given ascends, and stands for every position up to its last: an event that is as it was
-//! written, or a range that is said to be damaged.
-//! **Invariant:** the same damage is told at the same position, whoever reads from wherever.
+//! **Invariant:** the returned items ascend and account for every position up to the last one: each is an event as it was
+//! written, or a range that is reported as damaged.
+//! **Invariant:** the same damage is reported at the same position, wherever the reader started.
 
-use engine::{Body, DAMAGE_NOTICE, Event, NoticeLevel, Origin, Page, Seq, SessionId, Timestamp, TurnId};
+use engine::{
+    Body, DAMAGE_NOTICE, Event, NoticeLevel, Origin, PageRequest, Seq, SessionId, Timestamp, TurnId,
+};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
-use wire::record::{self, Loss};
+use wire::record::{self, EventLoss};
 
-use super::blob::Fetcher;
+use super::blob::BlobReader;
 use super::checksum::{EventColumns, StateColumns};
 use super::row::{signed, unsigned};
 
-/// The columns that [`Read::of`] reads, in its order.
+/// The columns that [`EventRow::of`] reads, in its order.
 pub(super) const EVENT_COLUMNS: &str = "seq, at, turn, origin, kind, version, body, skipped, checksum";
 
-/// A range of damaged positions ends where a multiple of this does, so that a reader is never kept for long.
+/// Ranges of damaged positions are split at multiples of this, so that a reader is never blocked for long.
 const RANGE_MAX: u64 = 4096;
 /// So many positions without an event are the end of the log, whatever its row says: a power cut skips fewer.
 const MISSES_MAX: u64 = 1 << 18;
 
 const ABSENT: &str = "it is not where it should be";
 
-/// What stands at a position, or in a range of them.
+/// What is stored at a position, or in a range of positions.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum LogItem {
     Event(Event),
-    Damaged(Damage),
+    Damaged(DamagedRange),
 }
 
 /// Positions whose events are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Damage {
+pub(super) struct DamagedRange {
     pub(super) from: u64,
     pub(super) upto: u64,
     pub(super) reason: String,
-    /// What they may have said.
-    pub(super) loss: Loss,
+    /// The kinds of events that may be lost.
+    pub(super) loss: EventLoss,
 }
 
 /// The log of one session, as its row describes it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Log {
+pub(super) struct SessionLog {
     pub(super) key: i64,
     /// The last position that has an event; zero if that is not known.
     pub(super) last: u64,
@@ -53,7 +55,7 @@ pub(super) struct Log {
     pub(super) unchecked: u64,
 }
 
-impl Log {
+impl SessionLog {
     pub(super) fn of(state: &StateColumns) -> Self {
         Self { key: state.key, last: unsigned(state.written_seq), unchecked: unsigned(state.unchecked_seq) }
     }
@@ -62,21 +64,28 @@ impl Log {
 /// A page of the log after this position.
 pub(super) fn read_page(
     connection: &Connection,
-    log: Log,
+    log: SessionLog,
     after: u64,
-    page: Page,
-) -> Result<Vec<Item>, rusqlite::Error> {
-    let mut reading =
-        Reading { connection, log, page, at: after, items: Vec::new(), bytes: 0, one_by_one: !page.outline };
+    page: PageRequest,
+) -> Result<Vec<LogItem>, rusqlite::Error> {
+    let mut reading = PageReader {
+        connection,
+        log,
+        page,
+        at: after,
+        items: Vec::new(),
+        bytes: 0,
+        one_by_one: !page.outline,
+    };
     loop {
         match reading.run_query()? {
-            End::Full => return Ok(reading.items),
-            End::Again => {}
-            End::Exhausted => {
+            QueryEnd::Full => return Ok(reading.items),
+            QueryEnd::Again => {}
+            QueryEnd::Exhausted => {
                 reading.finish();
                 return Ok(reading.items);
             }
-            End::Stuck => {
+            QueryEnd::Stuck => {
                 if reading.try_each()? {
                     return Ok(reading.items);
                 }
@@ -86,34 +95,34 @@ pub(super) fn read_page(
 }
 
 /// Why the query stopped.
-enum End {
+enum QueryEnd {
     Full,
     Exhausted,
-    /// A row is missing somewhere, so all of them have to be looked at.
+    /// A row is missing somewhere, so every position has to be checked.
     Again,
     /// The next row is damaged, or cannot be read.
     Stuck,
 }
 
-struct Reading<'c> {
+struct PageReader<'c> {
     connection: &'c Connection,
-    log: Log,
-    page: Page,
+    log: SessionLog,
+    page: PageRequest,
     /// Everything up to here is accounted for.
     at: u64,
-    items: Vec<Item>,
+    items: Vec<LogItem>,
     bytes: usize,
-    /// Every row is looked at, also those that an outline leaves out: one is missing somewhere.
+    /// Every row is checked, also those that an outline leaves out: one is missing somewhere.
     one_by_one: bool,
 }
 
-impl Reading<'_> {
+impl PageReader<'_> {
     fn is_full(&self) -> bool {
         self.items.len() >= self.page.count_max
             || (self.bytes >= self.page.bytes_max && !self.items.is_empty())
     }
 
-    fn run_query(&mut self) -> Result<End, rusqlite::Error> {
+    fn run_query(&mut self) -> Result<QueryEnd, rusqlite::Error> {
         let connection = self.connection;
         let mut select = connection.prepare_cached(&format!(
             "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq > ?2
@@ -127,30 +136,31 @@ impl Reading<'_> {
         };
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let Ok(mut rows) = select.query((self.log.key, signed(self.at), limit, skims)) else {
-            return Ok(End::Stuck);
+            return Ok(QueryEnd::Stuck);
         };
-        let fetcher = Fetcher::new(connection);
+        let fetcher = BlobReader::new(connection);
         let mut count = 0;
         loop {
             let row = match if self.is_full() { Ok(None) } else { rows.next() } {
                 Ok(Some(row)) => row,
                 Ok(None) => {
-                    let end = if count < wanted && !self.is_full() { End::Exhausted } else { End::Full };
+                    let end =
+                        if count < wanted && !self.is_full() { QueryEnd::Exhausted } else { QueryEnd::Full };
                     if skims && !self.is_accounted_for(start, &end) {
                         self.items.truncate(before.0);
                         (self.at, self.bytes, self.one_by_one) = (start, before.1, true);
-                        return Ok(End::Again);
+                        return Ok(QueryEnd::Again);
                     }
                     return Ok(end);
                 }
-                Err(_) => return Ok(End::Stuck),
+                Err(_) => return Ok(QueryEnd::Stuck),
             };
             count += 1;
-            let Ok(read) = Read::of(row, &self.log, &fetcher) else { return Ok(End::Stuck) };
+            let Ok(read) = EventRow::of(row, &self.log, &fetcher) else { return Ok(QueryEnd::Stuck) };
             let seq = read.event.seq.0;
             // A row that is out of order was found by a page that is not what it was.
             if seq <= self.at || (!skims && self.first_missing(&read).is_some()) {
-                return Ok(End::Stuck);
+                return Ok(QueryEnd::Stuck);
             }
             match self.page.outline && read.event.body.is_streamed() {
                 true => self.at = seq,
@@ -159,11 +169,11 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether the rows that an outline leaves out are there: each stands for itself and for the positions before it
-    /// that nobody was given.
-    fn is_accounted_for(&self, start: u64, end: &End) -> bool {
+    /// Whether the rows that an outline leaves out exist: each accounts for itself and for the unassigned
+    /// positions before it.
+    fn is_accounted_for(&self, start: u64, end: &QueryEnd) -> bool {
         let first = start.max(self.log.unchecked);
-        let upto = if matches!(end, End::Exhausted) { self.log.last.max(self.at) } else { self.at };
+        let upto = if matches!(end, QueryEnd::Exhausted) { self.log.last.max(self.at) } else { self.at };
         if upto <= first {
             return true;
         }
@@ -176,7 +186,7 @@ impl Reading<'_> {
     }
 
     /// The first position after the last good row that should have an event and has none.
-    fn first_missing(&self, read: &Read) -> Option<u64> {
+    fn first_missing(&self, read: &EventRow) -> Option<u64> {
         let first = self.at.max(self.log.unchecked) + 1;
         (first + read.skipped < read.event.seq.0).then_some(first)
     }
@@ -184,13 +194,13 @@ impl Reading<'_> {
     fn push(&mut self, event: Event) {
         self.at = event.seq.0;
         self.bytes += event.weight();
-        self.items.push(Item::Event(event));
+        self.items.push(LogItem::Event(event));
     }
 
-    fn push_damaged(&mut self, damage: Damage) {
+    fn push_damaged(&mut self, damage: DamagedRange) {
         self.at = self.at.max(damage.upto);
         self.bytes += 256;
-        self.items.push(Item::Damaged(damage));
+        self.items.push(LogItem::Damaged(damage));
     }
 
     /// Tries positions one by one until a good row comes after a damaged one. Says whether the page ends here.
@@ -199,25 +209,25 @@ impl Reading<'_> {
         let mut select = connection.prepare_cached(&format!(
             "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq = ?2"
         ))?;
-        let fetcher = Fetcher::new(connection);
-        let mut missing = Missing::default();
+        let fetcher = BlobReader::new(connection);
+        let mut missing = MissingRange::default();
         let mut seq = self.at;
         let mut last_good = seq;
         let mut passed_over = false;
         loop {
             seq += 1;
             if seq > self.log.last || seq - last_good > MISSES_MAX {
-                missing.tell(self, seq - 1);
+                missing.report_up_to(self, seq - 1);
                 return Ok(true);
             }
             match self.try_one(&mut select, seq, &fetcher) {
-                Tried::Good(read) => {
+                RowProbe::Good(read) => {
                     last_good = seq;
                     let was_missing = missing.count() > 0 || passed_over;
-                    missing.tell(self, seq - 1 - read.skipped.min(seq - 1));
+                    missing.report_up_to(self, seq - 1 - read.skipped.min(seq - 1));
                     let streamed = self.page.outline && read.event.body.is_streamed();
                     if was_missing || self.is_full() {
-                        // The query goes on, and finds this row once more.
+                        // The query continues, and finds this row again.
                         self.at = self.at.max(seq - 1);
                         return Ok(self.is_full());
                     }
@@ -226,22 +236,22 @@ impl Reading<'_> {
                         false => self.push(read.event),
                     }
                 }
-                // What an outline leaves out is left out of it damaged, too.
-                Tried::Bad { kind: Some(kind), .. } if self.page.outline && is_streamed(&kind) => {
+                // An outline leaves out damaged events of these kinds, too.
+                RowProbe::Bad { kind: Some(kind), .. } if self.page.outline && is_streamed(&kind) => {
                     passed_over = true;
                 }
-                Tried::Bad { reason, kind } => {
-                    missing.note(seq, reason, kind.map_or(Loss::ANY, |kind| Loss::of(&kind)));
+                RowProbe::Bad { reason, kind } => {
+                    missing.note(seq, reason, kind.map_or(EventLoss::ANY, |kind| EventLoss::of(&kind)));
                 }
-                Tried::Absent if seq > self.log.unchecked => match self.end_of_gap(seq, &fetcher) {
-                    // Nobody was given these: on to the event after them.
+                RowProbe::Absent if seq > self.log.unchecked => match self.event_after_gap(seq, &fetcher) {
+                    // These positions were never assigned: continue with the event after them.
                     Some(next) => (seq, last_good) = (next - 1, next - 1),
-                    None => missing.note(seq, ABSENT.to_owned(), Loss::ANY),
+                    None => missing.note(seq, ABSENT.to_owned(), EventLoss::ANY),
                 },
-                Tried::Absent => {}
+                RowProbe::Absent => {}
             }
             if seq.is_multiple_of(RANGE_MAX) && missing.count() > 0 {
-                missing.tell(self, seq);
+                missing.report_up_to(self, seq);
                 if self.is_full() {
                     return Ok(true);
                 }
@@ -249,46 +259,46 @@ impl Reading<'_> {
         }
     }
 
-    /// The next event, if this position and all up to that event were never given to one.
-    fn end_of_gap(&self, seq: u64, fetcher: &Fetcher<'_>) -> Option<u64> {
+    /// The next event, if this position and all up to that event were never assigned.
+    fn event_after_gap(&self, seq: u64, fetcher: &BlobReader<'_>) -> Option<u64> {
         let select = format!(
             "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT 1"
         );
         let mut select = self.connection.prepare_cached(&select).ok()?;
-        let read = |row: &Row<'_>| Ok(Read::of(row, &self.log, fetcher));
+        let read = |row: &Row<'_>| Ok(EventRow::of(row, &self.log, fetcher));
         let next = select.query_row((self.log.key, signed(seq)), read).ok()?.ok()?;
         let position = next.event.seq.0;
         (position > seq && position.saturating_sub(next.skipped) <= seq).then_some(position)
     }
 
-    fn try_one(&self, select: &mut CachedStatement<'_>, seq: u64, fetcher: &Fetcher<'_>) -> Tried {
+    fn try_one(&self, select: &mut CachedStatement<'_>, seq: u64, fetcher: &BlobReader<'_>) -> RowProbe {
         let kind = |row: &Row<'_>| row.get::<_, String>(4).ok();
         let found = select.query_row((self.log.key, signed(seq)), |row| {
-            Ok(Read::of(row, &self.log, fetcher).map_err(|reason| (reason, kind(row))))
+            Ok(EventRow::of(row, &self.log, fetcher).map_err(|reason| (reason, kind(row))))
         });
-        let bad = |reason: String| Tried::Bad { reason, kind: None };
+        let bad = |reason: String| RowProbe::Bad { reason, kind: None };
         match found.optional() {
-            Ok(Some(Ok(read))) if read.event.seq.0 == seq => Tried::Good(Box::new(read)),
+            Ok(Some(Ok(read))) if read.event.seq.0 == seq => RowProbe::Good(Box::new(read)),
             Ok(Some(Ok(_))) => bad("another event stands in its place".to_owned()),
-            Ok(Some(Err((reason, kind)))) => Tried::Bad { reason, kind },
-            Ok(None) => Tried::Absent,
+            Ok(Some(Err((reason, kind)))) => RowProbe::Bad { reason, kind },
+            Ok(None) => RowProbe::Absent,
             Err(error) => bad(error.to_string()),
         }
     }
 
-    /// The query found nothing more. What the log should still have is gone.
+    /// The query found nothing more. Positions that the log should still have are lost.
     fn finish(&mut self) {
         let mut from = self.at.max(self.log.unchecked) + 1;
         while self.one_by_one && from <= self.log.last && !self.is_full() {
             let upto = from.next_multiple_of(RANGE_MAX).min(self.log.last);
-            self.push_damaged(Damage { from, upto, reason: ABSENT.to_owned(), loss: Loss::ANY });
+            self.push_damaged(DamagedRange { from, upto, reason: ABSENT.to_owned(), loss: EventLoss::ANY });
             from = upto + 1;
         }
     }
 }
 
-enum Tried {
-    Good(Box<Read>),
+enum RowProbe {
+    Good(Box<EventRow>),
     Bad {
         reason: String,
         /// As far as it can be read.
@@ -302,20 +312,20 @@ fn is_streamed(kind: &str) -> bool {
     matches!(kind, "text" | "thought" | "tool_output")
 }
 
-/// Positions in a row that have no good event.
+/// Consecutive positions without a good event.
 #[derive(Default)]
-struct Missing {
+struct MissingRange {
     range: Option<(u64, u64)>,
     reason: String,
-    loss: Loss,
+    loss: EventLoss,
 }
 
-impl Missing {
+impl MissingRange {
     fn count(&self) -> u64 {
         self.range.map_or(0, |(from, upto)| upto + 1 - from)
     }
 
-    fn note(&mut self, seq: u64, reason: String, loss: Loss) {
+    fn note(&mut self, seq: u64, reason: String, loss: EventLoss) {
         match &mut self.range {
             Some((_, upto)) => {
                 *upto = seq;
@@ -325,26 +335,26 @@ impl Missing {
         }
     }
 
-    /// What is missing up to `end`; positions after that were never given.
-    fn tell(&mut self, reading: &mut Reading<'_>, end: u64) {
+    /// Reports what is missing up to `end`; positions after that were never assigned.
+    fn report_up_to(&mut self, reading: &mut PageReader<'_>, end: u64) {
         if let Some((from, upto)) = self.range.take()
             && from <= end
         {
             let (reason, loss) = (self.reason.clone(), self.loss);
-            reading.push_damaged(Damage { from, upto: upto.min(end), reason, loss });
+            reading.push_damaged(DamagedRange { from, upto: upto.min(end), reason, loss });
         }
     }
 }
 
-/// A row that is as it was written.
-pub(super) struct Read {
+/// A row whose checksum is correct.
+pub(super) struct EventRow {
     pub(super) event: Event,
     pub(super) skipped: u64,
 }
 
-impl Read {
+impl EventRow {
     /// The error says what is wrong with the row.
-    pub(super) fn of(row: &Row<'_>, log: &Log, fetcher: &Fetcher<'_>) -> Result<Self, String> {
+    pub(super) fn of(row: &Row<'_>, log: &SessionLog, fetcher: &BlobReader<'_>) -> Result<Self, String> {
         let columns = columns_of(row, log.key).map_err(|error| error.to_string())?;
         verify(row, &columns, log)?;
         let said = |error: record::RecordError| error.to_string();
@@ -380,7 +390,7 @@ pub(super) fn columns_of<'r>(row: &'r Row<'_>, session: i64) -> rusqlite::Result
 }
 
 /// Compares a row with its checksum. One without is as good as it looks if it was written before there were any.
-pub(super) fn verify(row: &Row<'_>, columns: &EventColumns<'_>, log: &Log) -> Result<(), String> {
+pub(super) fn verify(row: &Row<'_>, columns: &EventColumns<'_>, log: &SessionLog) -> Result<(), String> {
     match row.get::<_, Option<i64>>(8).map_err(|error| error.to_string())? {
         Some(checksum) if checksum == columns.checksum() => Ok(()),
         None if unsigned(columns.seq) <= log.unchecked => Ok(()),
@@ -389,7 +399,7 @@ pub(super) fn verify(row: &Row<'_>, columns: &EventColumns<'_>, log: &Log) -> Re
 }
 
 /// Position and time of the last row that is as it was written.
-pub(super) fn last_sound(connection: &Connection, log: &Log) -> Option<(i64, i64)> {
+pub(super) fn last_sound(connection: &Connection, log: &SessionLog) -> Option<(i64, i64)> {
     let select = format!(
         "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 ORDER BY seq DESC LIMIT {RANGE_MAX}"
     );
@@ -405,15 +415,15 @@ pub(super) fn last_sound(connection: &Connection, log: &Log) -> Option<(i64, i64
     None
 }
 
-/// What stands in the place of events that cannot be read, so that whoever reads the session is told.
-pub(super) fn notice_of_damage(id: &SessionId, damage: &Damage, at: Timestamp) -> Event {
-    let Damage { from, upto, reason, loss } = damage;
+/// The notice in the place of events that cannot be read.
+pub(super) fn notice_of_damage(id: &SessionId, damage: &DamagedRange, at: Timestamp) -> Event {
+    let DamagedRange { from, upto, reason, loss } = damage;
     tracing::error!(%id, from, upto, reason, "a part of a session is damaged");
     let which = if from == upto { format!("event {from}") } else { format!("events {from} to {upto}") };
     let text = format!(
         "{DAMAGE_NOTICE} and cannot be shown ({which}: {reason}). The rest is \
          complete.{} `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it.",
-        loss.told()
+        loss.sentence()
     );
     let level = if loss.decides { NoticeLevel::Damage } else { NoticeLevel::Error };
     Event {

@@ -1,49 +1,49 @@
-//! Looking for damage in a file, without changing it: `ropewalk doctor --store`.
+//! Looking for damage in a store file, without changing it: `ropewalk doctor --store`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engine::{Page, StoreError};
+use engine::{PageRequest, StoreError};
 use rusqlite::Connection;
 
 use super::blob;
-use super::events::{Item, Log, read_page};
+use super::events::{LogItem, SessionLog, read_page};
 use super::lineage;
 use super::reader;
-use super::row::{Stored, unsigned};
+use super::row::{StoredSession, unsigned};
 use super::schema;
-use crate::regular::is_there;
+use crate::regular_file::is_there;
 
-/// What SQLite says about pages is told up to so many lines.
+/// The most lines of SQLite's own findings.
 const LINES_MAX: u32 = 20;
-/// Of each session, a look that is not deep reads so many of its latest events.
+/// A shallow examination reads this many of the latest events of each session.
 const LATEST: u64 = 64;
 
-/// What is said of a lineage that cannot be read.
+/// The finding for a lineage that cannot be read.
 pub(super) const LINEAGE_DAMAGED: &str = "the name of the store's history (its lineage) is damaged";
 
-/// How much is read.
+/// How much of the file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum ExamineDepth {
     /// The structure of the file, the entries of the sessions, and the latest events of each.
     Quick,
     /// Every event and every stored content.
     Deep,
 }
 
-/// What was found.
+/// The findings of an examination.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Examined {
+pub struct ExamineReport {
     pub layout: usize,
     pub sessions: u64,
     /// Events that were read.
     pub events: u64,
-    /// What is damaged, one line each. Empty: nothing that was looked at.
+    /// The damage, one line each. Empty if none was found.
     pub damage: Vec<String>,
 }
 
-/// Looks at the file. The error says why it cannot be opened at all. A file that is not there has no damage.
-pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
+/// Examines the file. The error says why it cannot be opened at all. A missing file has no damage.
+pub fn examine(path: &Path, depth: ExamineDepth) -> Result<Option<ExamineReport>, String> {
     let there = is_there(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     if there && !path.is_file() {
         return Err(format!("{} is not a regular file; move it aside", path.display()));
@@ -55,7 +55,7 @@ pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
     let connection = schema::open_for_reading(path).map_err(named)?;
     let layout = schema::layout_of(&connection).map_err(named)?;
     schema::refuse_newer(path, layout)?;
-    let mut found = Examined { layout, ..Examined::default() };
+    let mut found = ExamineReport { layout, ..ExamineReport::default() };
     found.damage.extend(structure(&connection, depth));
     if layout < schema::LAYOUT {
         let note = format!("layout {layout}: it has no checksums until a server opens and upgrades it");
@@ -69,14 +69,14 @@ pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
         ));
     }
     for key in reader::keys(&connection) {
-        match Stored::at(&connection, key) {
-            Ok(Some(stored)) => look_at_session(&connection, &stored, depth, &mut found),
+        match StoredSession::at(&connection, key) {
+            Ok(Some(stored)) => examine_session(&connection, &stored, depth, &mut found),
             Ok(None) => {}
             Err(error) => found.damage.push(format!("session number {key}: {}", reason_of(&error))),
         }
     }
-    if depth == Depth::Deep {
-        look_at_blobs(&connection, &mut found.damage);
+    if depth == ExamineDepth::Deep {
+        examine_blobs(&connection, &mut found.damage);
     }
     Ok(Some(found))
 }
@@ -100,11 +100,11 @@ fn reason_of(error: &StoreError) -> String {
     }
 }
 
-/// What SQLite itself finds wrong.
-fn structure(connection: &Connection, depth: Depth) -> Vec<String> {
+/// SQLite's own findings.
+fn structure(connection: &Connection, depth: ExamineDepth) -> Vec<String> {
     let pragma = match depth {
-        Depth::Quick => format!("PRAGMA quick_check({LINES_MAX})"),
-        Depth::Deep => format!("PRAGMA integrity_check({LINES_MAX})"),
+        ExamineDepth::Quick => format!("PRAGMA quick_check({LINES_MAX})"),
+        ExamineDepth::Deep => format!("PRAGMA integrity_check({LINES_MAX})"),
     };
     let lines = connection.prepare(&pragma).and_then(|mut check| {
         let lines: Result<Vec<String>, _> = check.query_map([], |row| row.get(0))?.collect();
@@ -116,7 +116,12 @@ fn structure(connection: &Connection, depth: Depth) -> Vec<String> {
     }
 }
 
-fn look_at_session(connection: &Connection, stored: &Stored, depth: Depth, found: &mut Examined) {
+fn examine_session(
+    connection: &Connection,
+    stored: &StoredSession,
+    depth: ExamineDepth,
+    found: &mut ExamineReport,
+) {
     found.sessions += 1;
     let id = &stored.row.id;
     if stored.described.is_damaged() {
@@ -127,12 +132,12 @@ fn look_at_session(connection: &Connection, stored: &Stored, depth: Depth, found
             .damage
             .push(format!("session {id}: its counters are damaged; they are found again when it is opened"));
     }
-    let log = Log::of(&stored.state);
-    let after = if depth == Depth::Deep { 0 } else { log.last.saturating_sub(LATEST) };
+    let log = SessionLog::of(&stored.state);
+    let after = if depth == ExamineDepth::Deep { 0 } else { log.last.saturating_sub(LATEST) };
     for (from, upto, reason) in damaged_ranges(connection, log, after, &mut found.events) {
         found.damage.push(format!("session {id}: {}: {reason}", events_named(from, upto)));
     }
-    match Stored::find(connection, id) {
+    match StoredSession::find(connection, id) {
         Ok(Some(indexed)) if indexed.state.key == stored.state.key => {}
         _ => found.damage.push(format!("session {id}: the index of ids does not lead to it")),
     }
@@ -145,13 +150,13 @@ pub(super) fn events_named(from: u64, upto: u64) -> String {
 /// The ranges of a log that cannot be read, and how many events can.
 pub(super) fn damaged_ranges(
     connection: &Connection,
-    log: Log,
+    log: SessionLog,
     mut after: u64,
     events: &mut u64,
 ) -> Vec<(u64, u64, String)> {
     let mut ranges = Vec::new();
     loop {
-        let items = match read_page(connection, log, after, Page::USUAL) {
+        let items = match read_page(connection, log, after, PageRequest::USUAL) {
             Ok(items) if items.is_empty() => return ranges,
             Ok(items) => items,
             Err(error) => {
@@ -161,11 +166,11 @@ pub(super) fn damaged_ranges(
         };
         for item in items {
             match item {
-                Item::Event(event) => {
+                LogItem::Event(event) => {
                     *events += 1;
                     after = event.seq.0;
                 }
-                Item::Damaged(damage) => {
+                LogItem::Damaged(damage) => {
                     after = damage.upto;
                     ranges.push((damage.from, damage.upto, damage.reason));
                 }
@@ -174,7 +179,7 @@ pub(super) fn damaged_ranges(
     }
 }
 
-fn look_at_blobs(connection: &Connection, damage: &mut Vec<String>) {
+fn examine_blobs(connection: &Connection, damage: &mut Vec<String>) {
     let look = |damage: &mut Vec<String>| {
         let mut select = connection.prepare("SELECT hash, text FROM blobs")?;
         let mut rows = select.query([])?;

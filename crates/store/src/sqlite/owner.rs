@@ -1,8 +1,8 @@
-//! Which processes are alive: each holds a lock on a file of its own, which the kernel lets go of
+//! Which processes are alive: each holds a lock on a file of its own, which the kernel releases
 //! when the process dies, however it dies.
 //!
-//! The file is made when the process first owns a session, and removed when the store is closed or
-//! when somebody finds it unlocked.
+//! The file is created when the process first owns a session, and removed when the store is closed or
+//! when another process finds it unlocked.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::regular::is_there;
+use crate::regular_file::is_there;
 
-/// Giving up after so many tries is for a directory that somebody else keeps emptying.
+/// Many tries fail only if somebody keeps emptying the directory.
 const TRIES_MAX: usize = 16;
 
 pub(super) struct Owners {
@@ -22,7 +22,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// The files stand in `owners` beside the database.
+    /// The files are in `owners` beside the database.
     pub(super) fn beside(database: &Path) -> Self {
         let directory = database.with_file_name("owners");
         Self { directory, name: uuid::Uuid::new_v4().to_string(), held: None }
@@ -73,8 +73,8 @@ impl Owners {
         }
     }
 
-    /// Somebody's sweep may come between the file's creation and its lock, and remove it. A lock
-    /// counts only if the file is still there afterwards: then no sweep can get at it.
+    /// Another process's sweep may remove the file between its creation and its lock. A lock counts only if
+    /// the file still exists afterwards: then no sweep can remove it.
     fn take_own_lock(&self) -> io::Result<File> {
         let mut directory = DirBuilder::new();
         directory.recursive(true);
@@ -107,7 +107,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// When in doubt the owner is taken for alive: a refusal can be repeated, two writers cannot be undone.
+/// When in doubt, the owner counts as alive: a refusal can be retried, two writers cannot be undone.
 fn remove_if_dead(path: &Path) -> bool {
     let file = match File::open(path) {
         Ok(file) => file,

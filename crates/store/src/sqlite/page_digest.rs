@@ -1,8 +1,7 @@
-//! A digest of the pages of a backup, by which a file that was damaged after it was made is told from one that holds a
-//! damaged store.
+//! A digest of the pages of a backup. It tells a backup that was damaged later from a good backup of a damaged store.
 //!
-//! It stands in the table of facts and covers every page but the only one of that table. It is written past SQLite,
-//! which would change the first page with it.
+//! It is stored in the table of facts and covers every page except the only one of that table. It is written without
+//! SQLite, which would change the first page with it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 /// The name of the fact. Backups of earlier versions have none.
 pub(super) const FACT: &str = "pages_sha256";
-/// Its value until the other pages are there.
+/// Its value until the other pages are written.
 pub(super) const NONE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 const DAMAGED: &str = "the file was damaged after it was made, so nothing of it is restored; use another backup, or save \
@@ -22,7 +21,7 @@ const DAMAGED: &str = "the file was damaged after it was made, so nothing of it 
 
 /// Puts the digest in its place.
 pub(super) fn write(connection: &Connection, backup: &Path) -> Result<(), String> {
-    let pages = Pages::of(connection).map_err(|error| error.to_string())?;
+    let pages = PageLayout::of(connection).map_err(|error| error.to_string())?;
     let put = || {
         let digest = pages.digest(backup)?;
         let file = File::options().read(true).write(true).open(backup)?;
@@ -44,18 +43,18 @@ pub(super) fn check(connection: &Connection, backup: &Path) -> Result<(), String
         .optional()
         .map_err(|error| error.to_string())?;
     let Some(known) = known.filter(|known| known != NONE) else { return Ok(()) };
-    let pages = Pages::of(connection).map_err(|error| error.to_string())?;
+    let pages = PageLayout::of(connection).map_err(|error| error.to_string())?;
     let digest = pages.digest(backup).map_err(|error| error.to_string())?;
     if digest == known { Ok(()) } else { Err(DAMAGED.to_owned()) }
 }
 
-/// The size of pages, and which one has the facts, from 1.
-struct Pages {
+/// The page size, and the number of the page with the table of facts, from 1.
+struct PageLayout {
     bytes: usize,
     facts: u64,
 }
 
-impl Pages {
+impl PageLayout {
     fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let bytes: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let select = "SELECT rootpage FROM sqlite_schema WHERE name = 'backup_facts'";

@@ -1,21 +1,23 @@
-//! The thread that reads, on a connection of its own that cannot write.
+//! The reader thread: it serves reads on a read-only connection of its own.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Epoch, Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp};
+use engine::{
+    Epoch, Event, ListQuery, PageRequest, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp,
+};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::mpsc::Receiver;
 
-use super::condition::{self, Condition};
-use super::events::{Item, Log, notice_of_damage, read_page};
+use super::condition::{self, StoreCondition};
+use super::events::{LogItem, SessionLog, notice_of_damage, read_page};
 use super::examine::LINEAGE_DAMAGED;
 use super::lineage;
 use super::owner::Owners;
-use super::recent::Recent;
-use super::request::{Read, damaged, reply};
-use super::row::{SESSION_COLUMNS, Stored, signed};
+use super::page_cache::PageCache;
+use super::request::{ReadRequest, damaged, reply};
+use super::row::{SESSION_COLUMNS, StoredSession, signed};
 use super::schema;
 use super::session;
 
@@ -25,15 +27,15 @@ const KEYS_MAX: i64 = 1 << 20;
 pub(super) struct Reader {
     connection: Connection,
     owners: Owners,
-    recent: Recent,
+    recent: PageCache,
     /// Whether the indexes of the sessions agree with their rows.
     sound_indexes: OnceCell<bool>,
 }
 
 impl Reader {
-    /// Serves the queue until nobody can write to it any more. The file is the writer's to create, so
-    /// it is opened when the writer has opened it, and again when the writer did so again.
-    pub(super) fn run(path: PathBuf, mut queue: Receiver<Read>, condition: &Condition) {
+    /// Serves the queue until it is closed. The writer creates the file, so it is opened after the writer
+    /// has opened it, and reopened when the writer reopened it.
+    pub(super) fn run(path: PathBuf, mut queue: Receiver<ReadRequest>, condition: &StoreCondition) {
         let mut reader = None;
         let mut opened = 0;
         while let Some(request) = queue.blocking_recv() {
@@ -62,25 +64,30 @@ impl Reader {
             .map(|connection| Self {
                 connection,
                 owners: Owners::beside(path),
-                recent: Recent::default(),
+                recent: PageCache::default(),
                 sound_indexes: OnceCell::new(),
             })
             .map_err(|error| condition::of_sqlite(path, &error))
     }
 
-    fn serve(&mut self, request: Read) {
+    fn serve(&mut self, request: ReadRequest) {
         match request {
-            Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
-            Read::Session { id, answer } => reply(answer, self.session(&id)),
-            Read::Owns { id, epoch, answer } => reply(answer, self.owns(&id, epoch)),
-            Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
-            Read::Unused { ids, answer } => reply(answer, self.unused(ids)),
-            Read::NeverUsed { ids, answer } => reply(answer, self.never_used(ids)),
-            Read::Lineage { answer } => reply(answer, self.lineage()),
+            ReadRequest::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
+            ReadRequest::Session { id, answer } => reply(answer, self.session(&id)),
+            ReadRequest::Owns { id, epoch, answer } => reply(answer, self.owns(&id, epoch)),
+            ReadRequest::Sessions { query, answer } => reply(answer, self.sessions(&query)),
+            ReadRequest::Unused { ids, answer } => reply(answer, self.unused(ids)),
+            ReadRequest::NeverUsed { ids, answer } => reply(answer, self.never_used(ids)),
+            ReadRequest::Lineage { answer } => reply(answer, self.lineage()),
         }
     }
 
-    fn events(&mut self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
+    fn events(
+        &mut self,
+        id: &SessionId,
+        after: Seq,
+        page: PageRequest,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
         // The row and the events are of one moment, or an event would seem to be missing that is only newer.
         let moment = self.connection.unchecked_transaction().map_err(|error| damaged(&error))?;
         let stored = self.find(id)?;
@@ -88,15 +95,15 @@ impl Reader {
         if let Some(events) = self.recent.find(key, id.as_str(), after, page) {
             return Ok(events);
         }
-        let items = read_page(&self.connection, Log::of(&stored.state), after.0, page);
+        let items = read_page(&self.connection, SessionLog::of(&stored.state), after.0, page);
         let items = items.map_err(|error| damaged(&error))?;
         drop(moment);
         let mut at = stored.row.created_at;
         let mut events = Vec::with_capacity(items.len());
         for item in items {
             let event = match item {
-                Item::Event(event) => event,
-                Item::Damaged(damage) => notice_of_damage(id, &damage, at),
+                LogItem::Event(event) => event,
+                LogItem::Damaged(damage) => notice_of_damage(id, &damage, at),
             };
             at = event.at;
             events.push(Arc::new(event));
@@ -147,23 +154,24 @@ impl Reader {
         );
         let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
         let never_used = |id: &SessionId| {
-            // One that cannot be looked at, or is not there, is not said to be unused.
+            // A session that cannot be examined, or does not exist, does not count as unused.
             matches!(select.query_row([id.as_str()], |row| row.get(0)), Ok(true))
         };
         Ok(ids.into_iter().filter(never_used).collect())
     }
 
-    fn find(&self, id: &SessionId) -> Result<Stored, StoreError> {
-        let found = match Stored::find(&self.connection, id) {
+    fn find(&self, id: &SessionId) -> Result<StoredSession, StoreError> {
+        let found = match StoredSession::find(&self.connection, id) {
             Ok(Some(stored)) => return Ok(stored),
             found => found,
         };
         // The index of ids may be damaged where the row is not.
-        let searched = if self.indexes_are_sound() { None } else { Stored::search(&self.connection, id)? };
+        let searched =
+            if self.indexes_are_sound() { None } else { StoredSession::search(&self.connection, id)? };
         searched.ok_or_else(|| found.err().unwrap_or(StoreError::NotFound))
     }
 
-    /// Found out once, when somebody lists sessions or asks for one that seems not to be there.
+    /// Determined once, when sessions are listed or a session is not found.
     fn indexes_are_sound(&self) -> bool {
         *self.sound_indexes.get_or_init(|| {
             let verdict: Result<String, _> =
@@ -182,8 +190,8 @@ impl Reader {
         })
     }
 
-    /// The row as it is true now: whoever died in the middle of a turn is not busy with it any more.
-    fn shown(&self, stored: Stored) -> SessionRow {
+    /// The row as it is true now: a session whose process died in the middle of a turn is not busy any more.
+    fn shown(&self, stored: StoredSession) -> SessionRow {
         let mut shown = stored.row;
         shown.busy = shown.busy && stored.holder.is_some_and(|holder| self.owners.lives_elsewhere(&holder));
         shown
@@ -209,7 +217,7 @@ impl Reader {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
                 break;
             };
-            match Stored::read(&self.connection, row).map(|stored| self.shown(stored)) {
+            match StoredSession::read(&self.connection, row).map(|stored| self.shown(stored)) {
                 Ok(row) if query.admits(&row) => found.push(row),
                 Ok(_) => {}
                 // One row that cannot be read must not hide all the others.
@@ -219,11 +227,11 @@ impl Reader {
         Ok(found)
     }
 
-    /// The same where neither the indexes nor the order of the rows can be trusted. Keys are given in order, so all
-    /// of them can be tried.
+    /// The same where neither the indexes nor the order of the rows can be trusted. Keys are assigned in
+    /// order, so all of them can be tried.
     fn sessions_one_by_one(&self, query: &ListQuery) -> Vec<SessionRow> {
         let mut found: Vec<_> = keys(&self.connection)
-            .filter_map(|key| Stored::at(&self.connection, key).ok().flatten())
+            .filter_map(|key| StoredSession::at(&self.connection, key).ok().flatten())
             .map(|stored| self.shown(stored))
             .filter(|row| query.admits(row))
             .collect();

@@ -1,56 +1,57 @@
-//! What the two threads are asked, and how a failure of SQLite is told to the one who asked.
+//! The requests to the two threads, and how a failure of SQLite is reported to the caller.
 
 use std::sync::Arc;
 
 use engine::{
-    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, StoreError,
+    Claim, Epoch, Event, EventBatch, ListQuery, NewSession, PageRequest, Seq, SessionId, SessionRow,
+    StoreError,
 };
 use tokio::sync::oneshot;
 
-use super::unfinished::{PIECE, Step};
+use super::unfinished::{PIECE, UnfinishedStep};
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-pub(super) enum Write {
+pub(super) enum WriteRequest {
     Create {
         session: NewSession,
-        answer: Answer<Claim>,
+        answer: ReplySender<Claim>,
     },
     Claim {
         id: SessionId,
-        answer: Answer<Claim>,
+        answer: ReplySender<Claim>,
     },
     Release {
         id: SessionId,
         epoch: Epoch,
-        answer: Answer<()>,
+        answer: ReplySender<()>,
     },
     Append {
-        batch: Batch,
-        answer: Answer<()>,
+        batch: EventBatch,
+        answer: ReplySender<()>,
     },
     /// A piece of an import or a fork.
-    Unseen(Step),
+    Unfinished(UnfinishedStep),
     Delete {
         id: SessionId,
-        answer: Answer<bool>,
+        answer: ReplySender<bool>,
     },
     Rename {
         id: SessionId,
         title: String,
-        answer: Answer<()>,
+        answer: ReplySender<()>,
     },
     /// Looks whether anything can be written.
     Check {
-        answer: Answer<()>,
+        answer: ReplySender<()>,
     },
 }
 
-impl Write {
+impl WriteRequest {
     pub(super) fn refuse(self, error: StoreError) {
         match self {
             Self::Create { answer, .. } | Self::Claim { answer, .. } => reply(answer, Err(error)),
-            Self::Unseen(step) => step.refuse(error),
+            Self::Unfinished(step) => step.refuse(error),
             Self::Release { answer, .. }
             | Self::Append { answer, .. }
             | Self::Rename { answer, .. }
@@ -70,8 +71,10 @@ impl Write {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Append { batch, .. } => batch.events.len(),
-            Self::Unseen(Step::Write { .. } | Step::Copy { .. }) => PIECE,
-            Self::Unseen(Step::Begin { .. } | Step::Finish { .. } | Step::Abandon { .. }) => 1,
+            Self::Unfinished(UnfinishedStep::Write { .. } | UnfinishedStep::Copy { .. }) => PIECE,
+            Self::Unfinished(
+                UnfinishedStep::Begin { .. } | UnfinishedStep::Finish { .. } | UnfinishedStep::Abandon { .. },
+            ) => 1,
             Self::Create { .. }
             | Self::Claim { .. }
             | Self::Release { .. }
@@ -82,7 +85,7 @@ impl Write {
     }
 }
 
-impl Step {
+impl UnfinishedStep {
     fn refuse(self, error: StoreError) {
         match self {
             Self::Begin { answer, .. } => reply(answer, Err(error)),
@@ -94,17 +97,17 @@ impl Step {
     }
 }
 
-pub(super) enum Read {
-    Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
-    Session { id: SessionId, answer: Answer<SessionRow> },
-    Owns { id: SessionId, epoch: Epoch, answer: Answer<bool> },
-    Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
-    Unused { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
-    NeverUsed { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
-    Lineage { answer: Answer<Option<Arc<str>>> },
+pub(super) enum ReadRequest {
+    Events { id: SessionId, after: Seq, page: PageRequest, answer: ReplySender<Vec<Arc<Event>>> },
+    Session { id: SessionId, answer: ReplySender<SessionRow> },
+    Owns { id: SessionId, epoch: Epoch, answer: ReplySender<bool> },
+    Sessions { query: ListQuery, answer: ReplySender<Vec<SessionRow>> },
+    Unused { ids: Vec<SessionId>, answer: ReplySender<Vec<SessionId>> },
+    NeverUsed { ids: Vec<SessionId>, answer: ReplySender<Vec<SessionId>> },
+    Lineage { answer: ReplySender<Option<Arc<str>>> },
 }
 
-impl Read {
+impl ReadRequest {
     pub(super) fn refuse(self, error: StoreError) {
         match self {
             Self::Events { answer, .. } => reply(answer, Err(error)),
@@ -118,22 +121,22 @@ impl Read {
     }
 }
 
-/// The one who asked may have gone; what was asked for is done all the same.
-pub(super) fn reply<T>(answer: Answer<T>, outcome: Result<T, StoreError>) {
+/// The caller may be gone; the request was carried out all the same.
+pub(super) fn reply<T>(answer: ReplySender<T>, outcome: Result<T, StoreError>) {
     drop(answer.send(outcome));
 }
 
 /// Why a request failed inside a transaction.
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// This request alone is refused, and it has written nothing.
     Refused(StoreError),
     /// The whole transaction is lost.
-    Lost(Loss),
+    Lost(TransactionLoss),
 }
 
-pub(super) struct Loss {
+pub(super) struct TransactionLoss {
     pub(super) reason: String,
-    /// What SQLite said, where it was SQLite.
+    /// SQLite's error, if it came from SQLite.
     pub(super) error: Option<rusqlite::Error>,
     /// Another process holds the lock, and nothing was begun.
     pub(super) busy: bool,
@@ -142,19 +145,19 @@ pub(super) struct Loss {
     pub(super) disk: bool,
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for RequestFailure {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for RequestFailure {
     fn from(error: rusqlite::Error) -> Self {
         Self::Lost(error.into())
     }
 }
 
-impl From<rusqlite::Error> for Loss {
+impl From<rusqlite::Error> for TransactionLoss {
     fn from(error: rusqlite::Error) -> Self {
         let disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
         let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
@@ -162,7 +165,7 @@ impl From<rusqlite::Error> for Loss {
     }
 }
 
-impl From<wire::record::RecordError> for Failure {
+impl From<wire::record::RecordError> for RequestFailure {
     fn from(error: wire::record::RecordError) -> Self {
         Self::Refused(StoreError::Write { reason: error.to_string() })
     }

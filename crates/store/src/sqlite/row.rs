@@ -1,10 +1,10 @@
-//! The columns of a session's row, and the engine's values they stand for.
+//! Conversion between the columns of a session's row and the engine's values.
 //!
 //! A path is stored as text, or as bytes where it is not Unicode, so that it comes back as it was
 //! and can still be compared by SQL.
 //!
-//! A row has two checksums: one over what the session is (its description), one over how far it has come (its
-//! state). What a damaged description says is never shown. A damaged state is found again from the events.
+//! A row has two checksums: one over the description of the session, one over its state (how far its log has come). A
+//! damaged description is never shown. A damaged state is computed again from the events.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use rusqlite::{Connection, Row};
 
 use super::append;
 use super::checksum::{self, StateColumns};
-use super::events::{self, Log};
+use super::events::{self, SessionLog};
 use super::request::damaged;
 
 /// The columns that the checksum of the description covers, in its order.
 pub(super) const DESCRIPTION_COLUMNS: &str = "id, owner, cwd, roots, parent, source, title, created_at";
 const DESCRIBED: usize = 8;
 
-/// The columns that [`Stored::read`] reads, in its order.
+/// The columns that [`StoredSession::read`] reads, in its order.
 pub(super) const SESSION_COLUMNS: &str =
     "id, owner, cwd, roots, parent, source, title, created_at, updated_at,
     busy, last_seq, key, epoch, reserved_seq, unchecked_seq, row_check, state_check, holder, boot,
@@ -29,11 +29,11 @@ pub(super) const SESSION_COLUMNS: &str =
 
 const EPOCH_AFTER_DAMAGE: i64 = 1 << 40;
 
-/// What a session is called whose title cannot be trusted.
+/// The title of a session whose own title cannot be trusted.
 pub(super) const DAMAGED_TITLE: &str = "(damaged entry: title and folder cannot be read)";
 
 /// A session's row as it is stored.
-pub(super) struct Stored {
+pub(super) struct StoredSession {
     /// If the description is damaged: with the stored id, and without what else it says.
     pub(super) row: SessionRow,
     pub(super) state: StateColumns,
@@ -43,7 +43,7 @@ pub(super) struct Stored {
     pub(super) boot: Option<String>,
 }
 
-/// What a checksum says.
+/// The result of comparing a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Soundness {
     Sound,
@@ -66,7 +66,7 @@ impl Soundness {
     }
 }
 
-impl Stored {
+impl StoredSession {
     /// Reads a row of [`SESSION_COLUMNS`]. The state, if it is damaged, is found again from the events.
     pub(super) fn read(connection: &Connection, row: &Row<'_>) -> Result<Self, StoreError> {
         let number = |index| row.get::<_, i64>(index).ok();
@@ -74,7 +74,7 @@ impl Stored {
         let (state, counted) = state(row, key);
         let state = if counted.is_damaged() { state_from_events(connection, state) } else { state };
         let (row_, described) = description(row, &state)?;
-        // A holder that cannot be read is nobody's name, and so is dead.
+        // An unreadable holder names no process, and so counts as dead.
         let text = |index| row.get::<_, Option<String>>(index).unwrap_or_else(|_| Some(String::new()));
         Ok(Self { row: row_, state, described, counted, holder: text(17), boot: text(18) })
     }
@@ -89,7 +89,7 @@ impl Stored {
         }
     }
 
-    /// The same where the index of ids cannot be trusted: looks at every row.
+    /// The same where the index of ids cannot be trusted: searches all rows.
     pub(super) fn search(connection: &Connection, id: &SessionId) -> Result<Option<Self>, StoreError> {
         Ok(find_by(connection, "+id = ?1", [id.as_str()])?.filter(|stored| stored.row.id == *id))
     }
@@ -99,8 +99,8 @@ impl Stored {
         find_by(connection, "key = ?1", [key])
     }
 
-    /// Refuses what must not go on with a description that cannot be trusted.
-    pub(super) fn sound(self) -> Result<Self, StoreError> {
+    /// Refuses a session whose description cannot be trusted.
+    pub(super) fn require_sound(self) -> Result<Self, StoreError> {
         if self.described.is_damaged() { Err(entry_damaged(&self.row.id)) } else { Ok(self) }
     }
 }
@@ -109,12 +109,12 @@ fn find_by(
     connection: &Connection,
     condition: &str,
     values: impl rusqlite::Params,
-) -> Result<Option<Stored>, StoreError> {
+) -> Result<Option<StoredSession>, StoreError> {
     let select = format!("SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE {condition}");
     let mut select = connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
     let mut rows = select.query(values).map_err(|error| damaged(&error))?;
     let row = rows.next().map_err(|error| damaged(&error))?;
-    row.map(|row| Stored::read(connection, row)).transpose()
+    row.map(|row| StoredSession::read(connection, row)).transpose()
 }
 
 fn entry_damaged(id: &SessionId) -> StoreError {
@@ -142,14 +142,15 @@ fn state(row: &Row<'_>, key: i64) -> (StateColumns, Soundness) {
     (state, soundness)
 }
 
-/// What can be known without the row. Positions go on far beyond any that can have been shown to anybody.
+/// The state that can be computed without the row. Positions continue far beyond any that can have been
+/// shown to anybody.
 fn state_from_events(connection: &Connection, stored: StateColumns) -> StateColumns {
     let unchecked: Option<i64> = connection
         .prepare_cached("SELECT max(seq) FROM acp_session_events WHERE session = ?1 AND checksum IS NULL")
         .and_then(|mut select| select.query_row([stored.key], |row| row.get(0)))
         .unwrap_or_default();
     let state = StateColumns {
-        // Higher than any that was ever given, and with room above it.
+        // Higher than any that was ever assigned, and with room above it.
         epoch: stored.epoch.clamp(EPOCH_AFTER_DAMAGE, 2 * EPOCH_AFTER_DAMAGE),
         updated_at: 0,
         busy: false,
@@ -159,7 +160,7 @@ fn state_from_events(connection: &Connection, stored: StateColumns) -> StateColu
         unchecked_seq: unchecked.unwrap_or_default(),
         ..stored
     };
-    let (last_seq, updated_at) = events::last_sound(connection, &Log::of(&state)).unwrap_or_default();
+    let (last_seq, updated_at) = events::last_sound(connection, &SessionLog::of(&state)).unwrap_or_default();
     let reserved_seq = last_seq.saturating_add(2 * append::BLOCK_SIGNED);
     // Rows after the last good one are damaged, and must be missed.
     let written_seq = connection

@@ -1,7 +1,7 @@
-//! Saving what can be read of a damaged file into a new one: `ropewalk sessions salvage`.
+//! Copying what can be read of a damaged file into a new one: `ropewalk sessions salvage`.
 //!
-//! Every page of the file is looked at on its own, without SQLite and without trust in what leads to it, so neither
-//! a broken header nor a truncated file hides a row. Rows are known by their shape and taken if their checksum is
+//! Every page of the file is parsed on its own, without SQLite and without trusting any pointer to it, so neither
+//! a broken header nor a truncated file hides a row. Rows are recognised by their shape and taken if their checksum is
 //! right. The damaged file is only read.
 
 mod pages;
@@ -15,19 +15,19 @@ use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
 use wire::record;
 
-use self::pages::{Cell, Field, Pages};
+use self::pages::{Cell, DatabasePages, Field};
 use super::append::{self, write_state};
 use super::blob;
 use super::checksum::{self, EventColumns, StateColumns};
 use super::copy;
-use super::events::Log;
+use super::events::SessionLog;
 use super::examine::damaged_ranges;
-use super::row::{Stored, sign_description};
+use super::row::{StoredSession, sign_description};
 use super::schema;
 
-/// What was saved of one session.
+/// What was salvaged of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Salvaged {
+pub struct SalvagedSession {
     pub id: String,
     pub title: Option<String>,
     /// Its entry was damaged or lost: title and folder are not known.
@@ -38,17 +38,18 @@ pub struct Salvaged {
 }
 
 /// Reads `damaged` and makes the new store `into`, where nothing may be yet.
-pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<Salvaged>, String> {
+pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<SalvagedSession>, String> {
     if into.try_exists().map_err(|error| format!("{}: {error}", into.display()))? {
         return Err(format!("{} exists already; choose another name with --into", into.display()));
     }
-    let mut pages = Pages::open(damaged).map_err(|error| format!("{}: {error}", damaged.display()))?;
+    let mut pages =
+        DatabasePages::open(damaged).map_err(|error| format!("{}: {error}", damaged.display()))?;
     // It gets its name when it is whole.
     let unfinished = copy::beside(into);
     copy::remove(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
     let mut connection = schema::open_for_writing(&unfinished, true).map_err(|fault| fault.to_string())?;
     let saved = save(&mut pages, &mut connection).and_then(|saved| {
-        // One file without a log beside it.
+        // One file without a write-ahead log.
         connection.execute_batch("PRAGMA journal_mode = DELETE")?;
         connection.close().map_err(|(_, error)| error)?;
         Ok(saved)
@@ -61,9 +62,9 @@ pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<Salvaged>, String> {
     saved.map_err(|error| format!("{}: {error}", into.display()))
 }
 
-fn save(pages: &mut Pages, connection: &mut Connection) -> rusqlite::Result<Vec<Salvaged>> {
+fn save(pages: &mut DatabasePages, connection: &mut Connection) -> rusqlite::Result<Vec<SalvagedSession>> {
     let transaction = connection.transaction()?;
-    let found = Found::in_pages(pages, &transaction)?;
+    let found = SalvageScan::in_pages(pages, &transaction)?;
     let mut keys = BTreeMap::new();
     for number in 1..=pages.count() {
         for cell in pages.cells(number).0 {
@@ -87,11 +88,12 @@ fn save(pages: &mut Pages, connection: &mut Connection) -> rusqlite::Result<Vec<
     keys.keys().map(|key| report(connection, *key, &found)).collect()
 }
 
-fn report(connection: &Connection, key: i64, found: &Found) -> rusqlite::Result<Salvaged> {
-    let stored = Stored::at(connection, key).ok().flatten().ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+fn report(connection: &Connection, key: i64, found: &SalvageScan) -> rusqlite::Result<SalvagedSession> {
+    let stored =
+        StoredSession::at(connection, key).ok().flatten().ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let mut events = 0;
-    let ranges = damaged_ranges(connection, Log::of(&stored.state), 0, &mut events);
-    Ok(Salvaged {
+    let ranges = damaged_ranges(connection, SessionLog::of(&stored.state), 0, &mut events);
+    Ok(SalvagedSession {
         id: stored.row.id.as_str().to_owned(),
         title: stored.row.title.as_deref().map(str::to_owned),
         nameless: found.sessions.get(&key).is_none_or(|session| !session.is_described),
@@ -100,22 +102,22 @@ fn report(connection: &Connection, key: i64, found: &Found) -> rusqlite::Result<
     })
 }
 
-/// What the file has beside events.
+/// What the file contains besides events.
 #[derive(Default)]
-struct Found {
+struct SalvageScan {
     sessions: BTreeMap<i64, SessionCell>,
-    /// Keys of sessions that were deleted, or that nobody ever saw.
+    /// Keys of sessions that were deleted, or that never became visible.
     gone: BTreeSet<i64>,
 }
 
-impl Found {
+impl SalvageScan {
     /// Contents are saved as they are found: all of them together may be large.
-    fn in_pages(pages: &mut Pages, into: &Connection) -> rusqlite::Result<Self> {
+    fn in_pages(pages: &mut DatabasePages, into: &Connection) -> rusqlite::Result<Self> {
         let mut found = Self::default();
         let mut roots = Vec::new();
         for number in 1..=pages.count() {
             for cell in pages.cells(number).0 {
-                roots.extend(root_of_the_gone(&cell));
+                roots.extend(root_of_deleted(&cell));
                 if let Some(blob) = blob_of(&cell) {
                     into.prepare_cached("INSERT OR IGNORE INTO blobs (hash, text) VALUES (?1, ?2)")?
                         .execute(blob)?;
@@ -134,7 +136,8 @@ impl Found {
         Ok(found)
     }
 
-    /// An event without a checksum is taken if it was written before there were any, as far as that is known.
+    /// An event without a checksum is taken if it was written before there were any, as far as that is
+    /// known.
     fn is_sound(&self, event: &EventCell<'_>) -> bool {
         match event.checksum {
             Some(checksum) => checksum == event.columns().checksum(),
@@ -147,13 +150,13 @@ impl Found {
 }
 
 /// The tables that list keys without a session are found by name.
-fn root_of_the_gone(cell: &Cell) -> Option<u32> {
+fn root_of_deleted(cell: &Cell) -> Option<u32> {
     let [Field::Text(kind), name, _, Field::Integer(root), _] = cell.fields.as_slice() else { return None };
     let named = kind == b"table" && matches!(name.text(), Some("deleted" | "unfinished"));
     named.then(|| u32::try_from(*root).ok()).flatten()
 }
 
-fn keys_below(pages: &mut Pages, root: u32) -> BTreeSet<i64> {
+fn keys_below(pages: &mut DatabasePages, root: u32) -> BTreeSet<i64> {
     let (mut keys, mut seen, mut next) = (BTreeSet::new(), BTreeSet::new(), vec![root]);
     while let Some(number) = next.pop() {
         if !seen.insert(number) {
@@ -202,9 +205,9 @@ const SESSION: [&str; 20] = [
     "state_check",
     "written_seq",
 ];
-/// What the first layout had of them.
+/// The columns of the first layout.
 const FIRST_COLUMNS: usize = 14;
-/// Where the columns of the description stand in the file, in the order of its checksum.
+/// The positions of the description's columns in the file, in the order of its checksum.
 const DESCRIBED: [usize; 8] = [1, 2, 3, 4, 14, 15, 5, 6];
 
 struct SessionCell {
@@ -225,7 +228,7 @@ impl SessionCell {
         if !shaped {
             return None;
         }
-        // What later layouts added, as they have it for rows from before.
+        // The columns that later layouts added, with their values for older rows.
         if fields.len() == FIRST_COLUMNS {
             fields.extend([Field::Null, Field::Text(b"acp".to_vec())]);
         }
@@ -282,7 +285,7 @@ fn value(field: &Field) -> Value {
     }
 }
 
-/// What a session is called whose entry was not to be saved.
+/// The title of a session whose entry could not be salvaged.
 const NAMELESS: &str = "(salvaged session: its title and folder are lost)";
 
 fn save_session(
@@ -323,14 +326,15 @@ fn save_session(
         updated_at: known.map_or(at, |state| state.updated_at),
         busy: false,
         last_seq: known.map_or(last_seq, |state| state.last_seq.max(last_seq)),
-        // Whether more came after the last one that was found is not known, so one event is missed there.
+        // Whether more events came after the last one that was found is not known, so one event counts as
+        // missing there.
         written_seq: known.map_or(last_seq + 1, |state| state.written_seq.max(last_seq)),
         reserved_seq: known.map_or(0, |state| state.reserved_seq).max(last_seq + 2 * append::BLOCK_SIGNED),
         epoch: known.map_or(1 << 40, |state| state.epoch),
         unchecked_seq: unchecked.unwrap_or_default(),
     };
     write_state(connection, &state)?;
-    // Nobody knows how far positions were given, so the session goes on after those that were reserved.
+    // How far positions were assigned is not known, so the session continues after the reserved ones.
     connection.execute("UPDATE acp_sessions SET holder = 'salvaged' WHERE key = ?1", [key])?;
     Ok(())
 }

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::{condition, copy, lineage};
 
-/// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. Who waits
-/// longer is told who holds it.
+/// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. A caller
+/// that waits longer is told which process holds it.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long two processes that make the same file at once wait for each other.
 const MAKING_MAX: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const MAKING_PAUSE: Duration = Duration::from_millis(5);
 /// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
 /// of events wait for the disk four times as often.
 const CHECKPOINT_PAGES: u32 = 4096;
-/// What one big transaction adds to the log's file beyond this is given back.
+/// The size that the write-ahead log is truncated to after one big transaction.
 const LOG_BYTES_KEPT: u32 = 32 << 20;
 const WRITER_CACHE_KIB: i32 = 2048;
 const READER_CACHE_KIB: i32 = 512;
@@ -90,11 +90,11 @@ const STEPS: [&str; 4] = [
     CREATE INDEX deleted_unswept ON deleted (key) WHERE key IS NOT NULL;",
     "ALTER TABLE acp_sessions ADD COLUMN parent TEXT;
     ALTER TABLE acp_sessions ADD COLUMN source TEXT NOT NULL DEFAULT 'acp';",
-    // Answers for good are kept in a file that people can read and change.
+    // Remembered answers are stored in a file that people can read and change.
     "DROP TABLE rules;",
-    // Checksums. What was written before has none; up to `unchecked_seq` that is no sign of damage. A process of
-    // an older version that still runs knows nothing of them, so it may not go on. An import or a fork that is
-    // being written has no row among the sessions yet.
+    // Checksums. Older rows have none; up to `unchecked_seq` that is no sign of damage. A running process of
+    // an older version does not know them, so it must not continue. An import or a fork that is being
+    // written has no row among the sessions yet.
     "ALTER TABLE acp_session_events ADD COLUMN skipped INTEGER;
     ALTER TABLE acp_session_events ADD COLUMN checksum INTEGER;
     ALTER TABLE acp_sessions ADD COLUMN unchecked_seq INTEGER NOT NULL DEFAULT 0;
@@ -119,7 +119,7 @@ pub(super) const LAYOUT: usize = STEPS.len();
 /// The first layout whose store has a lineage.
 pub(super) const LINEAGE_FROM: usize = 4;
 
-/// Opens the file for the writer. `make`: a file that is not there is made.
+/// Opens the file for the writer. `make`: a missing file is created.
 pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, StoreFault> {
     let failed = |error| condition::of_sqlite(path, &error);
     if make {
@@ -151,9 +151,9 @@ pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, St
     Ok(connection)
 }
 
-/// Makes a file whole of which some writes failed: everything in the log goes into the database, synced,
-/// and the log begins anew. Otherwise a part of the log that never reached the disk, though it can still be
-/// read from memory, would make everything after it worthless after a power cut.
+/// Repairs a file after failed writes: everything in the write-ahead log goes into the database, synced, and
+/// the log starts again. Otherwise a part of the log that never reached the disk, but can still be read from
+/// memory, would make everything after it useless after a power cut.
 pub(super) fn renew(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("PRAGMA synchronous = FULL")?;
     let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
@@ -166,7 +166,7 @@ pub(super) fn renew(connection: &Connection) -> rusqlite::Result<()> {
     warm(connection)
 }
 
-/// What this program would write into a file of a later version could mislead its newer owner.
+/// Data of this version in a file of a later version could mislead the newer program.
 pub(super) fn refuse_newer(path: &Path, found: usize) -> Result<(), String> {
     if found <= LAYOUT {
         return Ok(());
@@ -193,7 +193,7 @@ fn copy_path(path: &Path, layout: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Keeps the file as it was beside the one that is about to be changed. A copy of an earlier attempt is replaced.
+/// Keeps a copy of the file beside it before it is changed. A copy of an earlier attempt is replaced.
 fn copy_before_upgrade(connection: &Connection, path: &Path, layout: usize) -> Result<(), String> {
     let copy = copy_path(path, layout);
     let failed =
@@ -234,8 +234,8 @@ pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Makes the file where there is none, whole or not at all. The transcript is the person's own: nobody else may read
-/// the file or list its directory. SQLite gives the log beside the file the same mode.
+/// Creates a missing file, completely or not at all. The transcript is private: nobody else may read the
+/// file or list its directory. SQLite gives the write-ahead log the same mode.
 fn make_file(path: &Path) -> Result<(), StoreFault> {
     let of_io = |error| condition::of_io(path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -250,7 +250,7 @@ fn make_file(path: &Path) -> Result<(), StoreFault> {
     }
     set_aside_logs(path).map_err(of_io)?;
     // One maker at a time, so what a killed one left has no owner.
-    let unfinished = condition::with_end(path, ".new");
+    let unfinished = condition::with_suffix(path, ".new");
     write_empty(&unfinished)?;
     rename_to_new(&unfinished, path).and_then(|()| folder.sync_all()).map_err(of_io)
 }
@@ -266,7 +266,7 @@ pub(super) fn write_empty(path: &Path) -> Result<(), StoreFault> {
     copy::sync(path).map_err(of_io)
 }
 
-/// A file that somebody else put there meanwhile, without the lock, stays.
+/// A file that another program put there meanwhile, without the lock, stays.
 fn rename_to_new(file: &Path, name: &Path) -> io::Result<()> {
     match renameat_with(CWD, file, CWD, name, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
@@ -300,18 +300,18 @@ pub(super) fn lock_for_making(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Logs of a database that is not there any more: SQLite would read them into the new one. They may have what was
-/// written last, so they are kept under another name.
+/// Write-ahead logs of a database that does not exist any more: SQLite would read them into the new one.
+/// They may contain the last writes, so they are kept under another name.
 fn set_aside_logs(path: &Path) -> io::Result<()> {
     for end in ["-wal", "-journal"] {
-        let log = condition::with_end(path, end);
-        let mut aside = (1..).map(|number| condition::with_end(&log, &format!(".left-{number}")));
+        let log = condition::with_suffix(path, end);
+        let mut aside = (1..).map(|number| condition::with_suffix(&log, &format!(".left-{number}")));
         if let (true, Some(aside)) = (log.exists(), aside.find(|aside| aside.symlink_metadata().is_err())) {
             fs::rename(&log, &aside)?;
             tracing::warn!(aside = %aside.display(), "the log of a session store that is gone was moved aside");
         }
     }
-    match fs::remove_file(condition::with_end(path, "-shm")) {
+    match fs::remove_file(condition::with_suffix(path, "-shm")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -329,7 +329,7 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// SQLite would take it for a new database, and remove the log beside it.
+/// SQLite would take it for a new database, and remove the write-ahead log.
 fn empty() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(
         rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB),

@@ -1,11 +1,11 @@
-//! The life of a session's row: created, claimed, released, renamed, deleted.
+//! The life cycle of a session's row: created, claimed, released, renamed, deleted.
 //!
 //! **Invariant:** a claim lowers the reserved position to just below the next one, so the first append
-//! after any claim is synced, and the claim with it. A power cut then finds either the state before
+//! after any claim is synced, and the claim with it. A power cut then leaves either the state before
 //! the claim, in which nothing of it was shown, or the claim itself. A new session needs no such
 //! care: if its creation is lost, so is its id, and no position can be given twice.
-//! **Invariant:** positions that a claim leaves out stay left out, also if nothing is appended under it:
-//! they count as given from then on.
+//! **Invariant:** positions that a claim skips stay skipped, even if nothing is appended under it:
+//! they count as assigned from then on.
 
 use engine::{Claim, Epoch, NewSession, Seq, SessionId, StoreError};
 use rusqlite::{Connection, OptionalExtension};
@@ -14,19 +14,19 @@ use wire::record;
 use super::append::{BLOCK, BLOCK_SIGNED, describe, write_state};
 use super::checksum::StateColumns;
 use super::owner::Owners;
-use super::request::Failure;
-use super::row::{Soundness, Stored, path_value, sign_description, signed, unsigned};
+use super::request::RequestFailure;
+use super::row::{Soundness, StoredSession, path_value, sign_description, signed, unsigned};
 use super::unfinished;
 use super::uptime;
 
 /// This process, as a session's row names it.
-pub(super) struct Identity<'a> {
+pub(super) struct OwnerIdentity<'a> {
     pub(super) owners: &'a mut Owners,
     /// The boot and the mount, as [`uptime`] names them.
     pub(super) uptime: Option<&'a str>,
 }
 
-impl Identity<'_> {
+impl OwnerIdentity<'_> {
     pub(super) fn name(&mut self) -> Result<&str, StoreError> {
         let named = self.owners.own_name();
         named.map_err(|error| StoreError::Unavailable {
@@ -37,9 +37,9 @@ impl Identity<'_> {
 
 pub(super) fn create(
     connection: &Connection,
-    mut identity: Identity<'_>,
+    mut identity: OwnerIdentity<'_>,
     session: &NewSession,
-) -> Result<Claim, Failure> {
+) -> Result<Claim, RequestFailure> {
     refuse_known(connection, &session.id)?;
     insert(connection, &mut identity, session, None)?;
     fresh_claim(connection, &session.id)
@@ -47,11 +47,11 @@ pub(super) fn create(
 
 pub(super) fn claim(
     connection: &Connection,
-    mut identity: Identity<'_>,
+    mut identity: OwnerIdentity<'_>,
     id: &SessionId,
-) -> Result<Claim, Failure> {
-    let Stored { row, state, described, counted, holder, boot } =
-        Stored::find(connection, id)?.ok_or(StoreError::NotFound)?.sound()?;
+) -> Result<Claim, RequestFailure> {
+    let StoredSession { row, state, described, counted, holder, boot } =
+        StoredSession::find(connection, id)?.ok_or(StoreError::NotFound)?.require_sound()?;
     let epoch = Epoch(unsigned(state.epoch) + 1);
     let reserved = unsigned(state.reserved_seq);
     let own = identity.name()?.to_owned();
@@ -59,14 +59,13 @@ pub(super) fn claim(
     if row.busy && alive {
         return Err(StoreError::BusyElsewhere.into());
     }
-    // Nothing can be missing if the last owner gave the session back, or if the machine has been up, and
-    // the file system mounted, since it wrote. A row that was damaged does not say how far positions were
-    // given.
+    // Nothing can be missing if the last owner released the session, or if the machine has been up, and the
+    // file system mounted, since it wrote. A damaged row does not say how far positions were assigned.
     let released = holder.is_none();
     let up_since = alive || holder.as_ref() == Some(&own) || uptime::lasts(boot.as_deref(), identity.uptime);
     let lost = counted.is_damaged() || (!released && !up_since && reserved > row.last_seq.0);
-    // Twice what may be lost: readers that number what they show can tell this gap from those of earlier
-    // versions, which they have not counted.
+    // Twice what may be lost: readers that number their updates can distinguish this gap from those of
+    // earlier versions, which they have not counted.
     let gap = if holder.as_deref() == Some(uptime::RESTORED) { uptime::RESTORED_GAP } else { BLOCK };
     let last = if lost { reserved + gap } else { row.last_seq.0 };
     connection.prepare_cached("UPDATE acp_sessions SET holder = ?2, boot = ?3 WHERE key = ?1")?.execute((
@@ -78,14 +77,14 @@ pub(super) fn claim(
     let taken = StateColumns { epoch: signed(epoch.0), last_seq: given, reserved_seq: given, ..state };
     write_state(connection, &taken)?;
     if described == Soundness::Unknown {
-        // From here on it is known when something changes.
+        // From here on changes by other programs are noticed.
         sign_description(connection, state.key)?;
     }
     Ok(Claim { epoch, row, next_seq: Seq(last + 1) })
 }
 
-/// Has no effect for somebody who was fenced off: the session is not theirs to give back.
-pub(super) fn release(connection: &Connection, id: &SessionId, epoch: Epoch) -> Result<(), Failure> {
+/// Has no effect for a process that was fenced off: the session is not its own to release.
+pub(super) fn release(connection: &Connection, id: &SessionId, epoch: Epoch) -> Result<(), RequestFailure> {
     connection
         .prepare_cached("UPDATE acp_sessions SET holder = NULL WHERE id = ?1 AND epoch = ?2")?
         .execute((id.as_str(), signed(epoch.0)))?;
@@ -95,9 +94,9 @@ pub(super) fn release(connection: &Connection, id: &SessionId, epoch: Epoch) -> 
 /// Takes the session out of sight and answers the key of what is left to sweep.
 pub(super) fn delete(
     connection: &Connection,
-    identity: Identity<'_>,
+    identity: OwnerIdentity<'_>,
     id: &SessionId,
-) -> Result<Option<i64>, Failure> {
+) -> Result<Option<i64>, RequestFailure> {
     let holder: Option<Option<String>> = connection
         .prepare_cached("SELECT holder FROM acp_sessions WHERE id = ?1 AND busy")?
         .query_row([id.as_str()], |row| row.get(0))
@@ -117,12 +116,12 @@ pub(super) fn delete(
     Ok(key)
 }
 
-pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Result<(), Failure> {
-    let stored = Stored::find(connection, id)?.ok_or(StoreError::NotFound)?.sound()?;
+pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Result<(), RequestFailure> {
+    let stored = StoredSession::find(connection, id)?.ok_or(StoreError::NotFound)?.require_sound()?;
     describe(connection, id, stored.state.key, Some(title), None)
 }
 
-pub(super) fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), Failure> {
+pub(super) fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), RequestFailure> {
     let known = has_or_had(connection, id)? || unfinished::is_known(connection, id)?;
     if known { Err(StoreError::Exists.into()) } else { Ok(()) }
 }
@@ -136,13 +135,13 @@ pub(super) fn has_or_had(connection: &Connection, id: &SessionId) -> rusqlite::R
         .query_row([id.as_str()], |row| row.get(0))
 }
 
-/// Makes the row of a session that this process owns, and answers its key: a new one if none is given.
+/// Inserts the row of a session that this process owns, and returns its key: a new one if none is given.
 pub(super) fn insert(
     connection: &Connection,
-    identity: &mut Identity<'_>,
+    identity: &mut OwnerIdentity<'_>,
     session: &NewSession,
     key: Option<i64>,
-) -> Result<i64, Failure> {
+) -> Result<i64, RequestFailure> {
     let roots = record::encode_paths(&session.roots)?;
     let boot = identity.uptime;
     connection
@@ -180,8 +179,8 @@ pub(super) fn insert(
     Ok(key)
 }
 
-pub(super) fn fresh_claim(connection: &Connection, id: &SessionId) -> Result<Claim, Failure> {
-    let row = Stored::find(connection, id)?.ok_or(StoreError::NotFound)?.row;
+pub(super) fn fresh_claim(connection: &Connection, id: &SessionId) -> Result<Claim, RequestFailure> {
+    let row = StoredSession::find(connection, id)?.ok_or(StoreError::NotFound)?.row;
     let next_seq = row.last_seq.next();
     Ok(Claim { epoch: Epoch(1), row, next_seq })
 }

@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use engine::StoreError;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::request::{Answer, Loss, reply};
+use super::request::{ReplySender, TransactionLoss, reply};
 
 /// Events removed per transaction: a few milliseconds.
 const EVENTS_PER_STEP: i64 = 2000;
 
 #[derive(Default)]
 pub(super) struct Sweeps {
-    waiting: VecDeque<(i64, Option<Answer<bool>>)>,
+    waiting: VecDeque<(i64, Option<ReplySender<bool>>)>,
 }
 
 impl Sweeps {
@@ -25,12 +25,12 @@ impl Sweeps {
         self.waiting.is_empty()
     }
 
-    /// The one who asked is answered when nothing of the session is left.
-    pub(super) fn add(&mut self, key: i64, answer: Answer<bool>) {
+    /// The caller gets the answer when nothing of the session is left.
+    pub(super) fn add(&mut self, key: i64, answer: ReplySender<bool>) {
         self.waiting.push_back((key, Some(answer)));
     }
 
-    /// Takes up what an earlier process left, and what was given up in this one.
+    /// Continues the sweeps of an earlier process, and those that were interrupted in this one.
     pub(super) fn resume(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut select = connection.prepare("SELECT key FROM deleted WHERE key IS NOT NULL")?;
         let mut rows = select.query([])?;
@@ -44,7 +44,7 @@ impl Sweeps {
     }
 
     /// One transaction's worth of work.
-    pub(super) fn step(&mut self, connection: &Connection) -> Result<(), Loss> {
+    pub(super) fn step(&mut self, connection: &Connection) -> Result<(), TransactionLoss> {
         let Some((key, answer)) = self.waiting.pop_front() else {
             return Ok(());
         };
@@ -57,7 +57,7 @@ impl Sweeps {
                 }
             }
             Err(error) => {
-                let loss = Loss::from(error);
+                let loss = TransactionLoss::from(error);
                 if loss.busy {
                     // The session is out of sight; the rest goes when the lock is free.
                     self.waiting.push_back((key, None));

@@ -1,25 +1,26 @@
-//! Sessions that are being written and that nobody sees yet: imports and forks.
+//! Sessions that are being written and are not visible yet: imports and forks.
 //!
-//! They are written in pieces, each a short transaction, so that a long one holds up nobody, and a process that is
+//! They are written in pieces, each a short transaction, so that a long one blocks nobody, and a process that is
 //! stopped in the middle holds no lock. Until the last piece the session has a key, and a row in `unfinished` that
-//! names its process, but none among the sessions. The last piece makes that row, synced: the session is there whole
-//! or not at all. What a dead process left is swept like a deleted session.
+//! names its process, but no row in the table of sessions. The last piece adds that row and is synced, so the session
+//! becomes visible complete or not at all. What a dead process left is swept like a deleted session.
 
 use std::sync::Arc;
 
 use engine::{
-    Body, BoxFuture, Claim, Event, EventSource, NewSession, Page, Seq, SessionId, StoreError, Timestamp,
+    Body, BoxFuture, Claim, Event, EventSource, NewSession, PageRequest, Seq, SessionId, StoreError,
+    Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::append::{self, Scratch, write_state};
 use super::checksum::StateColumns;
-use super::events::{Item, Log, notice_of_damage, read_page};
+use super::events::{LogItem, SessionLog, notice_of_damage, read_page};
 use super::owner::Owners;
-use super::request::{Answer, Failure, Write};
-use super::row::{Stored, signed};
-use super::session::{self, Identity};
+use super::request::{ReplySender, RequestFailure, WriteRequest};
+use super::row::{StoredSession, signed};
+use super::session::{self, OwnerIdentity};
 
 /// Events that are written at a time: a few milliseconds.
 pub(super) const PIECE: usize = 512;
@@ -27,15 +28,15 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// A session that is being written.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct UnfinishedSession {
     pub(super) key: i64,
-    /// What it is a copy of.
-    pub(super) source: Option<Log>,
+    /// The log that it is a copy of.
+    pub(super) source: Option<SessionLog>,
 }
 
-/// What the row of the session says when it is made.
+/// The content of the session's row when the session becomes visible.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
+pub(super) struct FinishedRow {
     pub(super) session: NewSession,
     pub(super) updated_at: Timestamp,
     pub(super) busy: bool,
@@ -44,7 +45,7 @@ pub(super) struct Outcome {
     untitled: bool,
 }
 
-impl Outcome {
+impl FinishedRow {
     pub(super) fn new(session: NewSession) -> Self {
         let (updated_at, untitled) = (session.created_at, session.title.is_none());
         Self { session, updated_at, busy: false, last: Seq::START, untitled }
@@ -62,34 +63,34 @@ impl Outcome {
     }
 }
 
-/// One piece of the work.
-pub(super) enum Step {
+/// One step of an import or a fork.
+pub(super) enum UnfinishedStep {
     Begin {
         session: Box<NewSession>,
         source: Option<SessionId>,
-        answer: Answer<Begun>,
+        answer: ReplySender<UnfinishedSession>,
     },
     Write {
         key: i64,
         before: u64,
         events: Vec<Arc<Event>>,
-        answer: Answer<()>,
+        answer: ReplySender<()>,
     },
     /// Answers how far the copy has come; nothing if it is complete.
     Copy {
-        source: Log,
+        source: SessionLog,
         name: SessionId,
         key: i64,
         after: u64,
-        answer: Answer<Option<u64>>,
+        answer: ReplySender<Option<u64>>,
     },
     Finish {
         key: i64,
-        outcome: Box<Outcome>,
+        outcome: Box<FinishedRow>,
         source: Option<(SessionId, i64)>,
-        answer: Answer<Claim>,
+        answer: ReplySender<Claim>,
     },
-    /// Nobody waits for it any more.
+    /// Abandons the session; nobody waits for it any more.
     Abandon {
         key: i64,
     },
@@ -97,16 +98,16 @@ pub(super) enum Step {
 
 pub(super) fn begin(
     connection: &Connection,
-    mut identity: Identity<'_>,
+    mut identity: OwnerIdentity<'_>,
     session: &NewSession,
     source: Option<&SessionId>,
-) -> Result<Begun, Failure> {
+) -> Result<UnfinishedSession, RequestFailure> {
     let source = match source {
-        Some(id) => Some(Stored::find(connection, id)?.ok_or(StoreError::NotFound)?.sound()?),
+        Some(id) => Some(StoredSession::find(connection, id)?.ok_or(StoreError::NotFound)?.require_sound()?),
         None => None,
     };
     session::refuse_known(connection, &session.id)?;
-    // Keys are never given twice, so this one is the session's from here on.
+    // Keys are never assigned twice, so this one is the session's from here on.
     let key = session::insert(connection, &mut identity, session, None)?;
     connection.prepare_cached("DELETE FROM acp_sessions WHERE key = ?1")?.execute([key])?;
     connection.prepare_cached("INSERT INTO unfinished (key, id, holder) VALUES (?1, ?2, ?3)")?.execute((
@@ -114,7 +115,7 @@ pub(super) fn begin(
         session.id.as_str(),
         identity.name()?,
     ))?;
-    let source = source.map(|stored| Log::of(&stored.state));
+    let source = source.map(|stored| SessionLog::of(&stored.state));
     if let Some(source) = &source {
         // From the beginning, so that no content goes with the source if that is deleted meanwhile.
         connection
@@ -123,26 +124,26 @@ pub(super) fn begin(
             )?
             .execute((source.key, key))?;
     }
-    Ok(Begun { key, source })
+    Ok(UnfinishedSession { key, source })
 }
 
 /// Copies a piece of a log. Each event was verified when it was read, and gets a checksum of its new place; what is
 /// damaged is said in the copy, too.
 pub(super) fn copy(
     connection: &Connection,
-    (source, name): (Log, &SessionId),
+    (source, name): (SessionLog, &SessionId),
     key: i64,
     after: u64,
     scratch: &mut Scratch,
-) -> Result<Option<u64>, Failure> {
-    let page = Page { count_max: PIECE, bytes_max: PIECE_BYTES, outline: false };
+) -> Result<Option<u64>, RequestFailure> {
+    let page = PageRequest { count_max: PIECE, bytes_max: PIECE_BYTES, outline: false };
     let items = read_page(connection, source, after, page)?;
     let mut before = after;
     let mut at = Timestamp(0);
     for item in items {
         let event = match item {
-            Item::Event(event) => event,
-            Item::Damaged(damage) => notice_of_damage(name, &damage, at),
+            LogItem::Event(event) => event,
+            LogItem::Damaged(damage) => notice_of_damage(name, &damage, at),
         };
         if event.seq.0 > source.last {
             return Ok(None);
@@ -157,13 +158,13 @@ pub(super) fn copy(
 
 pub(super) fn finish(
     connection: &Connection,
-    mut identity: Identity<'_>,
+    mut identity: OwnerIdentity<'_>,
     key: i64,
-    outcome: &Outcome,
+    outcome: &FinishedRow,
     source: Option<&(SessionId, i64)>,
-) -> Result<Claim, Failure> {
+) -> Result<Claim, RequestFailure> {
     if let Some((id, source)) = source
-        && Stored::find(connection, id)?.is_none_or(|stored| stored.state.key != *source)
+        && StoredSession::find(connection, id)?.is_none_or(|stored| stored.state.key != *source)
     {
         return Err(StoreError::NotFound.into());
     }
@@ -186,8 +187,8 @@ pub(super) fn finish(
     session::fresh_claim(connection, &outcome.session.id)
 }
 
-/// What is there of it is swept like a deleted session. Nobody has seen it, so its id is free again; the name that it is
-/// swept under can be no session's.
+/// The written part is swept like a deleted session. The session was never visible, so its id is free again;
+/// the name for the sweep cannot be a session's id.
 pub(super) fn abandon(connection: &Connection, key: i64) -> rusqlite::Result<()> {
     let known = connection.prepare_cached("DELETE FROM unfinished WHERE key = ?1")?.execute([key])?;
     if known > 0 {
@@ -229,41 +230,44 @@ pub(super) fn is_known(connection: &Connection, id: &SessionId) -> rusqlite::Res
     Ok(found.is_some())
 }
 
-/// The way to the writer.
-type Queue = Option<mpsc::Sender<Write>>;
+/// The queue of the writer thread.
+type WriteQueue = Option<mpsc::Sender<WriteRequest>>;
 
-async fn ask<T>(queue: &Queue, make: impl FnOnce(Answer<T>) -> Step) -> Result<T, StoreError> {
+async fn ask<T>(
+    queue: &WriteQueue,
+    make: impl FnOnce(ReplySender<T>) -> UnfinishedStep,
+) -> Result<T, StoreError> {
     let gone = || StoreError::Unavailable { reason: "its thread has ended".to_owned() };
     let (answer, answered) = oneshot::channel();
     let queue = queue.as_ref().ok_or_else(gone)?;
-    queue.send(Write::Unseen(make(answer))).await.map_err(|_| gone())?;
+    queue.send(WriteRequest::Unfinished(make(answer))).await.map_err(|_| gone())?;
     answered.await.map_err(|_| gone())?
 }
 
-/// Gives the session up unless it is finished. If the queue is full, the next process does it.
-struct Unfinished {
-    queue: Queue,
+/// Abandons the session when dropped, unless it is finished. If the queue is full, the next process does it.
+struct AbandonOnDrop {
+    queue: WriteQueue,
     key: i64,
 }
 
-impl Drop for Unfinished {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            drop(queue.try_send(Write::Unseen(Step::Abandon { key: self.key })));
+            drop(queue.try_send(WriteRequest::Unfinished(UnfinishedStep::Abandon { key: self.key })));
         }
     }
 }
 
 pub(super) async fn import(
-    queue: Queue,
+    queue: WriteQueue,
     session: NewSession,
     mut source: Box<dyn EventSource>,
 ) -> Result<Claim, StoreError> {
-    let mut outcome = Box::new(Outcome::new(session.clone()));
+    let mut outcome = Box::new(FinishedRow::new(session.clone()));
     let session = Box::new(session);
-    let begun = ask(&queue, |answer| Step::Begin { session, source: None, answer }).await?;
+    let begun = ask(&queue, |answer| UnfinishedStep::Begin { session, source: None, answer }).await?;
     let key = begun.key;
-    let mut guard = Unfinished { queue: queue.clone(), key };
+    let mut guard = AbandonOnDrop { queue: queue.clone(), key };
     loop {
         let events = source.next().await.map_err(|reason| StoreError::Write { reason })?;
         if events.is_empty() {
@@ -273,35 +277,39 @@ pub(super) async fn import(
             let before = outcome.last.0;
             piece.iter().for_each(|event| outcome.observe(event));
             let events = piece.to_vec();
-            ask(&queue, |answer| Step::Write { key, before, events, answer }).await?;
+            ask(&queue, |answer| UnfinishedStep::Write { key, before, events, answer }).await?;
         }
     }
-    let claim = ask(&queue, |answer| Step::Finish { key, outcome, source: None, answer }).await?;
+    let claim = ask(&queue, |answer| UnfinishedStep::Finish { key, outcome, source: None, answer }).await?;
     guard.queue = None;
     Ok(claim)
 }
 
-/// Events that are all there.
-pub(super) struct Whole(pub(super) Vec<Arc<Event>>);
+/// An event source whose events are all in memory.
+pub(super) struct AllEvents(pub(super) Vec<Arc<Event>>);
 
-impl EventSource for Whole {
+impl EventSource for AllEvents {
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
         Box::pin(std::future::ready(Ok(std::mem::take(&mut self.0))))
     }
 }
 
-pub(super) async fn fork(queue: Queue, name: SessionId, session: NewSession) -> Result<Claim, StoreError> {
+pub(super) async fn fork(
+    queue: WriteQueue,
+    name: SessionId,
+    session: NewSession,
+) -> Result<Claim, StoreError> {
     let source = Some(name.clone());
-    let mut outcome = Box::new(Outcome::new(session.clone()));
+    let mut outcome = Box::new(FinishedRow::new(session.clone()));
     let session = Box::new(session);
-    let begun = ask(&queue, |answer| Step::Begin { session, source, answer }).await?;
+    let begun = ask(&queue, |answer| UnfinishedStep::Begin { session, source, answer }).await?;
     let key = begun.key;
-    let mut guard = Unfinished { queue: queue.clone(), key };
+    let mut guard = AbandonOnDrop { queue: queue.clone(), key };
     let source = begun.source.ok_or(StoreError::NotFound)?;
     let mut after = 0;
     loop {
         let name = name.clone();
-        let copied = ask(&queue, |answer| Step::Copy { source, name, key, after, answer }).await?;
+        let copied = ask(&queue, |answer| UnfinishedStep::Copy { source, name, key, after, answer }).await?;
         match copied {
             Some(last) => after = last,
             None => break,
@@ -309,7 +317,7 @@ pub(super) async fn fork(queue: Queue, name: SessionId, session: NewSession) -> 
     }
     outcome.last = Seq(source.last);
     let source = Some((name, source.key));
-    let claim = ask(&queue, |answer| Step::Finish { key, outcome, source, answer }).await?;
+    let claim = ask(&queue, |answer| UnfinishedStep::Finish { key, outcome, source, answer }).await?;
     guard.queue = None;
     Ok(claim)
 }

@@ -11,8 +11,8 @@
 
 use std::path::Path;
 
-/// The holder of a session that came from a backup. How many positions were given after the backup was
-/// made, nobody knows here.
+/// The holder of a session that came from a backup. How many positions were assigned after the backup was
+/// made is not known here.
 pub(super) const RESTORED: &str = "restored";
 /// Left out then: more than any session gets in the time between two backups.
 pub(super) const RESTORED_GAP: u64 = 1 << 28;
@@ -35,7 +35,7 @@ pub(super) fn lasts(then: Option<&str>, now: Option<&str>) -> bool {
     then == now || then == boot
 }
 
-/// Names the time for which the file's file system has been mounted, as far as the system tells.
+/// Identifies the period for which the file's file system has been mounted, as far as the system says.
 pub(super) fn mount_of(path: &Path) -> Option<String> {
     #[cfg(target_os = "linux")]
     return linux::mount_of(path);

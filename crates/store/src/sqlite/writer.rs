@@ -1,21 +1,21 @@
-//! The thread that writes: takes what is queued as one group, commits it as one transaction, and
-//! only then answers.
+//! The writer thread: it takes everything that is queued as one group, commits it as one transaction, and
+//! only then replies.
 //!
 //! A group is synced to disk if anything in it asks for that or uses positions that are not reserved
 //! yet; otherwise it is written but not synced, which survives the death of the process. A request
 //! that is refused (a fenced writer, an unknown session) has written nothing and costs the others in
 //! its group nothing. If the transaction itself fails, the whole group fails and nothing is retried.
 //!
-//! A file that cannot be opened refuses every request, and is tried again with those that come later. A
-//! file that is no longer at its path takes nothing: what went into it would not be found again. After a
-//! failure of the disk the file is opened anew and made whole before it is written again.
+//! While the file cannot be opened, every request is refused; later requests try to open it again. If the
+//! file is no longer at its path, nothing is written to it, because it would not be found again. After a
+//! disk failure the file is reopened and repaired before it is written again.
 //!
-//! A lock that another process holds is waited for, not for long: then the group is refused with the name of
-//! that process, nothing of it is written, and whoever has something that must not be lost asks again.
+//! If another process holds the lock, the writer waits for it, but not for long. Then the group is refused with
+//! the name of that process and nothing of it is written; a caller that must not lose its data asks again.
 //!
-//! **Invariant:** what is answered with success was in the file at its path after the commit.
-//! **Invariant:** a session that was claimed before the file was opened anew must be claimed again: what it
-//! wrote last may not be there.
+//! **Invariant:** a write that was confirmed was in the file at its path after the commit.
+//! **Invariant:** a session that was claimed before the file was reopened must be claimed again: its last
+//! writes may not be in the file.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -29,28 +29,28 @@ use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::Options;
 use super::append::{self, Reservations, Scratch};
-use super::condition::{self, Condition, Files, Place};
+use super::condition::{self, DatabaseFiles, FilesStatus, StoreCondition};
 use super::owner::Owners;
-use super::request::{Answer, Failure, Loss, Write, reply};
+use super::request::{ReplySender, RequestFailure, TransactionLoss, WriteRequest, reply};
 use super::schema;
-use super::session::{self, Identity};
+use super::session::{self, OwnerIdentity};
 use super::sweep::Sweeps;
-use super::unfinished::{self, Step};
+use super::unfinished::{self, UnfinishedStep};
 use super::uptime;
 
-/// A group is closed at so many requests or events: whoever came first should not wait for ever.
+/// A group is limited to this many requests or events, so that the first request does not wait for ever.
 const GROUP_REQUESTS_MAX: usize = 256;
 const GROUP_EVENTS_MAX: usize = 16 * 1024;
 /// How soon a file that could not be used is tried again, at the earliest.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long a lock is waited for that was waited for in vain just before.
+/// How long to wait for a lock after the last wait failed.
 const BLOCKED_TIMEOUT: Duration = Duration::from_millis(200);
 
 pub(super) struct Writer {
     connection: Connection,
     path: PathBuf,
-    files: Files,
-    condition: Arc<Condition>,
+    files: DatabaseFiles,
+    condition: Arc<StoreCondition>,
     options: Options,
     /// Names the boot and the mount in which nothing that was written is lost.
     uptime: Option<String>,
@@ -60,11 +60,12 @@ pub(super) struct Writer {
     sweeps: Sweeps,
     /// Whether commits are being synced at present.
     syncing: bool,
-    /// The file must be opened anew: the disk failed, so what it holds is not known, or another file is there.
-    lost: Option<Lost>,
-    /// The last wait for the lock was in vain.
+    /// The file must be reopened: the disk failed, so its content is not known, or another file is at its
+    /// path.
+    reopen_for: Option<ReopenReason>,
+    /// The last wait for the lock failed.
     blocked: bool,
-    /// The file was not at its path at the last look.
+    /// The file was not at its path at the last check.
     misplaced: bool,
     /// When something was last written for nothing but to see whether it can be.
     probed: Option<Instant>,
@@ -73,25 +74,25 @@ pub(super) struct Writer {
     outdated: HashSet<SessionId>,
 }
 
-/// Why the file is opened anew.
+/// Why the file has to be reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lost {
+enum ReopenReason {
     Disk,
     Replaced,
 }
 
-/// How serving ended.
-enum Ended {
-    /// Nobody can ask any more.
-    Asked,
-    Lost(Lost),
+/// Why the writer stopped serving the queue.
+enum ServeEnd {
+    /// The queue is closed.
+    QueueClosed,
+    Reopen(ReopenReason),
 }
 
-/// Opens the file, again if need be.
-struct Opening {
+/// Opens the file, and reopens it after a failure.
+struct FileOpener {
     path: PathBuf,
     options: Options,
-    condition: Arc<Condition>,
+    condition: Arc<StoreCondition>,
     /// The last attempt.
     tried: Option<Instant>,
     /// It was open once in this process. From then on it is not made: where it was moved away, a new
@@ -101,7 +102,7 @@ struct Opening {
     outdated: HashSet<SessionId>,
 }
 
-impl Opening {
+impl FileOpener {
     fn open(&mut self) -> Result<Writer, StoreFault> {
         self.tried = Some(Instant::now());
         let opened = schema::open_for_writing(&self.path, !self.was_open).and_then(|connection| {
@@ -114,14 +115,14 @@ impl Opening {
             let readable = self.disk_failed && self.condition.is_readable();
             self.condition.note_fault(fault.clone(), readable);
         })?;
-        // Whatever was opened anew may lack what was written last, as after a power cut.
+        // A file that was reopened may lack the last writes, as after a power cut.
         let uptime = if self.was_open { None } else { self.uptime() };
         (self.was_open, self.disk_failed) = (true, false);
         self.condition.note_opened();
         Ok(Writer {
             connection,
             uptime,
-            files: Files::of(&self.path),
+            files: DatabaseFiles::of(&self.path),
             condition: Arc::clone(&self.condition),
             options: self.options.clone(),
             owners: Owners::beside(&self.path),
@@ -130,7 +131,7 @@ impl Opening {
             scratch: Scratch::default(),
             sweeps: Sweeps::default(),
             syncing: false,
-            lost: None,
+            reopen_for: None,
             blocked: false,
             misplaced: false,
             probed: None,
@@ -144,16 +145,16 @@ impl Opening {
         uptime::name(self.options.boot.as_deref(), mount.as_deref())
     }
 
-    fn take_back(&mut self, mut writer: Writer, lost: Lost) {
+    fn reopen_after(&mut self, mut writer: Writer, lost: ReopenReason) {
         self.outdated = std::mem::take(&mut writer.outdated);
         self.outdated.extend(writer.claimed.drain());
-        self.disk_failed = lost == Lost::Disk;
-        // Another file is there already; a disk needs a moment.
+        self.disk_failed = lost == ReopenReason::Disk;
+        // Another file can be opened at once; a failing disk needs a moment.
         self.tried = self.disk_failed.then(Instant::now);
     }
 
     /// Refuses what comes until it is time to try again; then the request that is to be tried with.
-    fn refuse_until_due(&self, queue: &mut Receiver<Write>) -> Option<Write> {
+    fn refuse_until_due(&self, queue: &mut Receiver<WriteRequest>) -> Option<WriteRequest> {
         while let Some(request) = queue.blocking_recv() {
             if self.tried.is_none_or(|tried| tried.elapsed() >= RETRY_AFTER) {
                 return Some(request);
@@ -165,13 +166,13 @@ impl Opening {
     }
 }
 
-/// The log beside a file that is not ours any more must not be removed with the last connection.
+/// Closing the last connection must not remove the write-ahead log of a file that is not ours any more.
 impl Drop for Writer {
     fn drop(&mut self) {
-        let ours = match self.files.place() {
-            Place::Kept => true,
-            Place::Gone | Place::Replaced | Place::Emptied => false,
-            Place::LogGone => !condition::with_end(&self.path, "-wal").exists(),
+        let ours = match self.files.status() {
+            FilesStatus::InPlace => true,
+            FilesStatus::Missing | FilesStatus::Replaced | FilesStatus::Emptied => false,
+            FilesStatus::LogMissing => !condition::with_suffix(&self.path, "-wal").exists(),
         };
         if !ours {
             let kept = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
@@ -182,32 +183,39 @@ impl Drop for Writer {
     }
 }
 
-/// Answers a request; told an error if its group was lost.
-type Tell = dyn FnOnce(Option<&StoreError>);
+/// Replies to a request; gets an error if its group was lost.
+type ReplyFn = dyn FnOnce(Option<&StoreError>);
 
 /// What is left to do for a request after its group is committed or lost.
-enum Finish {
-    Tell(Box<Tell>),
-    Sweep { key: i64, answer: Answer<bool> },
+enum DeferredReply {
+    Reply(Box<ReplyFn>),
+    Sweep { key: i64, answer: ReplySender<bool> },
 }
 
 impl Writer {
-    /// Serves the queue until nobody can write to it any more.
+    /// Serves the queue until it is closed.
     pub(super) fn run(
         path: PathBuf,
         options: Options,
-        mut queue: Receiver<Write>,
-        condition: Arc<Condition>,
+        mut queue: Receiver<WriteRequest>,
+        condition: Arc<StoreCondition>,
     ) {
         let outdated = HashSet::new();
-        let mut opening =
-            Opening { path, options, condition, tried: None, was_open: false, disk_failed: false, outdated };
+        let mut opening = FileOpener {
+            path,
+            options,
+            condition,
+            tried: None,
+            was_open: false,
+            disk_failed: false,
+            outdated,
+        };
         let mut first = None;
         loop {
             match opening.open() {
                 Ok(mut writer) => match writer.serve(first.take(), &mut queue) {
-                    Ended::Asked => return,
-                    Ended::Lost(lost) => opening.take_back(writer, lost),
+                    ServeEnd::QueueClosed => return,
+                    ServeEnd::Reopen(lost) => opening.reopen_after(writer, lost),
                 },
                 Err(fault) => {
                     if let Some(request) = first.take() {
@@ -222,7 +230,7 @@ impl Writer {
         }
     }
 
-    fn serve(&mut self, first: Option<Write>, queue: &mut Receiver<Write>) -> Ended {
+    fn serve(&mut self, first: Option<WriteRequest>, queue: &mut Receiver<WriteRequest>) -> ServeEnd {
         let mut settled = false;
         if self.options.warm {
             // The first request need not wait for a lock that this would wait for.
@@ -233,29 +241,29 @@ impl Writer {
         }
         let mut next = first.or_else(|| queue.blocking_recv());
         while let Some(first) = next {
-            self.commit(group_after(first, queue));
-            if !settled && self.lost.is_none() {
+            self.commit(gather_group(first, queue));
+            if !settled && self.reopen_for.is_none() {
                 settled = true;
-                self.take_up_leftovers();
+                self.resume_sweeps();
             }
-            while !self.sweeps.is_empty() && self.lost.is_none() {
+            while !self.sweeps.is_empty() && self.reopen_for.is_none() {
                 self.sweep();
                 match queue.try_recv() {
-                    Ok(first) => self.commit(group_after(first, queue)),
+                    Ok(first) => self.commit(gather_group(first, queue)),
                     Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => return Ended::Asked,
+                    Err(TryRecvError::Disconnected) => return ServeEnd::QueueClosed,
                 }
             }
-            if let Some(lost) = self.lost {
-                return Ended::Lost(lost);
+            if let Some(lost) = self.reopen_for {
+                return ServeEnd::Reopen(lost);
             }
             next = queue.blocking_recv();
         }
-        Ended::Asked
+        ServeEnd::QueueClosed
     }
 
-    /// What dead processes left behind. Done after the first group, so that no start waits for it.
-    fn take_up_leftovers(&mut self) {
+    /// Continues what dead processes left behind. Done after the first group, so that no start waits for it.
+    fn resume_sweeps(&mut self) {
         self.owners.sweep();
         let given_up = unfinished::abandon_orphans(&self.connection, &self.owners);
         if let Err(error) = given_up.and_then(|()| self.sweeps.resume(&self.connection)) {
@@ -266,11 +274,11 @@ impl Writer {
     fn sweep(&mut self) {
         let waited = if self.blocked { BLOCKED_TIMEOUT } else { schema::BUSY_TIMEOUT };
         let ready = self.wait_for_locks(waited).and_then(|()| self.set_syncing(false));
-        let swept = ready.map_err(Loss::from).and_then(|()| self.sweeps.step(&self.connection));
+        let swept = ready.map_err(TransactionLoss::from).and_then(|()| self.sweeps.step(&self.connection));
         if let Err(loss) = swept {
             if loss.busy {
-                // What is left is in the queue again.
-                drop(self.lose(loss));
+                // The rest stays in the queue of sweeps.
+                drop(self.note_failed_group(loss));
                 return;
             }
             tracing::warn!(reason = loss.reason, "cannot remove what is left of a deleted session");
@@ -278,13 +286,13 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, mut group: Vec<Write>) {
-        if let Err(fault) = self.look() {
+    fn commit(&mut self, mut group: Vec<WriteRequest>) {
+        if let Err(fault) = self.check_in_place() {
             group.into_iter().for_each(|request| request.refuse(fault.clone().into()));
             return;
         }
-        for check in group.extract_if(.., |request| matches!(request, Write::Check { .. })) {
-            match self.look_at_owners().and_then(|()| self.probe()) {
+        for check in group.extract_if(.., |request| matches!(request, WriteRequest::Check { .. })) {
+            match self.check_owners().and_then(|()| self.probe()) {
                 Ok(()) => check.approve(),
                 Err(fault) => check.refuse(fault.into()),
             }
@@ -296,22 +304,22 @@ impl Writer {
         let mut finishes = Vec::with_capacity(requests.len());
         let outcome = self.transact(&mut requests, &mut finishes);
         let error = match outcome {
-            // What was written into a file that is not at its path is not kept.
-            Ok(()) => self.look().err().map(StoreError::from),
+            // What was written into a file that is no longer at its path is lost.
+            Ok(()) => self.check_in_place().err().map(StoreError::from),
             Err(loss) => {
                 drop(self.connection.execute_batch("ROLLBACK"));
-                Some(self.lose(loss))
+                Some(self.note_failed_group(loss))
             }
         };
         if error.is_none() {
             self.blocked = false;
-            self.condition.note_well();
+            self.condition.note_usable();
         }
         for finish in finishes {
             match (finish, &error) {
-                (Finish::Tell(tell), error) => tell(error.as_ref()),
-                (Finish::Sweep { key, answer }, None) => self.sweeps.add(key, answer),
-                (Finish::Sweep { answer, .. }, Some(error)) => reply(answer, Err(error.clone())),
+                (DeferredReply::Reply(tell), error) => tell(error.as_ref()),
+                (DeferredReply::Sweep { key, answer }, None) => self.sweeps.add(key, answer),
+                (DeferredReply::Sweep { answer, .. }, Some(error)) => reply(answer, Err(error.clone())),
             }
         }
         if let Some(error) = error {
@@ -319,7 +327,7 @@ impl Writer {
         }
     }
 
-    fn lose(&mut self, loss: Loss) -> StoreError {
+    fn note_failed_group(&mut self, loss: TransactionLoss) -> StoreError {
         if loss.busy {
             let fault = condition::busy(&self.path);
             let reason = fault.brief();
@@ -336,19 +344,19 @@ impl Writer {
     }
 
     /// Whether the file is still at its path.
-    fn look(&mut self) -> Result<(), StoreFault> {
-        let fault = match self.files.place() {
-            Place::Kept => {
+    fn check_in_place(&mut self) -> Result<(), StoreFault> {
+        let fault = match self.files.status() {
+            FilesStatus::InPlace => {
                 if std::mem::take(&mut self.misplaced) {
-                    self.condition.note_well();
+                    self.condition.note_usable();
                 }
                 return Ok(());
             }
-            Place::Gone => condition::gone(&self.path),
-            Place::Emptied => condition::emptied(&self.path),
-            Place::LogGone => condition::log_gone(&self.path),
-            Place::Replaced => {
-                self.lost = Some(Lost::Replaced);
+            FilesStatus::Missing => condition::gone(&self.path),
+            FilesStatus::Emptied => condition::emptied(&self.path),
+            FilesStatus::LogMissing => condition::log_gone(&self.path),
+            FilesStatus::Replaced => {
+                self.reopen_for = Some(ReopenReason::Replaced);
                 condition::replaced(&self.path)
             }
         };
@@ -359,7 +367,7 @@ impl Writer {
     }
 
     /// Whether sessions could be claimed.
-    fn look_at_owners(&mut self) -> Result<(), StoreFault> {
+    fn check_owners(&mut self) -> Result<(), StoreFault> {
         self.owners.check().map_err(|error| {
             let fault = condition::of_io(self.owners.directory(), &error);
             self.condition.note_fault(fault.clone(), true);
@@ -370,7 +378,7 @@ impl Writer {
     /// Where the last write failed, whether another one does.
     fn probe(&mut self) -> Result<(), StoreFault> {
         let Some(fault) = self.condition.fault() else { return Ok(()) };
-        if self.lost.is_some() || self.probed.is_some_and(|probed| probed.elapsed() < RETRY_AFTER) {
+        if self.reopen_for.is_some() || self.probed.is_some_and(|probed| probed.elapsed() < RETRY_AFTER) {
             return Err(fault);
         }
         self.probed = Some(Instant::now());
@@ -378,7 +386,7 @@ impl Writer {
         match written.and_then(|()| schema::warm(&self.connection)) {
             Ok(()) => {
                 self.blocked = false;
-                self.condition.note_well();
+                self.condition.note_usable();
                 Ok(())
             }
             Err(error) => {
@@ -388,13 +396,13 @@ impl Writer {
         }
     }
 
-    /// Notes what a failure means for what comes after it, and answers what to tell.
-    fn note_loss(&mut self, loss: Loss) -> String {
+    /// Records what a failure means for later requests, and returns the reason for the callers.
+    fn note_loss(&mut self, loss: TransactionLoss) -> String {
         self.reservations.forget_all();
         if loss.disk {
-            self.lost = Some(Lost::Disk);
+            self.reopen_for = Some(ReopenReason::Disk);
         }
-        let Some(error) = loss.error.filter(is_of_the_store) else { return loss.reason };
+        let Some(error) = loss.error.filter(is_store_fault) else { return loss.reason };
         let fault = condition::of_sqlite(&self.path, &error);
         let told = fault.to_string();
         self.condition.note_fault(fault, true);
@@ -403,9 +411,9 @@ impl Writer {
 
     fn transact(
         &mut self,
-        requests: &mut std::vec::IntoIter<Write>,
-        finishes: &mut Vec<Finish>,
-    ) -> Result<(), Loss> {
+        requests: &mut std::vec::IntoIter<WriteRequest>,
+        finishes: &mut Vec<DeferredReply>,
+    ) -> Result<(), TransactionLoss> {
         let sync = requests.as_slice().iter().any(|request| self.needs_sync(request));
         self.set_syncing(sync)?;
         self.wait_for_locks(if self.blocked { BLOCKED_TIMEOUT } else { schema::BUSY_TIMEOUT })?;
@@ -419,15 +427,16 @@ impl Writer {
         Ok(())
     }
 
-    fn needs_sync(&self, request: &Write) -> bool {
+    fn needs_sync(&self, request: &WriteRequest) -> bool {
         match request {
-            Write::Append { batch, .. } => batch.sync || !self.reservations.cover(batch),
+            WriteRequest::Append { batch, .. } => batch.sync || !self.reservations.cover(batch),
             // A lost creation takes its id along, and the first append after a claim is synced, and the
             // claim with it.
-            Write::Create { .. } | Write::Claim { .. } | Write::Check { .. } => false,
-            // What is not finished is nobody's yet; the last piece is synced, and those before it with it.
-            Write::Unseen(step) => matches!(step, Step::Finish { .. }),
-            Write::Release { .. } | Write::Delete { .. } | Write::Rename { .. } => true,
+            WriteRequest::Create { .. } | WriteRequest::Claim { .. } | WriteRequest::Check { .. } => false,
+            // An unfinished session belongs to nobody yet; the last piece is synced, and those before it
+            // with it.
+            WriteRequest::Unfinished(step) => matches!(step, UnfinishedStep::Finish { .. }),
+            WriteRequest::Release { .. } | WriteRequest::Delete { .. } | WriteRequest::Rename { .. } => true,
         }
     }
 
@@ -440,91 +449,94 @@ impl Writer {
         Ok(())
     }
 
-    fn perform(&mut self, request: Write, sync: bool) -> (Finish, Option<Loss>) {
+    fn perform(&mut self, request: WriteRequest, sync: bool) -> (DeferredReply, Option<TransactionLoss>) {
         let connection = &self.connection;
-        let identity = Identity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
+        let identity = OwnerIdentity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
         match request {
-            Write::Create { session, answer } => {
+            WriteRequest::Create { session, answer } => {
                 let created = session::create(connection, identity, &session);
                 self.claimed.insert(session.id);
-                settle(answer, created.inspect(|claim| self.reservations.note_new(claim)))
+                deferred_reply(answer, created.inspect(|claim| self.reservations.note_new(claim)))
             }
-            Write::Claim { id, answer } => {
+            WriteRequest::Claim { id, answer } => {
                 let claimed = session::claim(connection, identity, &id);
                 if claimed.is_ok() {
                     self.outdated.remove(&id);
                     self.claimed.insert(id);
                 }
-                settle(answer, claimed)
+                deferred_reply(answer, claimed)
             }
-            Write::Release { id, epoch, answer } => {
+            WriteRequest::Release { id, epoch, answer } => {
                 self.reservations.forget(&id);
                 self.claimed.remove(&id);
-                settle(answer, session::release(connection, &id, epoch))
+                deferred_reply(answer, session::release(connection, &id, epoch))
             }
-            Write::Append { batch, answer } if self.outdated.contains(&batch.session) => {
+            WriteRequest::Append { batch, answer } if self.outdated.contains(&batch.session) => {
                 let reason = "the session store was opened anew; open the session again".to_owned();
-                settle(answer, Err(StoreError::Write { reason }.into()))
+                deferred_reply(answer, Err(StoreError::Write { reason }.into()))
             }
-            Write::Append { batch, answer } => {
+            WriteRequest::Append { batch, answer } => {
                 let appended = append::append(connection, &batch, sync, &mut self.scratch);
                 // If the group is lost in the end, all reservations are forgotten.
                 let noted = appended.map(|upto| self.reservations.note(batch.session, batch.epoch, upto));
-                settle(answer, noted)
+                deferred_reply(answer, noted)
             }
-            Write::Unseen(step) => self.write_unseen(step),
-            Write::Delete { id, answer } => {
+            WriteRequest::Unfinished(step) => self.write_unfinished(step),
+            WriteRequest::Delete { id, answer } => {
                 self.reservations.forget(&id);
                 match session::delete(connection, identity, &id) {
-                    Ok(Some(key)) => (Finish::Sweep { key, answer }, None),
-                    Ok(None) => settle(answer, Ok(false)),
-                    Err(failure) => settle(answer, Err(failure)),
+                    Ok(Some(key)) => (DeferredReply::Sweep { key, answer }, None),
+                    Ok(None) => deferred_reply(answer, Ok(false)),
+                    Err(failure) => deferred_reply(answer, Err(failure)),
                 }
             }
-            Write::Rename { id, title, answer } => settle(answer, session::rename(connection, &id, &title)),
-            Write::Check { answer } => settle(answer, Ok(())),
+            WriteRequest::Rename { id, title, answer } => {
+                deferred_reply(answer, session::rename(connection, &id, &title))
+            }
+            WriteRequest::Check { answer } => deferred_reply(answer, Ok(())),
         }
     }
 }
 
 impl Writer {
-    /// A piece of a session that nobody sees yet.
-    fn write_unseen(&mut self, step: Step) -> (Finish, Option<Loss>) {
+    /// Writes a piece of a session that is not visible yet.
+    fn write_unfinished(&mut self, step: UnfinishedStep) -> (DeferredReply, Option<TransactionLoss>) {
         let connection = &self.connection;
-        let identity = Identity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
+        let identity = OwnerIdentity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
         match step {
-            Step::Begin { session, source, answer } => {
-                settle(answer, unfinished::begin(connection, identity, &session, source.as_ref()))
+            UnfinishedStep::Begin { session, source, answer } => {
+                deferred_reply(answer, unfinished::begin(connection, identity, &session, source.as_ref()))
             }
-            Step::Write { key, before, events, answer } => {
-                settle(answer, append::insert(connection, key, before, &events, &mut self.scratch))
+            UnfinishedStep::Write { key, before, events, answer } => {
+                deferred_reply(answer, append::insert(connection, key, before, &events, &mut self.scratch))
             }
-            Step::Copy { source, name, key, after, answer } => {
-                settle(answer, unfinished::copy(connection, (source, &name), key, after, &mut self.scratch))
-            }
-            Step::Finish { key, outcome, source, answer } => {
+            UnfinishedStep::Copy { source, name, key, after, answer } => deferred_reply(
+                answer,
+                unfinished::copy(connection, (source, &name), key, after, &mut self.scratch),
+            ),
+            UnfinishedStep::Finish { key, outcome, source, answer } => {
                 let finished = unfinished::finish(connection, identity, key, &outcome, source.as_ref());
                 self.claimed.insert(outcome.session.id);
-                settle(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
+                deferred_reply(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
             }
-            Step::Abandon { key } => {
+            UnfinishedStep::Abandon { key } => {
                 let abandoned = unfinished::abandon(connection, key);
                 let swept = abandoned.and_then(|()| self.sweeps.resume(connection));
-                (Finish::Tell(Box::new(|_| {})), swept.err().map(Loss::from))
+                (DeferredReply::Reply(Box::new(|_| {})), swept.err().map(TransactionLoss::from))
             }
         }
     }
 }
 
 /// Whether the store is to blame, not what it was asked to write.
-fn is_of_the_store(error: &rusqlite::Error) -> bool {
+fn is_store_fault(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),
         None | Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch)
     )
 }
 
-fn group_after(first: Write, queue: &mut Receiver<Write>) -> Vec<Write> {
+fn gather_group(first: WriteRequest, queue: &mut Receiver<WriteRequest>) -> Vec<WriteRequest> {
     let mut events = first.weight();
     let mut group = vec![first];
     while group.len() < GROUP_REQUESTS_MAX && events < GROUP_EVENTS_MAX {
@@ -535,14 +547,19 @@ fn group_after(first: Write, queue: &mut Receiver<Write>) -> Vec<Write> {
     group
 }
 
-/// Holds the answer back until it is known whether the group was committed.
-fn settle<T: 'static>(answer: Answer<T>, outcome: Result<T, Failure>) -> (Finish, Option<Loss>) {
+/// Holds the reply back until it is known whether the group was committed.
+fn deferred_reply<T: 'static>(
+    answer: ReplySender<T>,
+    outcome: Result<T, RequestFailure>,
+) -> (DeferredReply, Option<TransactionLoss>) {
     let (outcome, loss) = match outcome {
         Ok(value) => (Ok(value), None),
-        Err(Failure::Refused(error)) => (Err(error), None),
-        Err(Failure::Lost(loss)) => (Err(StoreError::Write { reason: loss.reason.clone() }), Some(loss)),
+        Err(RequestFailure::Refused(error)) => (Err(error), None),
+        Err(RequestFailure::Lost(loss)) => {
+            (Err(StoreError::Write { reason: loss.reason.clone() }), Some(loss))
+        }
     };
     let tell =
         move |lost: Option<&StoreError>| reply(answer, lost.map_or(outcome, |error| Err(error.clone())));
-    (Finish::Tell(Box::new(tell)), loss)
+    (DeferredReply::Reply(Box::new(tell)), loss)
 }

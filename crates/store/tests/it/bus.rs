@@ -72,12 +72,12 @@ async fn wake_ups_go_over_nats_and_over_the_database_while_it_is_away() {
     let mut server = Server::start();
     let connect = async || PostgresDb::connect(&url, Some(&server.url())).await.unwrap();
     let (one, other) = (connect().await, connect().await);
-    let mut there = other.heard();
+    let mut there = other.subscribe();
     sees(&server, &one, "by the bus").await;
     reaches(&one, &mut there, "first").await;
     server.stop();
     reaches(&one, &mut there, "without").await;
-    reaches(&other, &mut one.heard(), "back").await;
+    reaches(&other, &mut one.subscribe(), "back").await;
     server.restart();
     sees(&server, &one, "by the bus again").await;
     reaches(&one, &mut there, "last").await;
@@ -92,7 +92,7 @@ async fn processes_with_and_without_the_bus_hear_each_other() {
     let without = PostgresDb::connect(&url, None).await.unwrap();
     let refused = PostgresDb::connect(&url, Some(&server.url().replace("s3cret", "wrong"))).await.unwrap();
     for (from, to) in [(&with, &without), (&without, &with), (&with, &refused), (&refused, &with)] {
-        reaches(from, &mut to.heard(), "news").await;
+        reaches(from, &mut to.subscribe(), "news").await;
     }
 }
 
@@ -121,10 +121,10 @@ async fn wake_ups_go_encrypted_over_a_bus_that_asks_for_a_password() {
     };
     let hello = "{\"verbose\":false,\"user\":\"me\",\"pass\":\"s3cret\"}";
     sees_by(BufReader::new(encrypted(&server).await), hello, &one, "by the bus").await;
-    reaches(&one, &mut other.heard(), "first").await;
+    reaches(&one, &mut other.subscribe(), "first").await;
     server.restart();
     sees_by(BufReader::new(encrypted(&server).await), hello, &other, "by the bus again").await;
-    reaches(&other, &mut one.heard(), "last").await;
+    reaches(&other, &mut one.subscribe(), "last").await;
 }
 
 #[tokio::test]
@@ -134,9 +134,9 @@ async fn databases_on_one_bus_do_not_hear_each_other() {
     let (mine, yours) = (cluster.database(), cluster.database());
     let connect = async |url: &str| PostgresDb::connect(url, Some(&server.url())).await.unwrap();
     let (one, other, stranger) = (connect(&mine).await, connect(&mine).await, connect(&yours).await);
-    let mut theirs = stranger.heard();
+    let mut theirs = stranger.subscribe();
     sees(&server, &one, "secret").await;
-    reaches(&one, &mut other.heard(), "secret").await;
+    reaches(&one, &mut other.subscribe(), "secret").await;
     tell(&stranger, "own").await;
     let heard: Vec<Arc<str>> = std::iter::from_fn(|| theirs.try_recv().ok()).collect();
     assert!(heard.iter().all(|topic| **topic != *"secret"), "{heard:?}");

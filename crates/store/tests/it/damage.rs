@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, Content, Event, ListQuery, NewSession, NoticeLevel, Page, Principal, Seq, SessionRow, Stop,
-    Store, StoreError, Usage,
+    Body, Content, Event, EventBatch, ListQuery, NewSession, NoticeLevel, PageRequest, Principal, Seq,
+    SessionRow, Stop, Store, StoreError, Usage,
 };
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
@@ -24,7 +24,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// What was written, to compare with.
-struct Written {
+struct WrittenSessions {
     bytes: Vec<u8>,
     rows: BTreeMap<String, SessionRow>,
     events: BTreeMap<String, Vec<Arc<Event>>>,
@@ -36,7 +36,8 @@ async fn all_events(store: &dyn Store, name: &str) -> Result<Vec<Arc<Event>>, St
     let mut events: Vec<Arc<Event>> = Vec::new();
     loop {
         let after = events.last().map_or(Seq::START, |event| event.seq);
-        let page = store.read(&session_id(name), after, Page { count_max: 7, ..Page::USUAL }).await?;
+        let page =
+            store.read(&session_id(name), after, PageRequest { count_max: 7, ..PageRequest::USUAL }).await?;
         let Some(last) = page.last() else { return Ok(events) };
         assert!(last.seq > after, "positions ascend");
         events.extend(page);
@@ -44,7 +45,7 @@ async fn all_events(store: &dyn Store, name: &str) -> Result<Vec<Arc<Event>>, St
 }
 
 /// A few sessions with all kinds of things in them.
-async fn written(directory: &Path) -> Written {
+async fn written(directory: &Path) -> WrittenSessions {
     let path = directory.join("written.db");
     let store = open(&path);
     for name in NAMES {
@@ -70,7 +71,7 @@ async fn written(directory: &Path) -> Written {
         events.insert(name.to_owned(), all_events(&store, name).await.unwrap());
     }
     drop(store);
-    Written { bytes: std::fs::read(&path).unwrap(), rows, events }
+    WrittenSessions { bytes: std::fs::read(&path).unwrap(), rows, events }
 }
 
 fn is_damage(event: &Event) -> bool {
@@ -78,7 +79,7 @@ fn is_damage(event: &Event) -> bool {
 }
 
 /// Compares what the store shows of a session with what was written. Answers how many events are lost.
-fn compare_events(written: &Written, name: &str, shown: &[Arc<Event>], context: &str) -> usize {
+fn compare_events(written: &WrittenSessions, name: &str, shown: &[Arc<Event>], context: &str) -> usize {
     let mut lost = 0;
     let mut shown = shown.iter().peekable();
     for event in &written.events[name] {
@@ -101,7 +102,7 @@ fn compare_events(written: &Written, name: &str, shown: &[Arc<Event>], context: 
     lost
 }
 
-fn compare_row(written: &Written, row: &SessionRow, context: &str) {
+fn compare_row(written: &WrittenSessions, row: &SessionRow, context: &str) {
     let Some(original) = written.rows.get(row.id.as_str()) else {
         assert!(row.title.as_deref().is_some_and(|title| title.contains("damaged")), "{context}: {row:?}");
         return;
@@ -113,7 +114,7 @@ fn compare_row(written: &Written, row: &SessionRow, context: &str) {
 }
 
 /// Lists, finds and reads everything. Answers how many events are lost; all, where the file is refused.
-async fn examine(written: &Written, store: &dyn Store, context: &str) -> usize {
+async fn examine(written: &WrittenSessions, store: &dyn Store, context: &str) -> usize {
     let all: usize = written.events.values().map(Vec::len).sum();
     let listed = match store.list(ListQuery::all(Principal::local())).await {
         Ok(listed) => listed,
@@ -150,12 +151,12 @@ async fn examine(written: &Written, store: &dyn Store, context: &str) -> usize {
 }
 
 /// Goes on with every session that lets somebody.
-async fn go_on(written: &Written, store: &dyn Store, context: &str) {
+async fn go_on(written: &WrittenSessions, store: &dyn Store, context: &str) {
     for name in NAMES {
         let Ok(claim) = store.claim(&session_id(name)).await else { continue };
         assert!(claim.next_seq > written.rows[name].last_seq, "{context}: a position is given twice");
         let more = event(claim.next_seq.0, text("more"));
-        let batch = Batch {
+        let batch = EventBatch {
             session: claim.row.id.clone(),
             epoch: claim.epoch,
             events: vec![Arc::clone(&more)],
@@ -310,7 +311,7 @@ async fn lost_decisions(path: &Path) -> (Vec<u64>, Vec<u64>) {
             |event: &&Arc<Event>| matches!(event.body, Body::Notice { level: NoticeLevel::Damage, .. });
         events.iter().filter(is_lost).map(|event| event.seq.0).collect()
     };
-    let outline = store.read(&session_id("s"), Seq::START, Page::OUTLINE).await.unwrap();
+    let outline = store.read(&session_id("s"), Seq::START, PageRequest::OUTLINE).await.unwrap();
     (lost(outline), lost(all_events(&store, "s").await.unwrap()))
 }
 
@@ -443,7 +444,7 @@ async fn a_damaged_lineage_is_noticed_and_is_never_another_one() {
         let error = store.lineage().await.unwrap_err().to_string();
         assert!(error.contains("lineage"), "{damage}: {error}");
         assert!(!texts(&store, "s").await.is_empty(), "{damage}");
-        let found = store::examine(&path, store::Depth::Quick).unwrap().unwrap().damage;
+        let found = store::examine(&path, store::ExamineDepth::Quick).unwrap().unwrap().damage;
         assert!(found.len() == 1 && found[0].contains("lineage"), "{damage}: {found:?}");
         drop(store);
         change(&path, "DELETE FROM meta; INSERT INTO meta SELECT * FROM kept; DROP TABLE kept");
@@ -451,7 +452,7 @@ async fn a_damaged_lineage_is_noticed_and_is_never_another_one() {
     }
     // One of an earlier version has no checksum, and gets it.
     change(&path, "UPDATE meta SET value = substr(value, 1, 32)");
-    assert!(store::examine(&path, store::Depth::Quick).unwrap().unwrap().damage.is_empty());
+    assert!(store::examine(&path, store::ExamineDepth::Quick).unwrap().unwrap().damage.is_empty());
     assert_eq!(open(&path).lineage().await.unwrap().unwrap(), lineage);
     // A backup of a store whose lineage is damaged is restored with another.
     change(&path, "DELETE FROM meta");

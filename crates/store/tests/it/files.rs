@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use engine::{Body, Content, ListQuery, NewSession, Page, Principal, Seq, Store, StoreError};
+use engine::{Body, Content, ListQuery, NewSession, PageRequest, Principal, Seq, Store, StoreError};
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
 use testkit::store_suite::{append, new_session, session_id, text, texts};
@@ -62,7 +62,7 @@ async fn a_path_that_cannot_be_used_is_named_by_every_call() {
             unavailable(store.claim(&id).await),
             unavailable(store.delete(&id).await),
             unavailable(store.find(&id).await),
-            unavailable(store.read(&id, Seq::START, Page::USUAL).await),
+            unavailable(store.read(&id, Seq::START, PageRequest::USUAL).await),
             unavailable(store.list(ListQuery::all(Principal::local())).await),
         ];
         for reason in reasons {
@@ -119,7 +119,7 @@ async fn a_session_of_an_older_layout_gets_what_it_lacks() {
     let row = store.find(&session_id("old")).await.unwrap();
     assert_eq!((&*row.source, row.parent, row.cwd), ("acp", None, PathBuf::from("/old")));
     assert_eq!((row.roots, row.title.as_deref()), (vec![PathBuf::from("/root")], Some("before")));
-    let events = store.read(&session_id("old"), Seq::START, Page::USUAL).await.unwrap();
+    let events = store.read(&session_id("old"), Seq::START, PageRequest::USUAL).await.unwrap();
     assert_eq!(events[0].body, text("hello"));
     assert_eq!(events[1].body, Body::Title { title: "before".into() });
     let claim = store.claim(&session_id("old")).await.unwrap();

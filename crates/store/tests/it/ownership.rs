@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use engine::{Batch, Body, Claim, Seq, Stop, Store, StoreError};
+use engine::{Body, Claim, EventBatch, Seq, Stop, Store, StoreError};
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
 use testkit::store_suite::{append, event, new_session, session_id, text, texts};
@@ -150,7 +150,7 @@ async fn positions_in_use_are_always_reserved() {
     let mut blocks = vec![reserved(directory.path())];
     for first in (1..140_000).step_by(10_000) {
         let events = (first..first + 10_000).map(|seq| event(seq, text("x"))).collect();
-        let batch = Batch { session: session_id("s"), epoch: claim.epoch, events, sync: false };
+        let batch = EventBatch { session: session_id("s"), epoch: claim.epoch, events, sync: false };
         store.append(batch).await.unwrap();
         let upto = reserved(directory.path());
         assert!(upto >= first + 9_999);

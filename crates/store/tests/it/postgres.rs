@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use store::sql::log::{self, Entry};
+use store::sql::log::{self, LogEntry};
 use store::sql::{Db, DbError, EVERYWHERE, PostgresDb, Statement, migrate};
 use testkit::postgres::Cluster;
 use tokio::io::copy_bidirectional;
@@ -41,7 +41,7 @@ async fn until_back(db: &PostgresDb) {
     }
 }
 
-fn refused_soon(done: Result<Vec<store::sql::Found>, DbError>, since: Instant) {
+fn refused_soon(done: Result<Vec<store::sql::StatementResult>, DbError>, since: Instant) {
     assert!(matches!(done, Err(DbError::Unavailable { .. })), "{done:?}");
     assert!(since.elapsed() < Duration::from_secs(6), "{:?}", since.elapsed());
 }
@@ -87,7 +87,7 @@ async fn writer(db: Arc<PostgresDb>, name: String, stop: Arc<AtomicBool>) -> Vec
         let (epoch, mut head) = (found[0].rows[0].count(0).unwrap(), found[0].rows[0].count(1).unwrap());
         while !stop.load(Ordering::Relaxed) {
             attempt += 1;
-            let entry = |seq| Entry { seq, kind: None, body: format!("attempt {attempt} at {seq}") };
+            let entry = |seq| LogEntry { seq, kind: None, body: format!("attempt {attempt} at {seq}") };
             let entries = vec![entry(head + 1), entry(head + 2)];
             match db.run(log::append(&name, epoch, head, entries.clone()), Vec::new()).await {
                 Ok(_) => acknowledged.extend(entries.into_iter().map(|entry| (entry.seq, entry.body))),
@@ -276,7 +276,7 @@ async fn whatever_a_topic_says_it_is_heard_once_here_and_elsewhere() {
     let cluster = Cluster::start();
     let url = cluster.database();
     let (one, other) = (connect(&url).await, connect(&url).await);
-    let (mut here, mut there) = (one.heard(), other.heard());
+    let (mut here, mut there) = (one.subscribe(), other.subscribe());
     reaches(&one, &mut there, "ready").await;
     while here.try_recv().is_ok() {}
     let hostile =
@@ -309,7 +309,7 @@ async fn a_listener_that_was_cut_off_looks_everywhere() {
     let cluster = Cluster::start();
     let url = cluster.database();
     let (one, other) = (connect(&url).await, connect(&url).await);
-    let mut there = other.heard();
+    let mut there = other.subscribe();
     reaches(&one, &mut there, "ready").await;
     // Those that listen, or have told something last.
     let cut = cluster.psql(

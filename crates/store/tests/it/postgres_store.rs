@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{BoxFuture, Event, EventSource, Page, Seq, Store, StoreError};
+use engine::{BoxFuture, Event, EventSource, PageRequest, Seq, Store, StoreError};
 use store::sql::{Db, PostgresAddress, PostgresDb, PostgresStore, SqlStore, Statement};
 use testkit::postgres::Cluster;
 use testkit::store_suite::{append, event, new_session, session_id, text, texts};
@@ -85,7 +85,7 @@ async fn a_long_import_and_its_fork_come_in_pieces_and_are_whole() {
     assert_eq!(fork.next_seq, Seq(12_346));
     let (mut read, mut after) = (0, Seq::START);
     loop {
-        let page = store.read(&session_id("f"), after, Page::USUAL).await.unwrap();
+        let page = store.read(&session_id("f"), after, PageRequest::USUAL).await.unwrap();
         let Some(last) = page.last() else { break };
         (read, after) = (read + page.len(), last.seq);
     }
@@ -102,7 +102,10 @@ async fn what_a_dead_process_was_writing_is_removed_and_its_id_is_free() {
     let half = "UPDATE log_sessions SET gone = 3, holder = 'nobody who lives'";
     db.run(vec![Statement::new(half, [])], Vec::new()).await.unwrap();
     assert!(matches!(store.find(&session_id("i")).await, Err(StoreError::NotFound)));
-    assert!(matches!(store.read(&session_id("i"), Seq::START, Page::USUAL).await, Err(StoreError::NotFound)));
+    assert!(matches!(
+        store.read(&session_id("i"), Seq::START, PageRequest::USUAL).await,
+        Err(StoreError::NotFound)
+    ));
     assert!(store.unused(vec![session_id("i")]).await.unwrap().is_empty());
     let _next = SqlStore::open(Arc::clone(&db) as Arc<dyn Db>).await.unwrap();
     let until = Instant::now() + SOON;

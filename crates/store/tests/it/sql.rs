@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::sql::log::{self, Entry};
-use store::sql::{Db, DbError, PostgresDb, SqliteDb, Statement, Value, migrate};
+use store::sql::log::{self, LogEntry};
+use store::sql::{Db, DbError, PostgresDb, SqlValue, SqliteDb, Statement, migrate};
 use testkit::postgres::Cluster;
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ async fn keeps_what_a_database_promises(db: Arc<dyn Db>) {
     migrate(db, "ropes", &STEPS[..1]).await.unwrap();
     migrate(db, "ropes", &STEPS).await.unwrap();
     migrate(db, "ropes", &STEPS).await.unwrap();
-    let mut heard = db.heard();
+    let mut heard = db.subscribe();
     let found = db.run(vec![insert("hemp", 3), insert("flax", 4)], vec!["ropes".into()]).await.unwrap();
     assert_eq!(found.iter().map(|found| found.changed).collect::<Vec<_>>(), [1, 1]);
     let told = tokio::time::timeout(Duration::from_secs(30), heard.recv()).await.unwrap();
@@ -46,7 +46,7 @@ async fn keeps_what_a_database_promises(db: Arc<dyn Db>) {
     assert_eq!(&*found.rows[0].text(0).unwrap(), "hemp");
     assert_eq!(found.rows[1].int(1).unwrap(), 4);
     assert_eq!(&*found.rows[0].bytes(2).unwrap(), [0, 255, 1]);
-    assert_eq!(found.rows[0].0[3], Value::Null);
+    assert_eq!(found.rows[0].0[3], SqlValue::Null);
     let same = Statement::new("SELECT $1 = $1 AND name = $1 FROM ropes WHERE name = $1", ["hemp".into()]);
     assert_eq!(db.run(vec![same], Vec::new()).await.unwrap()[0].rows.len(), 1);
     assert!(heard.try_recv().is_err(), "what was not done is not told");
@@ -63,8 +63,8 @@ async fn keeps_what_a_database_promises(db: Arc<dyn Db>) {
     assert!(matches!(later, Err(DbError::Failed { .. })), "a later layout is left alone");
 }
 
-fn entry(seq: u64) -> Entry {
-    Entry { seq, kind: None, body: format!("entry {seq}") }
+fn entry(seq: u64) -> LogEntry {
+    LogEntry { seq, kind: None, body: format!("entry {seq}") }
 }
 
 /// Only the last owner appends, only at the end, and everything once.
@@ -76,7 +76,7 @@ async fn a_log_is_appended_to_by_its_last_owner_alone(db: Arc<dyn Db>) {
         (found[0].rows[0].count(0).unwrap(), found[0].rows[0].count(1).unwrap())
     };
     assert_eq!(take().await, (1, 0));
-    let many: Vec<Entry> = (1..=600).map(entry).collect();
+    let many: Vec<LogEntry> = (1..=600).map(entry).collect();
     db.run(log::append("a", 1, 0, many.clone()), Vec::new()).await.unwrap();
     let again = db.run(log::append("a", 1, 0, many), Vec::new()).await;
     assert!(matches!(again, Err(DbError::Refused { statement: 0 })), "what came twice is kept once");
@@ -99,25 +99,25 @@ async fn speaks_the_same_sql(db: Arc<dyn Db>) {
     for (length, name) in ["b", "B", "ä", "a", "_"].into_iter().enumerate() {
         db.run(vec![insert(name, 4_000_000_000 + length as i64)], Vec::new()).await.unwrap();
     }
-    let one = async |sql: &'static str, values: Vec<Value>| {
+    let one = async |sql: &'static str, values: Vec<SqlValue>| {
         let found = db.run(vec![Statement::new(sql, values)], Vec::new()).await.unwrap().remove(0);
         (found.changed, found.rows.into_iter().map(|row| row.0).collect::<Vec<_>>())
     };
     let numbers = "SELECT count(*), sum(length), max(length) - min(length), 1 = 1, NULL, 7 FROM ropes";
-    let int = Value::Int;
-    let row = vec![int(5), int(20_000_000_010), int(4), int(1), Value::Null, int(7)];
+    let int = SqlValue::Int;
+    let row = vec![int(5), int(20_000_000_010), int(4), int(1), SqlValue::Null, int(7)];
     assert_eq!(one(numbers, Vec::new()).await, (0, vec![row]));
     let names = one("SELECT name FROM ropes ORDER BY name", Vec::new()).await.1.concat();
-    assert_eq!(names, ["B", "_", "a", "b", "ä"].map(Value::from), "byte by byte");
+    assert_eq!(names, ["B", "_", "a", "b", "ä"].map(SqlValue::from), "byte by byte");
     let after = "SELECT name FROM ropes WHERE (length, name) > ($1, $2) ORDER BY length DESC LIMIT $3";
     let found = one(after, vec![int(4_000_000_001), "B".into(), int(1)]).await;
-    assert_eq!(found.1, [[Value::from("_")]]);
+    assert_eq!(found.1, [[SqlValue::from("_")]]);
     let painted = "UPDATE ropes SET colour = $1 WHERE name <> $2 RETURNING id";
-    let found = one(painted, vec![Value::Null, "a".into()]).await;
+    let found = one(painted, vec![SqlValue::Null, "a".into()]).await;
     assert_eq!((found.0, found.1.len()), (4, 4), "what is returned is changed as well");
     assert_eq!(one(painted, vec!["red".into(), "b".into()]).await.0, 4, "the same with a text");
     let maybe = "SELECT count(*) FROM ropes WHERE CAST($1 AS TEXT) IS NULL OR colour = $1";
-    assert_eq!(one(maybe, vec![Value::Null]).await.1, [[int(5)]]);
+    assert_eq!(one(maybe, vec![SqlValue::Null]).await.1, [[int(5)]]);
     assert_eq!(one(maybe, vec!["red".into()]).await.1, [[int(4)]]);
     let upsert = "INSERT INTO ropes (name, length) VALUES ($1, 1) ON CONFLICT (name) DO NOTHING";
     assert_eq!((one(upsert, vec!["a".into()]).await.0, one(upsert, vec!["c".into()]).await.0), (0, 1));
@@ -192,7 +192,7 @@ async fn writers_that_fence_each_other_lose_and_double_nothing(db: Arc<dyn Db>) 
                 let (epoch, mut head) = (row.count(0).unwrap(), row.count(1).unwrap());
                 for _ in 0..5 {
                     let body = format!("{writer} {head}");
-                    let entries = vec![Entry { seq: head + 1, kind: None, body: body.clone() }];
+                    let entries = vec![LogEntry { seq: head + 1, kind: None, body: body.clone() }];
                     match db.run(log::append("a", epoch, head, entries), Vec::new()).await {
                         Ok(_) => acknowledged.push((head + 1, body)),
                         Err(DbError::Refused { statement: 0 }) => break,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Body, ListQuery, Page, Principal, Seq, Store, StoreError};
+use engine::{Body, ListQuery, PageRequest, Principal, Seq, Store, StoreError};
 use store::sql::{Db, PostgresDb, SqlStore, SqliteDb, Statement};
 use testkit::postgres::Cluster;
 use testkit::store_suite::{append, event, new_session, session_id, text, texts};
@@ -109,7 +109,7 @@ async fn a_long_session_goes_whole_and_what_was_left_of_one_goes_at_the_next_sta
     for from in [1, 6_001] {
         let events = (from..from + 6_000).map(|seq| event(seq, text("x"))).collect();
         let session = session_id("long");
-        first.append(engine::Batch { session, epoch: claim.epoch, events, sync: true }).await.unwrap();
+        first.append(engine::EventBatch { session, epoch: claim.epoch, events, sync: true }).await.unwrap();
     }
     let entries = async || {
         let count = Statement::new("SELECT count(*) FROM log_entries", []);
@@ -127,7 +127,10 @@ async fn a_long_session_goes_whole_and_what_was_left_of_one_goes_at_the_next_sta
     while entries().await > 0 {
         assert!(Instant::now() < until, "what was left stays");
     }
-    assert!(matches!(first.read(&session_id("s"), Seq::START, Page::USUAL).await, Err(StoreError::NotFound)));
+    assert!(matches!(
+        first.read(&session_id("s"), Seq::START, PageRequest::USUAL).await,
+        Err(StoreError::NotFound)
+    ));
 }
 
 #[tokio::test]

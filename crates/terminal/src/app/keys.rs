@@ -1,15 +1,15 @@
-//! What keys do, by what has the focus.
+//! What keys do, depending on the focus.
 
 use crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Effect, Focus, UNAWARE_MS};
+use super::{App, Effect, Focus, SEND_BLOCK_MS};
+use crate::ask_panel::AskInput;
+use crate::completion::{CompletionContext, completion_context};
 use crate::composer::{Composer, Erase, Move};
-use crate::offers::{Wanted, wanted};
-use crate::shelf::Stage as ShelfStage;
 
-/// Escape twice within this stops the turn.
+/// Escape twice within this time stops the turn.
 const TWICE_MS: u64 = 1_000;
 const WHEEL_LINES: isize = 3;
 
@@ -21,7 +21,7 @@ impl App {
         if let Some(effects) = self.key_anywhere(key) {
             return effects;
         }
-        self.leave_asked = false;
+        self.leave_armed = false;
         if self.help {
             self.help = false;
             return Vec::new();
@@ -31,30 +31,30 @@ impl App {
         }
         match self.focus {
             Focus::Composer => self.key_in_composer(key),
-            Focus::Shelf => self.key_in_shelf(key),
+            Focus::AskPanel => self.key_in_ask_panel(key),
             Focus::Transcript => self.key_in_transcript(key),
         }
     }
 
     pub(super) fn paste(&mut self, text: &str) -> Vec<Effect> {
-        if let (Focus::Shelf, ShelfStage::Writing(field, _)) = (self.focus, &mut self.shelf.stage) {
+        if let (Focus::AskPanel, AskInput::Writing(field, _)) = (self.focus, &mut self.ask_panel.input) {
             field.insert(text);
             return Vec::new();
         }
-        self.leave_shelf();
+        self.leave_ask_panel();
         if !self.composer.insert(text) {
-            self.complain("That is too long: put it in a file and name the file");
+            self.show_error("That is too long: put it in a file and name the file");
         }
         Vec::new()
     }
 
     pub(super) fn mouse(&mut self, event: MouseEvent) -> Vec<Effect> {
         match event.kind {
-            MouseEventKind::ScrollUp if self.areas.shelf.contains((event.column, event.row).into()) => {
-                self.shelf.scroll = self.shelf.scroll.saturating_sub(1);
+            MouseEventKind::ScrollUp if self.areas.ask_panel.contains((event.column, event.row).into()) => {
+                self.ask_panel.scroll = self.ask_panel.scroll.saturating_sub(1);
             }
-            MouseEventKind::ScrollDown if self.areas.shelf.contains((event.column, event.row).into()) => {
-                self.shelf.scroll += 1;
+            MouseEventKind::ScrollDown if self.areas.ask_panel.contains((event.column, event.row).into()) => {
+                self.ask_panel.scroll += 1;
             }
             MouseEventKind::ScrollUp => self.transcript.scroll(-WHEEL_LINES),
             MouseEventKind::ScrollDown => self.transcript.scroll(WHEEL_LINES),
@@ -91,7 +91,7 @@ impl App {
                 }
             }
             KeyCode::F(1) => self.help = !self.help,
-            KeyCode::F(2) => self.focus_shelf(),
+            KeyCode::F(2) => self.focus_ask_panel(),
             KeyCode::PageUp => self.transcript.scroll(-self.transcript.page()),
             KeyCode::PageDown => self.transcript.scroll(self.transcript.page()),
             KeyCode::Home if control => self.transcript.scroll(isize::MIN),
@@ -102,15 +102,15 @@ impl App {
     }
 
     fn key_in_composer(&mut self, key: KeyEvent) -> Vec<Effect> {
-        if self.now < self.unaware_until {
-            self.unaware_until = self.now + UNAWARE_MS;
+        if self.now < self.send_blocked_until {
+            self.send_blocked_until = self.now + SEND_BLOCK_MS;
             if key.code == KeyCode::Enter {
-                self.say("Not sent: what was asked is settled, and what you wrote is here now");
+                self.show_message("Not sent: what was asked is settled, and what you wrote is here now");
                 return Vec::new();
             }
         }
-        if self.offers.is_open()
-            && let Some(effects) = self.key_in_offers(key)
+        if self.completions.is_open()
+            && let Some(effects) = self.key_in_completions(key)
         {
             return effects;
         }
@@ -118,14 +118,14 @@ impl App {
         match key.code {
             KeyCode::Enter if !key.modifiers.intersects(newline) => return self.submit(),
             KeyCode::Tab | KeyCode::BackTab => {
-                if self.shelf.asks.is_empty() {
+                if self.ask_panel.asks.is_empty() {
                     self.focus_transcript()
                 } else {
-                    self.focus_shelf()
+                    self.focus_ask_panel()
                 }
             }
             KeyCode::Esc if key.modifiers.contains(KeyModifiers::ALT) => {
-                // Two that come at once are read as one with Alt.
+                // Two that arrive together are read as one with Alt.
                 self.escape();
                 return self.escape();
             }
@@ -139,7 +139,7 @@ impl App {
             KeyCode::End if self.composer.is_empty() => self.transcript.follow(),
             _ => {
                 edit(&mut self.composer, key);
-                return self.look_for_offers();
+                return self.update_completions();
             }
         }
         Vec::new()
@@ -149,30 +149,34 @@ impl App {
         self.composer.is_empty() || self.composer.is_recalled()
     }
 
-    fn look_for_offers(&mut self) -> Vec<Effect> {
-        let Some(text) = self.offers.look(&self.composer, self.state.as_ref()) else { return Vec::new() };
-        match wanted(self.composer.text(), self.composer.cursor()) {
-            Wanted::File { from, .. } => self.find_files(text, from),
-            Wanted::Nothing | Wanted::Command(_) | Wanted::Choice { .. } => Vec::new(),
+    fn update_completions(&mut self) -> Vec<Effect> {
+        let Some(text) = self.completions.update(&self.composer, self.state.as_ref()) else {
+            return Vec::new();
+        };
+        match completion_context(self.composer.text(), self.composer.cursor()) {
+            CompletionContext::File { from, .. } => self.find_files(text, from),
+            CompletionContext::Nothing | CompletionContext::Command(_) | CompletionContext::Choice { .. } => {
+                Vec::new()
+            }
         }
     }
 
-    fn key_in_offers(&mut self, key: KeyEvent) -> Option<Vec<Effect>> {
+    fn key_in_completions(&mut self, key: KeyEvent) -> Option<Vec<Effect>> {
         match key.code {
-            KeyCode::Up => self.offers.step(false),
-            KeyCode::Down => self.offers.step(true),
-            KeyCode::Esc => self.offers.dismiss(&self.composer),
+            KeyCode::Up => self.completions.step(false),
+            KeyCode::Down => self.completions.step(true),
+            KeyCode::Esc => self.completions.dismiss(&self.composer),
             KeyCode::Tab | KeyCode::Enter if key.modifiers.is_empty() => {
-                let offer = self.offers.list.get(self.offers.chosen).cloned()?;
-                let complete =
-                    self.composer.text()[self.offers.from..self.composer.cursor()] == *offer.text.trim_end();
-                let sends = key.code == KeyCode::Enter && (offer.whole || complete);
-                self.composer.complete(self.offers.from, &offer.text);
-                self.offers.close();
+                let completion = self.completions.list.get(self.completions.chosen).cloned()?;
+                let complete = self.composer.text()[self.completions.from..self.composer.cursor()]
+                    == *completion.text.trim_end();
+                let sends = key.code == KeyCode::Enter && (completion.whole || complete);
+                self.composer.complete(self.completions.from, &completion.text);
+                self.completions.close();
                 if sends {
                     return Some(self.submit());
                 }
-                return Some(self.look_for_offers());
+                return Some(self.update_completions());
             }
             _ => return None,
         }
@@ -187,44 +191,44 @@ impl App {
             return self.cancel();
         }
         self.escape_at = Some(self.now);
-        self.say("Esc again stops the turn");
+        self.show_message("Esc again stops the turn");
         Vec::new()
     }
 
-    fn key_in_shelf(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn key_in_ask_panel(&mut self, key: KeyEvent) -> Vec<Effect> {
         let goes_on = matches!(key.code, KeyCode::Up | KeyCode::Down)
-            || (self.shelf.is_writing() && key.code != KeyCode::Enter);
+            || (self.ask_panel.is_writing() && key.code != KeyCode::Enter);
         if key.kind == KeyEventKind::Repeat && !goes_on {
-            // A key that is held was meant once.
+            // A held key counts once.
             return Vec::new();
         }
         if self.begins_text(key) {
-            self.leave_shelf();
+            self.leave_ask_panel();
             return self.key_in_composer(key);
         }
-        if !self.shelf.is_writing()
+        if !self.ask_panel.is_writing()
             && matches!(key.code, KeyCode::Char(_) | KeyCode::Enter)
-            && self.shelf.is_deaf(self.now)
+            && self.ask_panel.ignores_keys(self.now)
         {
-            // Who goes on typing has not seen the question yet.
-            self.shelf.turn_deaf(self.now);
-            self.say("That key was not taken: the question had just appeared");
+            // A person who keeps typing has not seen the question yet.
+            self.ask_panel.ignore_keys(self.now);
+            self.show_message("That key was not taken: the question had just appeared");
             return Vec::new();
         }
-        match (&mut self.shelf.stage, key.code) {
-            (ShelfStage::Writing(..) | ShelfStage::Typing(..), KeyCode::Esc) => {
-                self.shelf.stage = ShelfStage::Choosing;
+        match (&mut self.ask_panel.input, key.code) {
+            (AskInput::Writing(..) | AskInput::Typing(..), KeyCode::Esc) => {
+                self.ask_panel.input = AskInput::Choosing;
                 return Vec::new();
             }
             (_, KeyCode::Enter) => {
-                let outcome = self.shelf.enter();
+                let outcome = self.ask_panel.enter();
                 return self.decide(outcome);
             }
-            (ShelfStage::Writing(field, _), _) => {
+            (AskInput::Writing(field, _), _) => {
                 edit(field, key);
                 return Vec::new();
             }
-            (ShelfStage::Typing(word, _), code) => {
+            (AskInput::Typing(word, _), code) => {
                 match code {
                     KeyCode::Char(c) if word.len() < 8 => word.push(c),
                     KeyCode::Backspace => drop(word.pop()),
@@ -232,18 +236,18 @@ impl App {
                 }
                 return Vec::new();
             }
-            (ShelfStage::Choosing | ShelfStage::Armed(_), _) => {}
+            (AskInput::Choosing | AskInput::Armed(_), _) => {}
         }
         match key.code {
-            KeyCode::Tab | KeyCode::Esc => self.leave_shelf(),
+            KeyCode::Tab | KeyCode::Esc => self.leave_ask_panel(),
             KeyCode::BackTab => self.focus_transcript(),
-            KeyCode::Left => self.shelf.step(false),
-            KeyCode::Right => self.shelf.step(true),
-            KeyCode::Up => self.shelf.scroll = self.shelf.scroll.saturating_sub(1),
-            KeyCode::Down => self.shelf.scroll += 1,
+            KeyCode::Left => self.ask_panel.step(false),
+            KeyCode::Right => self.ask_panel.step(true),
+            KeyCode::Up => self.ask_panel.scroll = self.ask_panel.scroll.saturating_sub(1),
+            KeyCode::Down => self.ask_panel.scroll += 1,
             KeyCode::Char('?') => self.help = true,
             KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
-                let outcome = self.shelf.press(c);
+                let outcome = self.ask_panel.press(c);
                 return self.decide(outcome);
             }
             _ => {}
@@ -251,14 +255,14 @@ impl App {
         Vec::new()
     }
 
-    /// A character that means nothing to the question is the first one of something else, such as a command: from here
-    /// on all keys are for the composer, until somebody goes back to the question.
+    /// Whether a key starts a text for the composer: a character that is no answer is the first one of something else,
+    /// such as a command. From then on all keys are for the composer, until the person returns to the question.
     fn begins_text(&self, key: KeyEvent) -> bool {
         let KeyCode::Char(c) = key.code else { return false };
-        !self.shelf.is_writing()
+        !self.ask_panel.is_writing()
             && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
             && c != '?'
-            && !self.shelf.is_answer(c)
+            && !self.ask_panel.is_answer(c)
     }
 
     fn key_in_transcript(&mut self, key: KeyEvent) -> Vec<Effect> {
@@ -318,18 +322,18 @@ impl App {
         Vec::new()
     }
 
-    fn focus_shelf(&mut self) {
-        if !self.shelf.asks.is_empty() {
-            self.focus = Focus::Shelf;
-            self.shelf_left = false;
+    fn focus_ask_panel(&mut self) {
+        if !self.ask_panel.asks.is_empty() {
+            self.focus = Focus::AskPanel;
+            self.ask_panel_left = false;
         }
     }
 
-    /// To the composer. What was pressed for an answer so far is forgotten.
-    fn leave_shelf(&mut self) {
+    /// Moves the focus to the composer. A half-given answer is discarded.
+    fn leave_ask_panel(&mut self) {
         self.focus = Focus::Composer;
-        self.shelf_left = true;
-        self.shelf.stage = ShelfStage::Choosing;
+        self.ask_panel_left = true;
+        self.ask_panel.input = AskInput::Choosing;
     }
 
     fn focus_transcript(&mut self) {
@@ -340,7 +344,7 @@ impl App {
     }
 }
 
-/// What keys do in a field of text.
+/// What keys do in a text field.
 fn edit(field: &mut Composer, key: KeyEvent) {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     let alt = key.modifiers.contains(KeyModifiers::ALT);

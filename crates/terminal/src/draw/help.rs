@@ -1,4 +1,4 @@
-//! What the keys do, on one screen.
+//! The help screen with all keys.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -30,13 +30,13 @@ const KEYS: [(&str, &str); 18] = [
 const NAMES_CELLS: usize = 20;
 
 pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
-    let look = app.manner.look;
+    let theme = app.options.theme;
     let narrow = usize::from(area.width) < 60;
     let line = |(keys, what): &(&'static str, &'static str)| {
         let gap = if narrow { 2 } else { NAMES_CELLS.saturating_sub(keys.chars().count()).max(1) };
-        Line::from(vec![Span::styled(*keys, look.accent()), Span::raw(" ".repeat(gap)), Span::raw(*what)])
+        Line::from(vec![Span::styled(*keys, theme.accent()), Span::raw(" ".repeat(gap)), Span::raw(*what)])
     };
     let mut lines: Vec<Line<'_>> = KEYS.iter().map(line).collect();
-    lines.push(Line::styled("Shift and the mouse select text, as the terminal does", look.quiet()));
+    lines.push(Line::styled("Shift and the mouse select text, as the terminal does", theme.quiet()));
     put(&lines, area, buffer);
 }

@@ -1,4 +1,4 @@
-//! The last line: what was just said, or what the keys do here.
+//! The last line: the status message, or the keys that work here.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -6,11 +6,11 @@ use ratatui_core::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::put;
-use crate::app::{App, Focus, Stage};
+use crate::app::{App, Focus, SessionPhase};
 use crate::wrap::cut;
 
 pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
-    let look = app.manner.look;
+    let theme = app.options.theme;
     let width = usize::from(area.width);
     let below = app.transcript.below();
     let right = if below > 0 && app.picker.is_none() && !app.help {
@@ -19,23 +19,23 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         String::new()
     };
     let room = width.saturating_sub(right.width() + 1);
-    let (text, style) = match (&app.remark, &app.stage) {
-        (Some(remark), _) if remark.bad => (remark.text.clone(), look.bad()),
-        (Some(remark), _) => (remark.text.clone(), look.accent()),
-        (None, Stage::Over(why)) => (format!("Over: {why}; /sessions shows the others"), look.bad()),
-        (None, _) => (fitting(keys(app), room), look.quiet()),
+    let (text, style) = match (&app.status_message, &app.phase) {
+        (Some(status_message), _) if status_message.bad => (status_message.text.clone(), theme.bad()),
+        (Some(status_message), _) => (status_message.text.clone(), theme.accent()),
+        (None, SessionPhase::Over(why)) => (format!("Over: {why}; /sessions shows the others"), theme.bad()),
+        (None, _) => (fitting(keys(app), room), theme.quiet()),
     };
     let text = cut(&text, room);
     let gap = width.saturating_sub(text.width() + right.width());
     let line = Line::from(vec![
         Span::styled(text, style),
         Span::raw(" ".repeat(gap)),
-        Span::styled(right, look.warn()),
+        Span::styled(right, theme.warn()),
     ]);
     put(&[line], area, buffer);
 }
 
-/// As many as fit, whole.
+/// As many keys as fit.
 fn fitting(keys: &[&str], room: usize) -> String {
     let mut text = String::new();
     for key in keys {
@@ -56,13 +56,15 @@ fn keys(app: &App) -> &'static [&'static str] {
     if app.picker.is_some() {
         return &["Enter opens", "↑↓ choose", "letters filter", "Esc goes back"];
     }
-    if app.offers.is_open() {
+    if app.completions.is_open() {
         return &["Enter takes it", "↑↓ choose", "Esc closes"];
     }
     match app.focus {
-        Focus::Shelf if app.shelf.is_writing() => &["Enter sends", "Esc goes back"],
-        Focus::Shelf => &["Tab writes", "↑↓ scroll", "←→ other questions", "? help"],
-        Focus::Composer if !app.shelf.asks.is_empty() => &["Tab or F2 answers the question", "Enter queues"],
+        Focus::AskPanel if app.ask_panel.is_writing() => &["Enter sends", "Esc goes back"],
+        Focus::AskPanel => &["Tab writes", "↑↓ scroll", "←→ other questions", "? help"],
+        Focus::Composer if !app.ask_panel.asks.is_empty() => {
+            &["Tab or F2 answers the question", "Enter queues"]
+        }
         Focus::Composer if app.is_busy() => {
             &["Enter queues", "Esc Esc stops", "Tab looks back", "Ctrl-X takes back", "? help"]
         }

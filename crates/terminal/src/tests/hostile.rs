@@ -1,15 +1,15 @@
-//! Whatever a session holds, the terminal is given nothing to obey.
+//! Whatever text a session contains, no control sequence reaches the terminal.
 
 use proptest::prelude::*;
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use serde_json::{Value, json};
 
-use super::stage::{Stage, ask, diff, prompt, row, said, state, tool};
-use crate::clean::is_harmful;
+use super::harness::{Harness, ask, diff, prompt, row, said, state, tool};
 use crate::draw::draw;
+use crate::sanitize::is_harmful;
 
-/// Sequences that have moved cursors, renamed windows, filled clipboards and answered for people.
+/// Sequences that move cursors, rename windows, fill clipboards or answer for people.
 const ATTACKS: [&str; 16] = [
     "\u{1b}[2J\u{1b}[H",
     "\u{1b}]0;owned\u{7}",
@@ -29,8 +29,8 @@ const ATTACKS: [&str; 16] = [
     "\u{1b}",
 ];
 
-/// The attack in every place where text of others is shown.
-fn everywhere(attack: &str) -> Vec<Stage> {
+/// The attack in every place where foreign text is shown.
+fn everywhere(attack: &str) -> Vec<Harness> {
     let mut change = diff();
     change["path"] = attack.into();
     change["hunks"][0]["lines"] = json!([format!("+{attack}"), attack, format!("-{attack}")]);
@@ -69,12 +69,12 @@ fn everywhere(attack: &str) -> Vec<Stage> {
         ),
     ]);
     let of = |asks: Value| {
-        let mut stage = Stage::open();
+        let mut harness = Harness::open();
         let different = json!({"busy": true, "title": attack, "folder": attack, "plan": plan, "asks": asks,
             "others": [attack], "queue": [{"turn": 3, "from": attack, "text": attack}],
             "commands": [{"name": attack, "description": attack, "hint": attack}]});
-        stage.view(true, rows.clone(), state(&different));
-        stage
+        harness.view(true, rows.clone(), state(&different));
+        harness
     };
     let mut offered = of(json!([]));
     offered.write("/");
@@ -85,22 +85,22 @@ fn everywhere(attack: &str) -> Vec<Stage> {
     vec![of(json!([permission])), of(json!([question])), offered, refused]
 }
 
-fn check(stage: &mut Stage) {
-    stage.screen(80, 24);
+fn check(harness: &mut Harness) {
+    harness.screen(80, 24);
     for (width, height) in [(80, 24), (40, 20), (200, 60)] {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        stage.app.prepare(width, height);
+        harness.app.prepare(width, height);
         let drawn = terminal
-            .draw(|frame| assert!(draw(&stage.app, frame.buffer_mut()).is_none_or(|(x, _)| x < width)));
+            .draw(|frame| assert!(draw(&harness.app, frame.buffer_mut()).is_none_or(|(x, _)| x < width)));
         drawn.unwrap();
         for cell in &terminal.backend().buffer().content {
             assert!(!cell.symbol().chars().any(is_harmful), "{:?}", cell.symbol());
         }
-        for entry in stage.app.transcript.visible().into_iter().flatten() {
+        for entry in harness.app.transcript.visible().into_iter().flatten() {
             assert!(!entry.line.to_string().chars().any(is_harmful), "{}", entry.line);
         }
     }
-    for effect in &stage.effects {
+    for effect in &harness.effects {
         assert!(!format!("{effect:?}").chars().any(is_harmful));
     }
 }
@@ -108,19 +108,19 @@ fn check(stage: &mut Stage) {
 #[test]
 fn no_attack_reaches_the_terminal_from_anywhere() {
     for attack in ATTACKS {
-        for mut stage in everywhere(attack) {
-            stage.keys("ctrl-o ctrl-p");
-            check(&mut stage);
+        for mut harness in everywhere(attack) {
+            harness.keys("ctrl-o ctrl-p");
+            check(&mut harness);
         }
     }
 }
 
 #[test]
 fn a_command_cannot_look_like_another_one() {
-    let mut stage = Stage::open();
+    let mut harness = Harness::open();
     let asks = json!([ask(9, "low", "echo safe\r\u{1b}[2Krm -rf ~ # \u{202e}efas")]);
-    stage.view(false, json!([]), state(&json!({"busy": true, "asks": asks})));
-    let screen = stage.screen(80, 24);
+    harness.view(false, json!([]), state(&json!({"busy": true, "asks": asks})));
+    let screen = harness.screen(80, 24);
     assert!(screen.contains("echo safe␍␛[2Krm -rf ~ # \u{fffd}efas"), "{screen}");
 }
 
@@ -129,20 +129,20 @@ proptest! {
 
     #[test]
     fn any_text_is_only_shown(text in any::<String>(), width in 10u16..90, height in 4u16..30) {
-        for mut stage in everywhere(&text) {
-            stage.screen(width, height);
-            check(&mut stage);
+        for mut harness in everywhere(&text) {
+            harness.screen(width, height);
+            check(&mut harness);
         }
     }
 
     #[test]
     fn any_keys_at_any_size_break_nothing(keys in proptest::collection::vec(0usize..20, 0..60), width in 1u16..90, height in 1u16..30) {
         let names = ["a", "y", "enter", "tab", "esc", "up", "down", "pgup", "pgdn", "/", "@", "ctrl-o", "ctrl-p", "e", "back", "home", "end", "ctrl-x", "?", "D"];
-        for mut stage in everywhere("x\u{1b}[31m y") {
+        for mut harness in everywhere("x\u{1b}[31m y") {
             for key in &keys {
-                stage.now += 300;
-                stage.keys(names[*key]);
-                stage.screen(width, height);
+                harness.now += 300;
+                harness.keys(names[*key]);
+                harness.screen(width, height);
             }
         }
     }

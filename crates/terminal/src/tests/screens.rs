@@ -1,19 +1,19 @@
 use expect_test::{Expect, expect};
 use serde_json::json;
 
-use super::stage::{Stage, ask, card, diff, prompt, row, said, state, tool};
-use crate::Start;
+use super::harness::{Harness, ask, card, diff, prompt, row, said, state, tool};
+use crate::WhichSession;
 
-fn check(stage: &mut Stage, width: u16, height: u16, expected: &Expect) {
-    expected.assert_eq(&stage.screen(width, height));
+fn check(harness: &mut Harness, width: u16, height: u16, expected: &Expect) {
+    expected.assert_eq(&harness.screen(width, height));
 }
 
 /// A turn in the middle: everything that a session can show.
-fn busy() -> Stage {
-    let mut stage = Stage::open();
+fn busy() -> Harness {
+    let mut harness = Harness::open();
     let plan = json!({"steps": [{"text": "Look", "state": "done"}, {"text": "Make the change", "state": "running"},
         {"text": "Check", "state": "pending"}]});
-    stage.view(
+    harness.view(
         false,
         json!([
             prompt(1, "weave it"),
@@ -27,7 +27,7 @@ fn busy() -> Stage {
         state(&json!({"busy": true, "turn": 1, "turnAt": 1_699_999_988_000_i64, "plan": plan,
             "queue": [{"turn": 2, "from": "terminal", "text": "then push it"}]})),
     );
-    stage
+    harness
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn a_narrow_terminal_shows_the_same() {
 
 #[test]
 fn a_plan_unfolds() {
-    let mut stage = busy();
-    stage.keys("ctrl-p");
+    let mut harness = busy();
+    harness.keys("ctrl-p");
     check(
-        &mut stage,
+        &mut harness,
         60,
         16,
         &expect![[r#"
@@ -133,12 +133,12 @@ fn a_plan_unfolds() {
 
 #[test]
 fn a_permission_shows_exactly_what_would_be_done() {
-    let mut stage = Stage::open();
+    let mut harness = Harness::open();
     let asks =
         json!([ask(9, "high", "rm -rf target && \\\n  git push --force origin main"), ask(10, "low", "ls")]);
-    stage.view(false, json!([prompt(1, "clean up")]), state(&json!({"busy": true, "asks": asks})));
+    harness.view(false, json!([prompt(1, "clean up")]), state(&json!({"busy": true, "asks": asks})));
     check(
-        &mut stage,
+        &mut harness,
         80,
         24,
         &expect![[r#"
@@ -169,7 +169,7 @@ fn a_permission_shows_exactly_what_would_be_done() {
     "#]],
     );
     check(
-        &mut stage,
+        &mut harness,
         40,
         20,
         &expect![[r#"
@@ -199,13 +199,13 @@ fn a_permission_shows_exactly_what_would_be_done() {
 
 #[test]
 fn an_edit_is_asked_with_its_difference() {
-    let mut stage = Stage::open();
+    let mut harness = Harness::open();
     let mut edit = ask(9, "medium", "src/net.rs");
     edit["title"] = "Edit a file".into();
     edit["diffs"] = json!([diff()]);
-    stage.view(false, json!([prompt(1, "tighten")]), state(&json!({"busy": true, "asks": [edit]})));
+    harness.view(false, json!([prompt(1, "tighten")]), state(&json!({"busy": true, "asks": [edit]})));
     check(
-        &mut stage,
+        &mut harness,
         60,
         18,
         &expect![[r#"
@@ -233,10 +233,10 @@ fn an_edit_is_asked_with_its_difference() {
 
 #[test]
 fn commands_are_offered_as_they_are_typed() {
-    let mut stage = Stage::open();
-    stage.write("/mo");
+    let mut harness = Harness::open();
+    harness.write("/mo");
     check(
-        &mut stage,
+        &mut harness,
         60,
         14,
         &expect![[r#"
@@ -256,9 +256,9 @@ fn commands_are_offered_as_they_are_typed() {
         Enter takes it · ↑↓ choose · Esc closes
     "#]],
     );
-    stage.keys("enter");
+    harness.keys("enter");
     check(
-        &mut stage,
+        &mut harness,
         60,
         14,
         &expect![[r#"
@@ -282,15 +282,15 @@ fn commands_are_offered_as_they_are_typed() {
 
 #[test]
 fn sessions_that_need_somebody_stand_first() {
-    let mut stage = Stage::new(Start::Any, true);
+    let mut harness = Harness::new(WhichSession::Any, true);
     let mut waiting = card("bbbb", "Mend the sail", "/home/dev/sail", "waiting", 1_699_999_000_000);
     waiting["asks"] = json!([ask(1, "high", "rm x")]);
     let mut other = card("cccc", "Tar the deck", "/home/dev/deck", "waiting", 1_699_900_000_000);
     other["asks"] = json!([ask(2, "low", "ls")]);
     let done = card("aaaa", "Weave the net", "/home/dev/loom", "done", 1_699_999_990_000);
-    stage.greet(json!([done, waiting, other]));
+    harness.greet(json!([done, waiting, other]));
     check(
-        &mut stage,
+        &mut harness,
         60,
         12,
         &expect![[r#"
@@ -312,9 +312,9 @@ fn sessions_that_need_somebody_stand_first() {
 
 #[test]
 fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
-    let mut stage = Stage::open();
+    let mut harness = Harness::open();
     check(
-        &mut stage,
+        &mut harness,
         60,
         10,
         &expect![[r#"
@@ -330,9 +330,9 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
         Enter sends · Alt-Enter new line · / commands · @ files
     "#]],
     );
-    stage.keys("?");
+    harness.keys("?");
     check(
-        &mut stage,
+        &mut harness,
         80,
         24,
         &expect![[r#"
@@ -366,14 +366,14 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
 
 #[test]
 fn what_an_ended_turn_came_to_is_one_line() {
-    let mut stage = Stage::open();
+    let mut harness = Harness::open();
     let ended = |id: u64, stop: &str, error: Option<&str>| {
         row(
             id,
             json!({"is": "ended", "stop": stop, "error": error, "elapsedMs": 48_000, "tools": 12, "files": 3, "costUsd": 0.031}),
         )
     };
-    stage.view(
+    harness.view(
         false,
         json!([
             prompt(1, "a"),
@@ -389,7 +389,7 @@ fn what_an_ended_turn_came_to_is_one_line() {
         state(&json!({"others": ["iPhone"]})),
     );
     check(
-        &mut stage,
+        &mut harness,
         70,
         24,
         &expect![[r#"

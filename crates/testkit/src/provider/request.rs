@@ -1,4 +1,4 @@
-//! A request as it came in.
+//! A request as the mock provider received it.
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -6,9 +6,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a client sent.
+/// A received request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     /// Names in lower case.
@@ -17,7 +17,7 @@ pub struct Seen {
     pub body: Value,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
@@ -30,8 +30,8 @@ impl Seen {
     }
 }
 
-/// The same with its body as it came.
-pub(crate) struct Raw {
+/// The same with its body as raw bytes.
+pub(crate) struct RawRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     /// Names in lower case.
@@ -40,13 +40,13 @@ pub(crate) struct Raw {
 }
 
 /// Reads one request, or nothing if there is none.
-pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
-    let Raw { method, path, headers, body } = read_raw(stream).await?;
+pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<ReceivedRequest> {
+    let RawRequest { method, path, headers, body } = read_raw(stream).await?;
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    Some(Seen { method, path, headers, body })
+    Some(ReceivedRequest { method, path, headers, body })
 }
 
-pub(crate) async fn read_raw(stream: &mut (impl AsyncRead + Unpin)) -> Option<Raw> {
+pub(crate) async fn read_raw(stream: &mut (impl AsyncRead + Unpin)) -> Option<RawRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -72,5 +72,5 @@ pub(crate) async fn read_raw(stream: &mut (impl AsyncRead + Unpin)) -> Option<Ra
             return None;
         }
     }
-    Some(Raw { method, path, headers, body })
+    Some(RawRequest { method, path, headers, body })
 }

@@ -10,7 +10,7 @@
 use serde_json::Value;
 
 use super::script::answer;
-use super::{Answer, Seen};
+use super::{Answer, ReceivedRequest};
 
 /// Rules, and what is said to everything else.
 pub struct Rules {
@@ -36,7 +36,7 @@ impl Rules {
     }
 
     /// The answer to one request. Who offers no tools wants a title or a summary.
-    pub(super) fn answer(&self, seen: &Seen) -> Answer {
+    pub(super) fn answer(&self, seen: &ReceivedRequest) -> Answer {
         let offers_tools = seen.body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         let chosen = offers_tools.then(|| self.chosen(turns(&seen.body))).flatten();
         chosen.unwrap_or(&self.otherwise).clone()
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn answered(body: Value) -> Vec<Line> {
-        let seen = Seen { method: "POST".into(), path: String::new(), headers: Vec::new(), body };
+        let seen = ReceivedRequest { method: "POST".into(), path: String::new(), headers: Vec::new(), body };
         rules().answer(&seen).lines
     }
 

@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::{Fault, Frame, Seen, Shared, Tongue, request};
+use super::{Fault, Frame, ProviderApi, ReceivedRequest, Shared, request};
 use crate::{Line, say};
 
 /// How the request for a session's name begins.
@@ -50,7 +50,7 @@ async fn hung_up(mut read: OwnedReadHalf) {
     while read.read(&mut byte).await.is_ok_and(|bytes| bytes > 0) {}
 }
 
-async fn write_answer(write: &mut OwnedWriteHalf, seen: &Seen, shared: &Shared) -> io::Result<()> {
+async fn write_answer(write: &mut OwnedWriteHalf, seen: &ReceivedRequest, shared: &Shared) -> io::Result<()> {
     if seen.method == "GET" {
         let body = offers(&seen.path, shared);
         return plain(
@@ -62,7 +62,7 @@ async fn write_answer(write: &mut OwnedWriteHalf, seen: &Seen, shared: &Shared) 
         )
         .await;
     }
-    let Some(tongue) = Tongue::of_path(&seen.path) else {
+    let Some(tongue) = ProviderApi::of_path(&seen.path) else {
         return plain(write, 404, &[], "application/json", "{}").await;
     };
     if seen.body.to_string().contains(NAMING) {
@@ -115,7 +115,7 @@ fn distinct(frames: Vec<Frame>, number: usize) -> Vec<Frame> {
 
 async fn sent(
     write: &mut OwnedWriteHalf,
-    tongue: Tongue,
+    tongue: ProviderApi,
     frames: Vec<Frame>,
     fault: Option<Fault>,
 ) -> io::Result<()> {
@@ -166,7 +166,7 @@ async fn sent(
 
 async fn spoken(
     write: &mut OwnedWriteHalf,
-    tongue: Tongue,
+    tongue: ProviderApi,
     frames: Vec<Frame>,
     split: Option<usize>,
 ) -> io::Result<()> {
@@ -205,7 +205,7 @@ async fn plain(
     write.shutdown().await
 }
 
-async fn begin(write: &mut OwnedWriteHalf, tongue: Tongue) -> io::Result<()> {
+async fn begin(write: &mut OwnedWriteHalf, tongue: ProviderApi) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ntransfer-encoding: chunked\r\nconnection: close\r\nrequest-id: req_mock\r\n\r\n",
         tongue.content_type()

@@ -5,18 +5,18 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use server::memory::Peer;
+use server::memory::LinkPeer;
 use tokio::io::DuplexStream;
 use wire::Frame;
 
-use super::{DEADLINE, Story, streams};
+use super::{DEADLINE, UpdateSummary, streams};
 
 /// Frames shown when a wait fails.
 const SHOWN_MAX: usize = 40;
 const SHOWN_CHARS_MAX: usize = 240;
 
 pub struct Client {
-    peer: Option<Peer>,
+    peer: Option<LinkPeer>,
     workspace: PathBuf,
     unparsed: Vec<u8>,
     arrived: VecDeque<Value>,
@@ -43,7 +43,7 @@ pub struct Refused {
 }
 
 impl Client {
-    pub(super) fn new(peer: Peer, workspace: PathBuf) -> Self {
+    pub(super) fn new(peer: LinkPeer, workspace: PathBuf) -> Self {
         Self {
             peer: Some(peer),
             workspace,
@@ -294,8 +294,8 @@ impl Client {
     }
 
     /// What the updates so far add up to.
-    pub fn story(&self) -> Story {
-        Story::of(self.updates())
+    pub fn story(&self) -> UpdateSummary {
+        UpdateSummary::of(self.updates())
     }
 
     /// One word per frame so far: the kind of update, `reply`, `ask`, `withdrawn`.
@@ -320,7 +320,7 @@ impl Client {
 
     /// Closes the input, reads to the end and checks that nothing was left unread.
     pub async fn hang_up(mut self) {
-        let Some(Peer { frames, mut batches }) = self.peer.take() else { return };
+        let Some(LinkPeer { frames, mut batches }) = self.peer.take() else { return };
         drop(frames);
         let rest = async {
             while let Some(more) = batches.recv().await {

@@ -1,17 +1,17 @@
-//! The HTTP door of a server in process, on a port of its own.
+//! The HTTP listener of a server in this process, on a port of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use access::{Client, Digest, Gate, GateParts, Keys, Listening, Names};
+use access::{AcceptedTokens, BoundListener, Client, Digest, Gate, GateParts, ServerNames};
 use engine::{Principal, Timestamp};
 use server::ConnectionParts;
-use server::http::{Doors, Transports, Visits, router, sockets};
+use server::http::{HttpState, OfficialConnections, ZephConnections, router, sockets};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::web::Web;
+use crate::http_client::HttpClient;
 
 /// Opens everything.
 pub const MASTER: &str = "the-master-token";
@@ -20,7 +20,7 @@ pub const CI: &str = "the-token-of-ci";
 
 pub struct Door {
     pub address: SocketAddr,
-    pub doors: Arc<Doors>,
+    pub doors: Arc<HttpState>,
     serving: JoinHandle<()>,
     _tasks: TaskTracker,
 }
@@ -28,29 +28,29 @@ pub struct Door {
 impl Door {
     /// At this port; any with 0.
     pub(super) async fn open(parts: ConnectionParts, started: Timestamp, port: u16) -> Self {
-        let listening = Listening::bind((Ipv4Addr::LOCALHOST, port).into(), None).await.expect("a port");
+        let listening = BoundListener::bind((Ipv4Addr::LOCALHOST, port).into(), None).await.expect("a port");
         let address = listening.local_addr();
-        let keys = Keys::Tokens {
+        let keys = AcceptedTokens::Tokens {
             master: Digest::of(MASTER),
             clients: vec![Client { id: "ci".into(), digest: Digest::of(CI) }],
         };
-        let names = Names { bound: address, secure: false, hosts: Vec::new(), cors: Vec::new() };
+        let names = ServerNames { bound: address, secure: false, hosts: Vec::new(), cors: Vec::new() };
         let gate = Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [1; 32] }));
         gate.open();
         let stop = CancellationToken::new();
-        let doors = Arc::new(Doors {
+        let doors = Arc::new(HttpState {
             registry: parts.registry,
             rules: parts.rules,
             identity: parts.identity,
             dialect: parts.dialect,
-            greeted: parts.greeted,
+            on_initialize: parts.on_initialize,
             gate,
             secret: [2; 32],
-            visits: Visits::default(),
-            transports: Transports::default(),
+            official_connections: OfficialConnections::default(),
+            zeph_connections: ZephConnections::default(),
             sockets: sockets(),
-            hall: Arc::default(),
-            desk: app::DeskSlot::default(),
+            devices: Arc::default(),
+            app: app::AppServerSlot::default(),
             metrics: metrics::Metrics::new("1.2.3", started),
             started,
             tasks: TaskTracker::new(),
@@ -61,8 +61,8 @@ impl Door {
         Self { address, doors, serving, _tasks: tasks }
     }
 
-    pub fn web(&self) -> Web {
-        Web::new(self.address, MASTER)
+    pub fn web(&self) -> HttpClient {
+        HttpClient::new(self.address, MASTER)
     }
 
     pub fn principal() -> Principal {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use server::memory::Peer;
+use server::memory::LinkPeer;
 use tokio::io::DuplexStream;
 use wire::Frame;
 
@@ -16,7 +16,7 @@ use super::{DEADLINE, Refused, streams};
 const SHOWN_MAX: usize = 40;
 
 pub struct OlderClient {
-    peer: Peer,
+    peer: LinkPeer,
     workspace: PathBuf,
     arrived: VecDeque<Value>,
     seen: Vec<Value>,
@@ -26,7 +26,7 @@ pub struct OlderClient {
 }
 
 impl OlderClient {
-    pub(super) fn new(peer: Peer, workspace: PathBuf) -> Self {
+    pub(super) fn new(peer: LinkPeer, workspace: PathBuf) -> Self {
         Self {
             peer,
             workspace,

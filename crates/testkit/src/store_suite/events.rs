@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use engine::{
-    Batch, Body, BoxFuture, CallId, Claim, Content, Epoch, Event, FileChange, Origin, Page, Seq, Stop, Store,
-    StoreError, SurfaceId, Timestamp,
+    Body, BoxFuture, CallId, Claim, Content, Epoch, Event, EventBatch, FileChange, Origin, PageRequest, Seq,
+    Stop, Store, StoreError, SurfaceId, Timestamp,
 };
 
 use super::{append, event, new_session, session_id, text};
@@ -38,13 +38,13 @@ pub async fn events_come_back_as_they_were_in_order(store: &dyn Store) {
     events.push(Arc::new(plain));
     for sync in [false, true] {
         let half = if sync { &events[2..] } else { &events[..2] };
-        let batch = Batch { session: session_id("s"), epoch: claim.epoch, events: half.to_vec(), sync };
+        let batch = EventBatch { session: session_id("s"), epoch: claim.epoch, events: half.to_vec(), sync };
         store.append(batch).await.unwrap();
     }
-    assert_eq!(store.read(&session_id("s"), Seq::START, Page::USUAL).await.unwrap(), events);
-    assert_eq!(store.read(&session_id("s"), Seq(2), Page::USUAL).await.unwrap(), events[2..]);
-    assert_eq!(store.read(&session_id("s"), Seq(5), Page::USUAL).await.unwrap(), events[4..]);
-    assert!(store.read(&session_id("s"), Seq(9), Page::USUAL).await.unwrap().is_empty());
+    assert_eq!(store.read(&session_id("s"), Seq::START, PageRequest::USUAL).await.unwrap(), events);
+    assert_eq!(store.read(&session_id("s"), Seq(2), PageRequest::USUAL).await.unwrap(), events[2..]);
+    assert_eq!(store.read(&session_id("s"), Seq(5), PageRequest::USUAL).await.unwrap(), events[4..]);
+    assert!(store.read(&session_id("s"), Seq(9), PageRequest::USUAL).await.unwrap().is_empty());
 }
 
 pub async fn big_content_comes_back(store: &dyn Store) {
@@ -52,7 +52,7 @@ pub async fn big_content_comes_back(store: &dyn Store) {
     let sizes = [16 * 1024, 16 * 1024 + 1, 3 << 20];
     let bodies: Vec<_> = sizes.iter().map(|size| text(&"ü\"".repeat(size / 3 + 1))).collect();
     append(store, &claim, 1, bodies.clone()).await.unwrap();
-    let page = Page { count_max: 10, bytes_max: usize::MAX, outline: false };
+    let page = PageRequest { count_max: 10, bytes_max: usize::MAX, outline: false };
     let events = store.read(&session_id("s"), Seq::START, page).await.unwrap();
     assert!(events.iter().map(|event| &event.body).eq(&bodies));
 }
@@ -81,7 +81,7 @@ async fn hundred(store: &dyn Store) {
 }
 
 /// Reads everything in pages, and says how long each was.
-async fn page_lengths(store: &dyn Store, page: Page) -> Vec<usize> {
+async fn page_lengths(store: &dyn Store, page: PageRequest) -> Vec<usize> {
     let (mut after, mut lengths) = (Seq::START, Vec::new());
     loop {
         let events = store.read(&session_id("s"), after, page).await.unwrap();
@@ -95,15 +95,16 @@ async fn page_lengths(store: &dyn Store, page: Page) -> Vec<usize> {
 pub async fn pages_are_bounded_by_count(store: &dyn Store) {
     hundred(store).await;
     assert_eq!(
-        page_lengths(store, Page { count_max: 40, bytes_max: usize::MAX, outline: false }).await,
+        page_lengths(store, PageRequest { count_max: 40, bytes_max: usize::MAX, outline: false }).await,
         [40, 40, 20]
     );
     assert_eq!(
-        page_lengths(store, Page { count_max: 100, bytes_max: usize::MAX, outline: false }).await,
+        page_lengths(store, PageRequest { count_max: 100, bytes_max: usize::MAX, outline: false }).await,
         [100]
     );
     assert_eq!(
-        page_lengths(store, Page { count_max: usize::MAX, bytes_max: usize::MAX, outline: false }).await,
+        page_lengths(store, PageRequest { count_max: usize::MAX, bytes_max: usize::MAX, outline: false })
+            .await,
         [100]
     );
 }
@@ -111,11 +112,11 @@ pub async fn pages_are_bounded_by_count(store: &dyn Store) {
 pub async fn pages_are_bounded_by_bytes_past_the_first_event(store: &dyn Store) {
     hundred(store).await;
     assert_eq!(
-        page_lengths(store, Page { count_max: usize::MAX, bytes_max: 1, outline: false }).await,
+        page_lengths(store, PageRequest { count_max: usize::MAX, bytes_max: 1, outline: false }).await,
         [1; 100]
     );
     let lengths =
-        page_lengths(store, Page { count_max: usize::MAX, bytes_max: 20_000, outline: false }).await;
+        page_lengths(store, PageRequest { count_max: usize::MAX, bytes_max: 20_000, outline: false }).await;
     assert!(lengths.len() > 4 && lengths.iter().all(|length| *length <= 20), "{lengths:?}");
     assert_eq!(lengths.iter().sum::<usize>(), 100);
 }
@@ -131,7 +132,7 @@ pub async fn an_outline_leaves_out_what_was_streamed(store: &dyn Store) {
         Body::Cleared,
     ];
     append(store, &claim, 1, bodies).await.unwrap();
-    let page = Page { count_max: 2, ..Page::OUTLINE };
+    let page = PageRequest { count_max: 2, ..PageRequest::OUTLINE };
     let first = store.read(&claim.row.id, Seq::START, page).await.unwrap();
     assert_eq!(first.iter().map(|event| event.seq.0).collect::<Vec<_>>(), [1, 4]);
     let rest = store.read(&claim.row.id, Seq(4), page).await.unwrap();
@@ -149,14 +150,14 @@ pub async fn appends_that_race_all_arrive(store: &dyn Store) {
         let appends = everybody.map(|claim| {
             let events = vec![event(2 * round + 1, text("a")), event(2 * round + 2, text("b"))];
             let session = claim.row.id.clone();
-            store.append(Batch { session, epoch: claim.epoch, events, sync: round % 5 == 0 })
+            store.append(EventBatch { session, epoch: claim.epoch, events, sync: round % 5 == 0 })
         });
         let mut outcomes = all_at_once(appends.collect()).await;
         assert!(matches!(outcomes.pop(), Some(Err(StoreError::Fenced))));
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     }
     for claim in &claims {
-        let events = store.read(&claim.row.id, Seq::START, Page::USUAL).await.unwrap();
+        let events = store.read(&claim.row.id, Seq::START, PageRequest::USUAL).await.unwrap();
         assert!(events.iter().map(|event| event.seq.0).eq(1..=40));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Batch, Body, Event, ListQuery, NewSession, Principal, Store, Timestamp};
+use engine::{Body, Event, EventBatch, ListQuery, NewSession, Principal, Store, Timestamp};
 
 use super::{append, event, new_session, session_id, text};
 
@@ -77,7 +77,7 @@ pub async fn what_was_only_set_up_was_never_used(store: &dyn Store) {
         let outside = |(seq, body)| Arc::new(Event { turn: None, ..(*event(seq, body)).clone() });
         let events = (1..).zip(bodies).map(outside).collect();
         let session = claim.row.id.clone();
-        store.append(Batch { session, epoch: claim.epoch, events, sync: false }).await.unwrap();
+        store.append(EventBatch { session, epoch: claim.epoch, events, sync: false }).await.unwrap();
     }
     store.import(new_session("imported"), vec![event(1, text("hello"))]).await.unwrap();
     store.fork(&session_id("set"), new_session("forked")).await.unwrap();

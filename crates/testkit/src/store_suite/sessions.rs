@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Principal, Seq,
-    SessionRow, Stop, Store, StoreError, Timestamp,
+    Body, BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest,
+    Principal, Seq, SessionRow, Stop, Store, StoreError, Timestamp,
 };
 
 use super::{append, event, new_session, session_id, text, texts};
@@ -70,7 +70,7 @@ pub async fn an_empty_append_is_nothing_special(store: &dyn Store) {
     let claim = store.create(new_session("s")).await.unwrap();
     for sync in [false, true] {
         let session = session_id("s");
-        store.append(Batch { session, epoch: claim.epoch, events: Vec::new(), sync }).await.unwrap();
+        store.append(EventBatch { session, epoch: claim.epoch, events: Vec::new(), sync }).await.unwrap();
     }
     assert_eq!(store.find(&session_id("s")).await.unwrap(), claim.row);
 }
@@ -80,11 +80,10 @@ pub async fn unknown_sessions_are_said_to_be_unknown(store: &dyn Store) {
     let gone = |error: Option<StoreError>| assert!(matches!(error, Some(StoreError::NotFound)), "{error:?}");
     gone(store.find(&id).await.err());
     gone(store.claim(&id).await.err());
-    gone(store.owns(&id, Epoch(1)).await.err());
-    gone(store.read(&id, Seq::START, Page::USUAL).await.err());
+    gone(store.read(&id, Seq::START, PageRequest::USUAL).await.err());
     gone(store.fork(&id, new_session("s")).await.err());
     gone(store.rename(&id, "title").await.err());
-    let batch = Batch { session: id, epoch: Epoch(1), events: vec![event(1, text("a"))], sync: true };
+    let batch = EventBatch { session: id, epoch: Epoch(1), events: vec![event(1, text("a"))], sync: true };
     gone(store.append(batch).await.err());
 }
 
@@ -145,7 +144,7 @@ pub async fn an_import_is_a_session_like_any_other(store: &dyn Store) {
     assert_eq!(store.list(ListQuery::all(Principal::local())).await.unwrap().len(), 1);
     let mut read = Vec::new();
     while read.len() < events.len() {
-        read.extend(store.read(&new.id, Seq(read.len() as u64), Page::USUAL).await.unwrap());
+        read.extend(store.read(&new.id, Seq(read.len() as u64), PageRequest::USUAL).await.unwrap());
     }
     assert_eq!(read, events);
     append(store, &claim, 2001, vec![text("and on")]).await.unwrap();
@@ -188,7 +187,7 @@ pub async fn deletion_says_whether_there_was_something(store: &dyn Store) {
     assert!(!store.delete(&session_id("s")).await.unwrap());
     assert!(!store.delete(&session_id("nobody")).await.unwrap());
     assert!(matches!(store.find(&session_id("s")).await, Err(StoreError::NotFound)));
-    let read = store.read(&session_id("s"), Seq::START, Page::USUAL).await;
+    let read = store.read(&session_id("s"), Seq::START, PageRequest::USUAL).await;
     assert!(matches!(read, Err(StoreError::NotFound)));
     assert!(store.list(ListQuery::all(Principal::local())).await.unwrap().is_empty());
 }

@@ -1,90 +1,100 @@
-//! Requests and notifications of the official protocol, as calls.
+//! Decodes requests and notifications of the official protocol.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Content, Link, MODE, MODEL, Opaque, SessionId};
+use engine::{Content, MODE, MODEL, Opaque, ResourceLink, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, ext, servers};
-use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
+use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, servers, zeph_methods};
+use crate::chimera_common as common;
+use crate::client_request::{
+    ClientInfo, ClientRequest as Request, RequestError, SettingReply, WorkspaceParams,
+};
 use crate::json::{self, JsonError};
 use crate::rpc::RpcId;
-use crate::siblings;
 
-/// Where the durable-transport draft puts a client's position.
+/// The `_meta` key under which the draft for durable transports puts a client's position.
 const CURSOR_KEY: &str = "acp/cursor";
 
-pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Request, RequestError> {
     match method {
         "initialize" => initialize(params),
         "authenticate" => {
             let request: schema::AuthenticateRequest = read(params)?;
-            Ok(Call::Authenticate { method: request.method_id.0.to_string() })
+            Ok(Request::Authenticate { method: request.method_id.0.to_string() })
         }
-        "logout" => Ok(Call::Logout),
+        "logout" => Ok(Request::Logout),
         "session/new" => {
             let request: schema::NewSessionRequest = read(params)?;
-            Ok(Call::New(place(request.cwd, request.additional_directories, request.mcp_servers)?))
+            Ok(Request::New(workspace_params(
+                request.cwd,
+                request.additional_directories,
+                request.mcp_servers,
+            )?))
         }
         "session/load" => {
             let request: schema::LoadSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
-            Ok(Call::Load { id: session_id(&request.session_id)?, place: Some(place) })
+            let workspace =
+                workspace_params(request.cwd, request.additional_directories, request.mcp_servers)?;
+            Ok(Request::Load { id: session_id(&request.session_id)?, workspace: Some(workspace) })
         }
         "session/resume" => {
             let request: schema::ResumeSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
-            Ok(Call::Resume { id: session_id(&request.session_id)?, place, cursor: cursor(request.meta)? })
+            let workspace =
+                workspace_params(request.cwd, request.additional_directories, request.mcp_servers)?;
+            Ok(Request::Resume {
+                id: session_id(&request.session_id)?,
+                workspace,
+                cursor: cursor(request.meta)?,
+            })
         }
         "session/fork" => {
             let request: schema::ForkSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
-            Ok(Call::Fork { id: session_id(&request.session_id)?, place })
+            let workspace =
+                workspace_params(request.cwd, request.additional_directories, request.mcp_servers)?;
+            Ok(Request::Fork { id: session_id(&request.session_id)?, workspace })
         }
         "session/list" => {
             let request: schema::ListSessionsRequest = read_or_default(params)?;
-            Ok(Call::List { cwd: request.cwd, cursor: request.cursor })
+            Ok(Request::List { cwd: request.cwd, cursor: request.cursor })
         }
         "session/close" => {
             let request: schema::CloseSessionRequest = read(params)?;
-            Ok(Call::Close { id: session_id(&request.session_id)? })
+            Ok(Request::Close { id: session_id(&request.session_id)? })
         }
         "session/delete" => {
             let request: schema::DeleteSessionRequest = read(params)?;
-            Ok(Call::Delete { id: session_id(&request.session_id)? })
+            Ok(Request::Delete { id: session_id(&request.session_id)? })
         }
         "session/prompt" => prompt(params),
-        "session/message" => siblings::message(params),
-        "session/set_mode" => {
-            let request: schema::SetSessionModeRequest = read(params)?;
-            let id = session_id(&request.session_id)?;
-            Ok(Call::Change {
-                id,
-                setting: MODE.into(),
-                value: request.mode_id.0,
-                answer: ChangeAnswer::Nothing,
-            })
-        }
+        "session/message" => common::message(params),
+        "session/set_mode" => set_mode(params),
         "session/set_config_option" | "session/configure" => set_config_option(params),
         "session/set_model" => set_model(params),
         // Older clients send it as a request.
         "session/cancel" => cancel(params),
         "initialized" => {
-            Err(Fault::InvalidRequest("initialized is a notification: send it without id".into()))
+            Err(RequestError::InvalidRequest("initialized is a notification: send it without id".into()))
         }
         "$/cancel_request" => {
-            Err(Fault::InvalidRequest("$/cancel_request is a notification: send it without id".into()))
+            Err(RequestError::InvalidRequest("$/cancel_request is a notification: send it without id".into()))
         }
-        _ => ext::request(method, params),
+        _ => zeph_methods::request(method, params),
     }
 }
 
-pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+fn set_mode(params: Option<&RawValue>) -> Result<Request, RequestError> {
+    let request: schema::SetSessionModeRequest = read(params)?;
+    let id = session_id(&request.session_id)?;
+    Ok(Request::Change { id, setting: MODE.into(), value: request.mode_id.0, answer: SettingReply::Nothing })
+}
+
+pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Request, RequestError> {
     match method {
         "session/cancel" => cancel(params),
         "$/cancel_request" => {
@@ -95,9 +105,10 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
             }
             let text = params.map_or("null", RawValue::get);
             let params: Params<'_> = json::read(text, "the parameters").map_err(bad_params)?;
-            let unknown = || Fault::InvalidParams("requestId must be an integer, a string or null".into());
+            let unknown =
+                || RequestError::InvalidParams("requestId must be an integer, a string or null".into());
             RpcId::from_json(params.request_id.get())
-                .map(|request| Call::CancelRequest { request })
+                .map(|request| Request::CancelRequest { request })
                 .ok_or_else(unknown)
         }
         "initialize"
@@ -116,26 +127,26 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
         | "session/set_model"
         | "session/configure"
         | "session/set_config_option" => {
-            Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
+            Err(RequestError::InvalidRequest(format!("{method} is a request: send it with an id")))
         }
         _ => Ok(extension(method, params, true)),
     }
 }
 
-/// What this server has no word for may be known to the agent.
-pub(super) fn extension(method: &str, params: Option<&RawValue>, notice: bool) -> Call {
+/// A method that this server does not know may be known to the agent.
+pub(super) fn extension(method: &str, params: Option<&RawValue>, notice: bool) -> Request {
     #[derive(Deserialize)]
-    struct Named {
+    struct SessionField {
         #[serde(rename = "sessionId")]
         session_id: String,
     }
     let text = params.map_or("{}", RawValue::get);
-    let session = serde_json::from_str::<Named>(text).ok();
-    let session = session.and_then(|named| SessionId::parse(&named.session_id).ok());
-    Call::Extension { id: session, method: method.into(), params: Opaque(text.into()), notice }
+    let session = serde_json::from_str::<SessionField>(text).ok();
+    let session = session.and_then(|field| SessionId::parse(&field.session_id).ok());
+    Request::Extension { id: session, method: method.into(), params: Opaque(text.into()), notice }
 }
 
-/// What the client can do, from the parameters of an `initialize` that was accepted.
+/// The client's capabilities, from the parameters of an accepted `initialize`.
 pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
     let Ok(request) = read::<schema::InitializeRequest>(params) else { return ClientAbilities::default() };
     let client = request.client_capabilities;
@@ -157,27 +168,29 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
     }
 }
 
-/// The place to go on from. One that is no text is refused: to leave it out would skip what the client missed.
-fn cursor(meta: Option<schema::Meta>) -> Result<Option<String>, Fault> {
+/// The cursor to resume from. A cursor that is not text is refused: ignoring it would skip what the client
+/// missed.
+fn cursor(meta: Option<schema::Meta>) -> Result<Option<String>, RequestError> {
     match meta.and_then(|mut meta| meta.remove(CURSOR_KEY)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(cursor)) => Ok(Some(cursor)),
-        Some(_) => Err(Fault::InvalidParams(format!(
+        Some(_) => Err(RequestError::InvalidParams(format!(
             "_meta[\"{CURSOR_KEY}\"] must be a string: the cursor of an earlier update"
         ))),
     }
 }
 
-fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn initialize(params: Option<&RawValue>) -> Result<Request, RequestError> {
     let request: schema::InitializeRequest = read(params)?;
     let plain = |name: String| name.chars().filter(|c| !engine::is_hidden(*c)).collect::<String>();
     let name = request.client_info.map_or_else(|| Arc::from("client"), |info| Arc::from(plain(info.name)));
     let version = serde_json::to_value(request.protocol_version).ok().and_then(|version| version.as_u64());
-    Ok(Call::Initialize(Hello { name, version }))
+    Ok(Request::Initialize(ClientInfo { name, version }))
 }
 
-/// The value is a name or a switch; `session/configure` is zeph's name for the same, and has the other spelling.
-fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// The value is a name or a boolean. `session/configure` is zeph's name of the same method, with the other
+/// spelling of the parameters.
+fn set_config_option(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "sessionId", alias = "session_id")]
@@ -193,14 +206,16 @@ fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
         Value::Bool(on) => on.to_string().into(),
         other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             let came = json::kind(&other);
-            return Err(Fault::InvalidParams(format!("`value` must be a string, true or false, not {came}")));
+            return Err(RequestError::InvalidParams(format!(
+                "`value` must be a string, true or false, not {came}"
+            )));
         }
     };
-    Ok(Call::Change { id, setting: params.config_id, value, answer: ChangeAnswer::AllSettings })
+    Ok(Request::Change { id, setting: params.config_id, value, answer: SettingReply::AllSettings })
 }
 
-/// From before models were a config option.
-fn set_model(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// `session/set_model`, from before models were a config option.
+fn set_model(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "sessionId", alias = "session_id")]
@@ -210,26 +225,29 @@ fn set_model(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let params: Params = read(params)?;
     let id = session_id(&params.session_id)?;
-    Ok(Call::Change { id, setting: MODEL.into(), value: params.model_id, answer: ChangeAnswer::Nothing })
+    Ok(Request::Change { id, setting: MODEL.into(), value: params.model_id, answer: SettingReply::Nothing })
 }
 
-fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn cancel(params: Option<&RawValue>) -> Result<Request, RequestError> {
     let request: schema::CancelNotification = read(params)?;
-    Ok(Call::Cancel { id: session_id(&request.session_id)? })
+    Ok(Request::Cancel { id: session_id(&request.session_id)? })
 }
 
-pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
+pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Request, RequestError> {
     let request: schema::PromptRequest = read(params)?;
     let content: Vec<_> = request.prompt.into_iter().filter_map(block).collect();
     check_text(&content)?;
     if content.is_empty() {
-        return Err(Fault::InvalidParams("the prompt is empty: send at least one content block".into()));
+        return Err(RequestError::InvalidParams(
+            "the prompt is empty: send at least one content block".into(),
+        ));
     }
-    Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
+    Ok(Request::Prompt { id: session_id(&request.session_id)?, content })
 }
 
-/// The blocks of a prompt, which is the field of this name, for the dialects that took their form over.
-pub(crate) fn blocks(value: Value, field: &str) -> Result<Vec<Content>, Fault> {
+/// The content blocks of a prompt, for the dialects that reuse the official form; `field` is the name used
+/// in errors.
+pub(crate) fn blocks(value: Value, field: &str) -> Result<Vec<Content>, RequestError> {
     let blocks: Vec<schema::ContentBlock> =
         json::read_value(value, field, "the parameters").map_err(bad_params)?;
     let content: Vec<_> = blocks.into_iter().filter_map(block).collect();
@@ -237,10 +255,10 @@ pub(crate) fn blocks(value: Value, field: &str) -> Result<Vec<Content>, Fault> {
     Ok(content)
 }
 
-pub(crate) fn check_text(content: &[Content]) -> Result<(), Fault> {
+pub(crate) fn check_text(content: &[Content]) -> Result<(), RequestError> {
     let text_bytes: usize = content.iter().map(text_bytes).sum();
     if text_bytes > PROMPT_TEXT_BYTES_MAX {
-        return Err(Fault::InvalidRequest(format!(
+        return Err(RequestError::InvalidRequest(format!(
             "prompt too large: {text_bytes} bytes of text, the limit is {PROMPT_TEXT_BYTES_MAX}; put it in a file and name the file"
         )));
     }
@@ -265,7 +283,7 @@ pub(crate) fn block(block: schema::ContentBlock) -> Option<Content> {
         schema::ContentBlock::Audio(audio) => {
             Content::Audio { mime: audio.mime_type.into(), data: audio.data.into() }
         }
-        schema::ContentBlock::ResourceLink(link) => Content::Link(Link {
+        schema::ContentBlock::ResourceLink(link) => Content::Link(ResourceLink {
             uri: link.uri.into(),
             name: link.name.into(),
             mime: link.mime_type.map(Into::into),
@@ -290,28 +308,32 @@ pub(crate) fn block(block: schema::ContentBlock) -> Option<Content> {
     })
 }
 
-fn place(cwd: PathBuf, roots: Vec<PathBuf>, servers: Vec<schema::McpServer>) -> Result<Place, Fault> {
+fn workspace_params(
+    cwd: PathBuf,
+    roots: Vec<PathBuf>,
+    servers: Vec<schema::McpServer>,
+) -> Result<WorkspaceParams, RequestError> {
     for path in std::iter::once(&cwd).chain(&roots) {
         if !path.is_absolute() {
-            return Err(Fault::InvalidParams(format!("{} is not an absolute path", path.display())));
+            return Err(RequestError::InvalidParams(format!("{} is not an absolute path", path.display())));
         }
     }
-    Ok(Place { cwd: Some(cwd), roots, servers: servers::read(servers)? })
+    Ok(WorkspaceParams { cwd: Some(cwd), roots, servers: servers::read(servers)? })
 }
 
-pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, Fault> {
-    SessionId::parse(&id.0).map_err(|error| Fault::InvalidRequest(error.to_string()))
+pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, RequestError> {
+    SessionId::parse(&id.0).map_err(|error| RequestError::InvalidRequest(error.to_string()))
 }
 
-pub(super) fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Fault> {
-    let params = params.ok_or_else(|| Fault::InvalidParams("params are missing".into()))?;
+pub(super) fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, RequestError> {
+    let params = params.ok_or_else(|| RequestError::InvalidParams("params are missing".into()))?;
     json::read(params.get(), "the parameters").map_err(bad_params)
 }
 
-fn read_or_default<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, Fault> {
+fn read_or_default<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, RequestError> {
     if params.is_some() { read(params) } else { Ok(T::default()) }
 }
 
-pub(super) fn bad_params(error: JsonError) -> Fault {
-    Fault::InvalidParams(format!("invalid params: {error}"))
+pub(super) fn bad_params(error: JsonError) -> RequestError {
+    RequestError::InvalidParams(format!("invalid params: {error}"))
 }

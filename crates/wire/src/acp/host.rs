@@ -1,4 +1,4 @@
-//! What the client is asked to do itself: `fs/*` and `terminal/*`.
+//! Requests to the client: `fs/*` and `terminal/*`.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use engine::{
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::tools::shown;
+use super::tools::unicode_path;
 use super::write_request;
 use crate::rpc::RpcId;
 
-mod served;
+mod agent_requests;
 
-pub use served::{HostWish, Unserved, host_result, host_wish};
+pub use agent_requests::{AgentHostRequest, HostRequestError, host_request, host_result};
 
-/// What a client says about a refusal; it is told to the model.
+/// Limit for the client's reason of a refusal, which is passed on to the model.
 const REASON_CHARS_MAX: usize = 500;
-/// A terminal's name stands in the log.
+/// Limit for a terminal id, because it is stored in the log.
 const TERMINAL_ID_BYTES_MAX: usize = 256;
 
-/// What the answer to a call must say.
+/// What kind of result the response to a host call must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostAnswer {
+pub enum HostResultKind {
     Nothing,
     Text,
     Terminal,
@@ -35,71 +35,80 @@ pub enum HostAnswer {
     Extension,
 }
 
-/// Appends the request, and says what its answer must be.
-pub fn write_host_call(id: &RpcId, session: &SessionId, call: &HostCall, out: &mut Vec<u8>) -> HostAnswer {
+/// Appends the request and returns what kind of result its response must have.
+pub fn write_host_call(
+    id: &RpcId,
+    session: &SessionId,
+    call: &HostCall,
+    out: &mut Vec<u8>,
+) -> HostResultKind {
     let session = schema::SessionId::new(session.as_str());
     let terminal = |id: &TerminalId| schema::TerminalId::new(Arc::clone(&id.0));
     match call {
         HostCall::ReadText { path, line, limit } => {
-            let params = schema::ReadTextFileRequest::new(session, shown(path)).line(*line).limit(*limit);
+            let params =
+                schema::ReadTextFileRequest::new(session, unicode_path(path)).line(*line).limit(*limit);
             write_request(id, "fs/read_text_file", &params, out);
-            HostAnswer::Text
+            HostResultKind::Text
         }
         HostCall::WriteText { path, text } => {
-            let params = schema::WriteTextFileRequest::new(session, shown(path), text.as_ref());
+            let params = schema::WriteTextFileRequest::new(session, unicode_path(path), text.as_ref());
             write_request(id, "fs/write_text_file", &params, out);
-            HostAnswer::Nothing
+            HostResultKind::Nothing
         }
         HostCall::CreateTerminal(new) => {
             let variable = |(name, value): &(String, String)| schema::EnvVariable::new(name, value);
             let params = schema::CreateTerminalRequest::new(session, new.program.clone())
                 .args(new.arguments.clone())
                 .env(new.environment.iter().map(variable).collect::<Vec<_>>())
-                .cwd(shown(&new.cwd))
+                .cwd(unicode_path(&new.cwd))
                 .output_byte_limit(new.output_bytes_max);
             write_request(id, "terminal/create", &params, out);
-            HostAnswer::Terminal
+            HostResultKind::Terminal
         }
         HostCall::TerminalOutput(of) => {
             let params = schema::TerminalOutputRequest::new(session, terminal(of));
             write_request(id, "terminal/output", &params, out);
-            HostAnswer::Output
+            HostResultKind::Output
         }
         HostCall::WaitForExit(of) => {
             let params = schema::WaitForTerminalExitRequest::new(session, terminal(of));
             write_request(id, "terminal/wait_for_exit", &params, out);
-            HostAnswer::Exit
+            HostResultKind::Exit
         }
         HostCall::KillTerminal(of) => {
             let params = schema::KillTerminalRequest::new(session, terminal(of));
             write_request(id, "terminal/kill", &params, out);
-            HostAnswer::Nothing
+            HostResultKind::Nothing
         }
         HostCall::ReleaseTerminal(of) => {
             let params = schema::ReleaseTerminalRequest::new(session, terminal(of));
             write_request(id, "terminal/release", &params, out);
-            HostAnswer::Nothing
+            HostResultKind::Nothing
         }
         HostCall::TypeInto { terminal: of, bytes } => {
-            // In zeph's words, for there are no official ones.
+            // This has no official form, so zeph's is used.
             let params = serde_json::json!({
                 "session_id": session.0.as_ref(),
                 "terminal_id": of.0.as_ref(),
                 "data": STANDARD.encode(bytes),
             });
             write_request(id, "terminal/write_stdin", &params, out);
-            HostAnswer::Nothing
+            HostResultKind::Nothing
         }
         HostCall::Extension { method, params } => {
             write_request(id, method, &raw(params), out);
-            HostAnswer::Extension
+            HostResultKind::Extension
         }
     }
 }
 
-/// What the client answered. It may be anything.
-pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> Result<HostReply, HostError> {
-    if wanted == HostAnswer::Extension {
+/// Decodes the client's response, which may be anything.
+pub fn host_reply(
+    wanted: HostResultKind,
+    result: Result<&RawValue, &RawValue>,
+) -> Result<HostReply, HostError> {
+    if wanted == HostResultKind::Extension {
         return match result {
             Ok(result) => Ok(HostReply::Extension(Opaque(result.get().into()))),
             Err(error) => Err(HostError::Foreign(foreign_error(error))),
@@ -107,18 +116,18 @@ pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> R
     }
     let result = result.map_err(refused)?;
     match wanted {
-        // Some clients answer null where there is nothing to say.
-        HostAnswer::Nothing | HostAnswer::Extension => Ok(HostReply::Done),
-        HostAnswer::Text => {
+        // Some clients answer null where there is no result.
+        HostResultKind::Nothing | HostResultKind::Extension => Ok(HostReply::Done),
+        HostResultKind::Text => {
             let answer: schema::ReadTextFileResponse = read(result)?;
             Ok(HostReply::Text(answer.content.into()))
         }
-        HostAnswer::Terminal => {
+        HostResultKind::Terminal => {
             let id = read::<schema::CreateTerminalResponse>(result)?.terminal_id.0;
             let fits = !id.is_empty() && id.len() <= TERMINAL_ID_BYTES_MAX;
             if fits { Ok(HostReply::Terminal(TerminalId(id))) } else { Err(HostError::Malformed) }
         }
-        HostAnswer::Output => {
+        HostResultKind::Output => {
             let answer: schema::TerminalOutputResponse = read(result)?;
             let exit = answer.exit_status.map(exit);
             Ok(HostReply::Output(TerminalOutput {
@@ -127,20 +136,20 @@ pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> R
                 exit,
             }))
         }
-        HostAnswer::Exit => {
+        HostResultKind::Exit => {
             let answer: schema::WaitForTerminalExitResponse = read(result)?;
             Ok(HostReply::Exit(exit(answer.exit_status)))
         }
     }
 }
 
-/// What was never parsed here goes out on one line all the same.
+/// Parameters that were never parsed here are still written on one line.
 fn raw(params: &Opaque) -> Box<RawValue> {
     let line = params.0.replace(['\n', '\r'], " ");
     RawValue::from_string(line).unwrap_or_default()
 }
 
-/// An error as the other side gave it.
+/// An error exactly as the other side sent it.
 pub fn foreign_error(error: &RawValue) -> ForeignError {
     #[derive(serde::Deserialize)]
     struct Error<'a> {
@@ -164,7 +173,7 @@ fn read<T: DeserializeOwned>(result: &RawValue) -> Result<T, HostError> {
 }
 
 fn exit(status: schema::TerminalExitStatus) -> Exit {
-    // More than an i32 is a Windows status; as many bits mean the same there.
+    // Values above `i32::MAX` are Windows exit codes; the same bits mean the same code there.
     Exit { code: status.exit_code.map(u32::cast_signed), signal: status.signal.map(Into::into) }
 }
 
@@ -192,7 +201,7 @@ mod tests {
         expected.assert_eq(&String::from_utf8(out).unwrap());
     }
 
-    fn answered(wanted: HostAnswer, text: &str) -> Result<HostReply, HostError> {
+    fn answered(wanted: HostResultKind, text: &str) -> Result<HostReply, HostError> {
         host_reply(wanted, Ok(&RawValue::from_string(text.into()).unwrap()))
     }
 
@@ -264,7 +273,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_nonsense_is_refused() {
-        use HostAnswer::{Nothing, Output, Terminal, Text};
+        use HostResultKind::{Nothing, Output, Terminal, Text};
         assert_eq!(answered(Nothing, "null"), Ok(HostReply::Done));
         assert_eq!(answered(Text, r#"{"content":"x","more":1}"#), Ok(HostReply::Text("x".into())));
         let terminal = HostReply::Terminal(TerminalId("t".into()));
@@ -273,9 +282,9 @@ mod tests {
         let output = TerminalOutput { text: "o".into(), truncated: true, exit: Some(ended.clone()) };
         let text = r#"{"output":"o","truncated":true,"exitStatus":{"exitCode":1}}"#;
         assert_eq!(answered(Output, text), Ok(HostReply::Output(output)));
-        assert_eq!(answered(HostAnswer::Exit, r#"{"exitCode":1}"#), Ok(HostReply::Exit(ended)));
+        assert_eq!(answered(HostResultKind::Exit, r#"{"exitCode":1}"#), Ok(HostReply::Exit(ended)));
         let killed = Exit { code: None, signal: Some("SIGKILL".into()) };
-        assert_eq!(answered(HostAnswer::Exit, r#"{"signal":"SIGKILL"}"#), Ok(HostReply::Exit(killed)));
+        assert_eq!(answered(HostResultKind::Exit, r#"{"signal":"SIGKILL"}"#), Ok(HostReply::Exit(killed)));
         for (wanted, text) in
             [(Text, "null"), (Text, r#"{"content":1}"#), (Terminal, r#"{"terminalId":""}"#), (Output, "[]")]
         {
@@ -287,7 +296,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_in_one_short_line() {
-        let refused = |text: String| host_reply(HostAnswer::Text, Err(&RawValue::from_string(text).unwrap()));
+        let refused =
+            |text: String| host_reply(HostResultKind::Text, Err(&RawValue::from_string(text).unwrap()));
         let said = |text: &str| Err(HostError::Refused(text.into()));
         assert_eq!(refused(r#"{"code":1,"message":"no\n such  file"}"#.into()), said("no such file"));
         assert_eq!(refused("7".into()), said("it gave no reason"));

@@ -1,9 +1,9 @@
-//! The agent's questions: a form where the client can show one, otherwise choices in a permission request.
+//! The agent's questions: a form where the client can show one, otherwise options in a permission request.
 
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Answer, AskId, AskOption, AskRequest, CallId, Question};
+use engine::{AskId, AskOption, AskRequest, CallId, PermissionAnswer, Question};
 use serde_json::value::RawValue;
 
 use super::tools;
@@ -11,12 +11,12 @@ use super::tools;
 /// The fields of the form.
 const ANSWER: &str = "answer";
 const OTHER: &str = "other";
-/// The options beside the choices.
+/// Ids of the options besides the choices.
 const IN_CHAT: &str = "in_chat";
 const DECIDE: &str = "decide";
 const CHOICE: &str = "choice-";
 
-/// The question as a form.
+/// Encodes the question as a form.
 pub(super) fn form(
     session: schema::SessionId,
     request: &AskRequest,
@@ -40,14 +40,14 @@ pub(super) fn form(
     schema::CreateElicitationRequest::new(mode, question.text.to_string())
 }
 
-/// The question as a permission request: each choice is an option.
+/// Encodes the question as a permission request, with one option for each choice.
 pub(super) fn permission(
     session: schema::SessionId,
     (ask, request): (AskId, &AskRequest),
     question: &Question,
     parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
-    let asked = tools::permission(session, (ask, request), parent, tools::Keeps::default());
+    let asked = tools::permission(session, (ask, request), parent, tools::AlwaysScope::default());
     let mut call = asked.tool_call;
     call.fields = call.fields.title(tools::title(&question.text));
     call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);
@@ -65,12 +65,13 @@ pub(super) fn permission(
     schema::RequestPermissionRequest::new(asked.session_id, call, options)
 }
 
-/// How the answer to a request of ours is to be read.
+/// How to decode the response to a permission request or form of ours.
 #[derive(Debug, Clone)]
 pub enum ExpectedAnswer {
-    /// One of our own options.
+    /// An option that we offered.
     Permission,
-    /// One of the options of an external agent. Their ids are its own: one that it calls `allow_once` may be a no.
+    /// An option that an external agent offered. Option ids are chosen by the agent: its `allow_once` may
+    /// mean a refusal.
     ForeignOption(Vec<AskOption>),
     Reply(Question),
 }
@@ -84,10 +85,10 @@ impl ExpectedAnswer {
         }
     }
 
-    /// Whether an option of an external agent was chosen that does not allow anything.
-    pub fn refuses(&self, answer: &Answer) -> bool {
+    /// Whether the answer chose an external agent's option that allows nothing.
+    pub fn refuses(&self, answer: &PermissionAnswer) -> bool {
         match (self, answer) {
-            (Self::ForeignOption(options), Answer::Choose(id)) => {
+            (Self::ForeignOption(options), PermissionAnswer::Choose(id)) => {
                 !options.iter().any(|option| option.id == *id && option.means.allows())
             }
             (_, _) => false,
@@ -95,35 +96,40 @@ impl ExpectedAnswer {
     }
 }
 
-/// What the answer to a request of ours says. `form` is whether the client was shown questions as forms.
-pub fn ask_answer(expected: &ExpectedAnswer, form: bool, result: Result<&RawValue, &RawValue>) -> Answer {
+/// Decodes the response to a permission request or form. `form` says whether the client was shown a form.
+pub fn ask_answer(
+    expected: &ExpectedAnswer,
+    form: bool,
+    result: Result<&RawValue, &RawValue>,
+) -> PermissionAnswer {
     let answer = match expected {
         ExpectedAnswer::Permission => permission_answer(result),
         ExpectedAnswer::ForeignOption(options) => foreign_answer(options, result),
-        // A client that cannot show the question must not settle it: it is asked in the conversation.
+        // A client that cannot show the question must not settle it: the agent then asks in the
+        // conversation.
         ExpectedAnswer::Reply(question) if form => form_answer(question, result),
-        ExpectedAnswer::Reply(question) => chosen(question, result),
+        ExpectedAnswer::Reply(question) => chosen_answer(question, result),
     };
-    answer.unwrap_or(Answer::Withdraw)
+    answer.unwrap_or(PermissionAnswer::Withdraw)
 }
 
-fn permission_answer(result: Result<&RawValue, &RawValue>) -> Option<Answer> {
-    let Some(option) = selected(result)? else { return Some(Answer::CancelTurn) };
+fn permission_answer(result: Result<&RawValue, &RawValue>) -> Option<PermissionAnswer> {
+    let Some(option) = selected(result)? else { return Some(PermissionAnswer::CancelTurn) };
     match option.as_ref() {
-        tools::ALLOW_ONCE => Some(Answer::AllowOnce),
-        tools::ALLOW_ALWAYS => Some(Answer::AllowAlways),
-        tools::REJECT_ONCE => Some(Answer::DenyOnce),
-        tools::REJECT_ALWAYS => Some(Answer::DenyAlways),
+        tools::ALLOW_ONCE => Some(PermissionAnswer::AllowOnce),
+        tools::ALLOW_ALWAYS => Some(PermissionAnswer::AllowAlways),
+        tools::REJECT_ONCE => Some(PermissionAnswer::DenyOnce),
+        tools::REJECT_ALWAYS => Some(PermissionAnswer::DenyAlways),
         _ => None,
     }
 }
 
-fn foreign_answer(options: &[AskOption], result: Result<&RawValue, &RawValue>) -> Option<Answer> {
-    let Some(id) = selected(result)? else { return Some(Answer::CancelTurn) };
-    options.iter().any(|option| option.id == id).then_some(Answer::Choose(id))
+fn foreign_answer(options: &[AskOption], result: Result<&RawValue, &RawValue>) -> Option<PermissionAnswer> {
+    let Some(id) = selected(result)? else { return Some(PermissionAnswer::CancelTurn) };
+    options.iter().any(|option| option.id == id).then_some(PermissionAnswer::Choose(id))
 }
 
-/// The id of the option that was selected, or `Some(None)` where the turn is cancelled.
+/// The id of the selected option; `Some(None)` if the turn is cancelled.
 fn selected(result: Result<&RawValue, &RawValue>) -> Option<Option<Arc<str>>> {
     let response: schema::RequestPermissionResponse = serde_json::from_str(result.ok()?.get()).ok()?;
     match response.outcome {
@@ -133,7 +139,7 @@ fn selected(result: Result<&RawValue, &RawValue>) -> Option<Option<Arc<str>>> {
     }
 }
 
-fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
+fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<PermissionAnswer> {
     let response: schema::CreateElicitationResponse = serde_json::from_str(result.ok()?.get()).ok()?;
     match response.action {
         schema::ElicitationAction::Accept(accepted) => {
@@ -144,21 +150,21 @@ fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Opt
             };
             let written = field(OTHER).filter(|text| !text.trim().is_empty());
             let said = written.or_else(|| field(ANSWER))?;
-            question.takes(said).then(|| Answer::Reply(said.into()))
+            question.takes(said).then(|| PermissionAnswer::Reply(said.into()))
         }
-        schema::ElicitationAction::Decline => Some(Answer::DenyOnce),
+        schema::ElicitationAction::Decline => Some(PermissionAnswer::DenyOnce),
         schema::ElicitationAction::Cancel | schema::ElicitationAction::Other(_) => None,
         _ => None,
     }
 }
 
-fn chosen(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
-    let Some(option) = selected(result)? else { return Some(Answer::CancelTurn) };
+fn chosen_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<PermissionAnswer> {
+    let Some(option) = selected(result)? else { return Some(PermissionAnswer::CancelTurn) };
     if option.as_ref() == DECIDE {
-        return Some(Answer::DenyOnce);
+        return Some(PermissionAnswer::DenyOnce);
     }
     let at: usize = option.strip_prefix(CHOICE)?.parse().ok()?;
-    question.choices.get(at).map(|choice| Answer::Reply(choice.clone()))
+    question.choices.get(at).map(|choice| PermissionAnswer::Reply(choice.clone()))
 }
 
 #[cfg(test)]
@@ -172,14 +178,14 @@ mod tests {
         Question { text: "which?".into(), choices, free_text }
     }
 
-    fn check(question: &Question, form: bool, result: &str, expected: &Answer) {
+    fn check(question: &Question, form: bool, result: &str, expected: &PermissionAnswer) {
         check_answer(&ExpectedAnswer::Reply(question.clone()), form, result, expected);
     }
 
-    fn check_answer(wanted: &ExpectedAnswer, form: bool, result: &str, expected: &Answer) {
+    fn check_answer(wanted: &ExpectedAnswer, form: bool, result: &str, expected: &PermissionAnswer) {
         let raw = RawValue::from_string(result.into()).unwrap();
         assert_eq!(&ask_answer(wanted, form, Ok(&raw)), expected, "{result}");
-        assert_eq!(ask_answer(wanted, form, Err(&raw)), Answer::Withdraw, "an error");
+        assert_eq!(ask_answer(wanted, form, Err(&raw)), PermissionAnswer::Withdraw, "an error");
     }
 
     #[test]
@@ -187,13 +193,13 @@ mod tests {
         let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
         let ours =
             |result: &str, expected| check_answer(&ExpectedAnswer::Permission, false, result, &expected);
-        ours(&selected("allow_once"), Answer::AllowOnce);
-        ours(&selected("allow_always"), Answer::AllowAlways);
-        ours(&selected("reject_once"), Answer::DenyOnce);
-        ours(&selected("reject_always"), Answer::DenyAlways);
-        ours(r#"{"outcome":{"outcome":"cancelled"}}"#, Answer::CancelTurn);
+        ours(&selected("allow_once"), PermissionAnswer::AllowOnce);
+        ours(&selected("allow_always"), PermissionAnswer::AllowAlways);
+        ours(&selected("reject_once"), PermissionAnswer::DenyOnce);
+        ours(&selected("reject_always"), PermissionAnswer::DenyAlways);
+        ours(r#"{"outcome":{"outcome":"cancelled"}}"#, PermissionAnswer::CancelTurn);
         for odd in [&selected("zzz"), "{}", "null", "7", r#"{"outcome":"allow_once"}"#] {
-            ours(odd, Answer::Withdraw);
+            ours(odd, PermissionAnswer::Withdraw);
         }
     }
 
@@ -206,29 +212,29 @@ mod tests {
             option("proceed", Resolution::AllowedOnce),
         ]);
         for (id, refuses) in [("allow_once", true), ("proceed", false)] {
-            let answer = Answer::Choose(id.into());
+            let answer = PermissionAnswer::Choose(id.into());
             check_answer(&wanted, false, &selected(id), &answer);
             assert_eq!(wanted.refuses(&answer), refuses, "{id}");
         }
         for odd in [selected("reject_once"), selected("zzz"), "{}".to_owned()] {
-            check_answer(&wanted, false, &odd, &Answer::Withdraw);
+            check_answer(&wanted, false, &odd, &PermissionAnswer::Withdraw);
         }
-        check_answer(&wanted, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::CancelTurn);
+        check_answer(&wanted, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &PermissionAnswer::CancelTurn);
     }
 
     #[test]
     fn a_form_is_answered_in_words_and_nonsense_settles_nothing() {
-        let reply = |text: &str| Answer::Reply(text.into());
+        let reply = |text: &str| PermissionAnswer::Reply(text.into());
         let (two, open) = (question(&["red", "green"], false), question(&["red", "green"], true));
         let accept = |content: &str| format!(r#"{{"action":"accept","content":{content}}}"#);
         check(&two, true, &accept(r#"{"answer":"red"}"#), &reply("red"));
-        check(&two, true, &accept(r#"{"answer":"blue"}"#), &Answer::Withdraw);
+        check(&two, true, &accept(r#"{"answer":"blue"}"#), &PermissionAnswer::Withdraw);
         check(&open, true, &accept(r#"{"answer":"red","other":" "}"#), &reply("red"));
         check(&open, true, &accept(r#"{"answer":"red","other":"blue"}"#), &reply("blue"));
         check(&question(&[], true), true, &accept(r#"{"answer":"because"}"#), &reply("because"));
-        check(&two, true, r#"{"action":"decline"}"#, &Answer::DenyOnce);
+        check(&two, true, r#"{"action":"decline"}"#, &PermissionAnswer::DenyOnce);
         for odd in [r#"{"action":"cancel"}"#, r#"{"action":"_x"}"#, r#"{"action":"accept"}"#, "null", "7"] {
-            check(&two, true, odd, &Answer::Withdraw);
+            check(&two, true, odd, &PermissionAnswer::Withdraw);
         }
     }
 
@@ -236,12 +242,12 @@ mod tests {
     fn a_choice_is_named_by_its_place_and_nothing_else_is_taken_for_one() {
         let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
         let two = question(&["allow_once", "choice-0"], true);
-        check(&two, false, &selected("choice-0"), &Answer::Reply("allow_once".into()));
-        check(&two, false, &selected("choice-1"), &Answer::Reply("choice-0".into()));
-        check(&two, false, &selected("decide"), &Answer::DenyOnce);
+        check(&two, false, &selected("choice-0"), &PermissionAnswer::Reply("allow_once".into()));
+        check(&two, false, &selected("choice-1"), &PermissionAnswer::Reply("choice-0".into()));
+        check(&two, false, &selected("decide"), &PermissionAnswer::DenyOnce);
         for odd in ["in_chat", "choice-2", "choice--1", "choice-", "allow_once", ""] {
-            check(&two, false, &selected(odd), &Answer::Withdraw);
+            check(&two, false, &selected(odd), &PermissionAnswer::Withdraw);
         }
-        check(&two, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::CancelTurn);
+        check(&two, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &PermissionAnswer::CancelTurn);
     }
 }

@@ -1,4 +1,4 @@
-//! Events that an external agent said, in its own words.
+//! Events that carry an external agent's original update, which is relayed instead of our own encoding.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use engine::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::consoles::Tail;
+use super::command_output::OutputTail;
 use super::updates::Updates;
-use crate::dialect::View;
+use crate::dialect::EncodeContext;
 use crate::transcript::block_text;
 
-/// How the begin of a call announces a terminal of its own, which needs a client that has such.
+/// Marks the start of a call that announces a terminal, which needs a client that supports terminals.
 const TERMINAL_INFO: &str = r#""terminal_info""#;
 
-/// The beginning of the names of terminals that an external agent uses and this server keeps: no client knows
-/// them.
+/// Prefix of the ids of terminals that an external agent uses and this server runs; no client knows them.
 pub const SERVER_TERMINAL: &str = "ropewalk-terminal-";
 
-/// What a call was given and gave. The protocol takes any value there, and strict clients an object alone.
+/// Fields for a call's input and output. The protocol allows any value there; strict clients accept only
+/// objects.
 const RAW_FIELDS: [(&str, &str); 2] = [("rawInput", "input"), ("rawOutput", "output")];
 
-/// The agent's words, with objects where strict clients read nothing else: as in our own updates, what is none
-/// stands in one. All other words stay as they are.
+/// The agent's update, with objects where strict clients accept nothing else: as in our own updates, any
+/// other value is wrapped in an object. The rest of the update is unchanged.
 fn with_objects(words: &str) -> Cow<'_, str> {
     if !RAW_FIELDS.iter().any(|(field, _)| words.contains(field)) {
         return words.into();
@@ -49,13 +49,13 @@ fn with_objects(words: &str) -> Cow<'_, str> {
     }
 }
 
-/// The value in an object, under this name. Nothing stays nothing.
+/// Wraps the value in an object under this name. `None` for null.
 fn wrapped(name: &str, value: &RawValue) -> Option<Box<RawValue>> {
     let object = format!("{{{name:?}:{}}}", value.get());
     RawValue::from_string(object).ok().filter(|_| value.get() != "null")
 }
 
-/// The same for the call in a permission request.
+/// The same for the tool call of a permission request.
 pub(super) fn put_objects(call: &mut Map<String, Value>) {
     for (field, name) in RAW_FIELDS {
         let Some(value) = call.get_mut(field).filter(|value| !value.is_object()) else { continue };
@@ -68,23 +68,30 @@ pub(super) fn put_objects(call: &mut Map<String, Value>) {
 }
 
 impl Updates {
-    /// Says whether it was told. A terminal that the client does not know cannot be shown: then the event is
-    /// told in our own words. An empty text says that another event's words say this too.
-    pub(super) fn relayed(&mut self, event: &Event, relayed: &Opaque, view: View, out: &mut Vec<u8>) -> bool {
-        if relayed.0.contains(r#""terminal""#) && self.shows_unknown_terminal(event, relayed, view) {
+    /// Returns whether the event was relayed. An update that shows a terminal unknown to the client cannot
+    /// be relayed; the event is then encoded in our own form. An empty `relayed` text means that another
+    /// event's update covers this event.
+    pub(super) fn relayed(
+        &mut self,
+        event: &Event,
+        relayed: &Opaque,
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if relayed.0.contains(r#""terminal""#) && self.shows_unknown_terminal(event, relayed, context) {
             return false;
         }
         if let Body::ToolEnded(end) = &event.body {
             self.flush_call(&end.call, out);
         }
-        let is_history = self.note(event, relayed, view);
-        if is_history || !view.replay {
+        let is_history = self.note(event, relayed, context);
+        if is_history || !context.replay {
             self.foreign(&with_objects(&relayed.0), out);
         }
         true
     }
 
-    fn shows_unknown_terminal(&mut self, event: &Event, relayed: &Opaque, view: View) -> bool {
+    fn shows_unknown_terminal(&mut self, event: &Event, relayed: &Opaque, context: EncodeContext) -> bool {
         let (call, begins) = if let Body::ToolStarted(start) = &event.body {
             (&start.call, true)
         } else if let Body::ToolChanged(change) = &event.body {
@@ -95,39 +102,40 @@ impl Updates {
             return false;
         };
         let without = if begins {
-            self.consoles.begin_without(call, relayed.0.contains(TERMINAL_INFO))
+            self.command_outputs.begin_foreign(call, relayed.0.contains(TERMINAL_INFO))
         } else {
-            self.consoles.is_without(call)
+            self.command_outputs.lacks_terminal(call)
         };
-        // A terminal that is gone is known to nobody.
-        view.replay || relayed.0.contains(SERVER_TERMINAL) || without
+        // No client knows a terminal that no longer exists.
+        context.replay || relayed.0.contains(SERVER_TERMINAL) || without
     }
 
-    /// Takes note of an event as if it had been told in our words. Says whether it is part of history.
-    /// What is offered, chosen and spent is known from the beginning as it is at the end of history.
-    fn note(&mut self, event: &Event, relayed: &Opaque, view: View) -> bool {
+    /// Updates the encoder's state as if the event had been encoded in our own form. Returns whether the
+    /// event is part of the history: offered settings, chosen settings and usage are sent in their final
+    /// state at the start of a replay.
+    fn note(&mut self, event: &Event, relayed: &Opaque, context: EncodeContext) -> bool {
         match event.body.family() {
             Family::Setup(SetupEvent::Offered { settings }) => {
-                if !view.replay {
-                    self.offered(settings);
+                if !context.replay {
+                    self.replace_offered(settings);
                 }
                 false
             }
             Family::Setup(SetupEvent::Setting { id, value }) => {
-                if !view.replay {
+                if !context.replay {
                     self.settings.set(Arc::clone(id), Arc::clone(value));
                 }
                 false
             }
             Family::Usage(usage) => {
                 self.turn_usage.add_from(&event.origin, usage);
-                if !view.replay {
-                    self.spent.add_from(&event.origin, usage);
+                if !context.replay {
+                    self.usage_total.add_from(&event.origin, usage);
                 }
                 false
             }
             Family::Tool(ToolEvent::Started(start)) => {
-                self.consoles.began_elsewhere(&start.call, relayed.0.contains(TERMINAL_INFO));
+                self.command_outputs.began_foreign(&start.call, relayed.0.contains(TERMINAL_INFO));
                 true
             }
             Family::Tool(ToolEvent::Changed(change)) => {
@@ -135,7 +143,7 @@ impl Updates {
                 true
             }
             Family::Tool(ToolEvent::Ended(end)) => {
-                self.consoles.ended(&end.call);
+                self.command_outputs.forget(&end.call);
                 true
             }
             Family::Setup(
@@ -152,19 +160,19 @@ impl Updates {
         }
     }
 
-    /// What comes later is added to what is shown already.
+    /// Later output is appended to what the agent's update shows.
     pub(super) fn shows(&mut self, event: &Event, change: &ToolChange) {
         let Some(content) = &change.content else { return };
-        let mut tail = Tail::of_agent(event.origin.task().cloned());
+        let mut tail = OutputTail::of_agent(event.origin.task().cloned());
         for piece in content {
             if let ToolContent::Block(block) = piece {
                 tail.push(&block_text(block));
             }
         }
-        self.consoles.shows(&change.call, tail);
+        self.command_outputs.add_tail(&change.call, tail);
     }
 
-    fn offered(&mut self, settings: &[SettingSpec]) {
+    fn replace_offered(&mut self, settings: &[SettingSpec]) {
         let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
         self.specs = settings.iter().cloned().chain(ours).collect();
         for spec in self.specs.iter() {
@@ -174,10 +182,10 @@ impl Updates {
         }
     }
 
-    /// The answer to a load has the options as they are, so history does not.
-    pub(super) fn offers(&mut self, settings: &[SettingSpec], view: View, out: &mut Vec<u8>) {
-        if !view.replay {
-            self.offered(settings);
+    /// The response to `session/load` has the current options, so a replay does not repeat them.
+    pub(super) fn offers(&mut self, settings: &[SettingSpec], context: EncodeContext, out: &mut Vec<u8>) {
+        if !context.replay {
+            self.replace_offered(settings);
             self.write_options(out);
         }
     }

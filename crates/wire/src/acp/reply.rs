@@ -1,84 +1,102 @@
-//! Answers: what came of a request, or why nothing did.
+//! Responses: results and errors.
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1 as schema;
-use engine::{ForeignGreeting, Greeting, Listed, Opaque, SessionId, Stop, Totals};
+use engine::{ForeignGreeting, Greeting, ListedSession, Opaque, SessionId, Stop, Totals};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::tools::shown;
-use super::{ext, servers, settings};
-use crate::call::{Fault, Outcome, SessionView};
+use super::tools::unicode_path;
+use super::{servers, settings, zeph_methods};
+use crate::client_request::{RequestError, RequestOutcome, SessionView};
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
-/// The one way to authenticate: being the person who started the server.
+/// The only authentication method: being the person who started the server.
 pub const AUTH_METHOD: &str = "local";
 
-/// `zeph`: it goes out on zeph's transport.
-pub(crate) fn encode(identity: &Identity, zeph: bool, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+/// `zeph` says that the response goes out on zeph's transport.
+pub(crate) fn encode(
+    identity: &Identity,
+    zeph: bool,
+    id: &RpcId,
+    outcome: &RequestOutcome,
+    out: &mut Vec<u8>,
+) {
     match outcome {
-        Outcome::Initialized { greeting, version: _ } => result(id, &initialized(identity, greeting), out),
-        Outcome::Extended(answer) => match serde_json::from_str::<&RawValue>(&answer.0) {
+        RequestOutcome::Initialized { greeting, version: _ } => {
+            result(id, &initialized(identity, greeting), out)
+        }
+        RequestOutcome::ExtensionAnswer(answer) => match serde_json::from_str::<&RawValue>(&answer.0) {
             Ok(answer) => result(id, &answer, out),
             Err(_) => result(id, &json!({}), out),
         },
-        Outcome::Done => result(id, &json!({}), out),
-        Outcome::Created(view) => result(id, &created(view, zeph), out),
-        Outcome::Opened(view) => result(id, &opened(view, zeph), out),
-        Outcome::Listed { sessions, next } => result(id, &listed(sessions, next.clone()), out),
-        Outcome::Settings(view) => {
+        RequestOutcome::Done => result(id, &json!({}), out),
+        RequestOutcome::Created(view) => result(id, &created(view, zeph), out),
+        RequestOutcome::Opened(view) => result(id, &session_response(view, zeph), out),
+        RequestOutcome::Listed { sessions, next } => result(id, &listed(sessions, next.clone()), out),
+        RequestOutcome::Settings(view) => {
             let config_options = settings::options(&view.specs, &view.settings, zeph);
-            result(id, &Chosen { config_options }, out);
+            result(id, &ConfigOptionsResponse { config_options }, out);
         }
-        Outcome::TurnEnded { stop, error, usage, words } => match (stop_reason(*stop), words) {
+        RequestOutcome::TurnEnded { stop, error, usage, words } => match (stop_reason(*stop), words) {
             (Some(reason), Some(words)) => result(id, &in_own_words(reason, words), out),
             (Some(reason), None) => result(id, &prompt_response(reason, usage), out),
             (None, _) => {
                 let text = error.as_deref().unwrap_or("the turn failed; prompt again to go on");
-                encode_fault(id, &Fault::Internal(text.into()), out);
+                encode_fault(id, &RequestError::Internal(text.into()), out);
             }
         },
-        Outcome::Said { id: session, stop, error, said: turn } => {
-            result(id, &said(session, *stop, error.as_deref(), &turn.text), out);
+        RequestOutcome::MessageAnswer { id: session, stop, error, said: turn } => {
+            result(id, &message_response(session, *stop, error.as_deref(), &turn.text), out);
         }
-        // Answers to calls that this protocol does not have.
-        Outcome::Set { .. }
-        | Outcome::Replayed { .. }
-        | Outcome::Tasked { .. }
-        | Outcome::Stopped { .. }
-        | Outcome::Answered { .. }
-        | Outcome::Sandbox { .. }
-        | Outcome::Bridge(_) => result(id, &json!({}), out),
-        Outcome::Cancelled { id: session, was_busy } => {
+        // Outcomes of requests that this protocol does not have.
+        RequestOutcome::SettingValue { .. }
+        | RequestOutcome::Replayed { .. }
+        | RequestOutcome::TaskStarted { .. }
+        | RequestOutcome::Stopped { .. }
+        | RequestOutcome::Answered { .. }
+        | RequestOutcome::Sandbox { .. }
+        | RequestOutcome::Bridge(_) => result(id, &json!({}), out),
+        RequestOutcome::Cancelled { id: session, was_busy } => {
             result(id, &json!({ "sessionId": session.as_str(), "cancelled": was_busy }), out);
         }
-        Outcome::ListedAll(sessions) => result(id, &ext::listed_all(sessions), out),
-        Outcome::Got { session, events } => result(id, &ext::got(session, events), out),
-        Outcome::Exported { session, events, at } => result(id, &ext::exported(session, events, *at), out),
-        Outcome::Imported { id: session } => result(id, &json!({ "session_id": session.as_str() }), out),
-        Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
-        Outcome::Tools(tools) => result(id, &ext::tools(tools), out),
-        Outcome::Servers(views) => result(id, &servers::listed(views), out),
-        Outcome::ServerAdded { name } => result(id, &json!({ "added": name.as_ref() }), out),
-        Outcome::ServerRemoved { name } => result(id, &json!({ "removed": name }), out),
-        Outcome::Moved { id: session, cwd } => {
-            result(id, &json!({ "session_id": session.as_str(), "working_dir": shown(cwd) }), out);
+        RequestOutcome::ListedAll(sessions) => result(id, &zeph_methods::listed_all(sessions), out),
+        RequestOutcome::SessionEvents { session, events } => {
+            result(id, &zeph_methods::got(session, events), out)
+        }
+        RequestOutcome::Exported { session, events, at } => {
+            result(id, &zeph_methods::exported(session, events, *at), out)
+        }
+        RequestOutcome::Imported { id: session } => {
+            result(id, &json!({ "session_id": session.as_str() }), out)
+        }
+        RequestOutcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
+        RequestOutcome::Tools(tools) => result(id, &zeph_methods::tools(tools), out),
+        RequestOutcome::Servers(views) => result(id, &servers::listed(views), out),
+        RequestOutcome::ServerAdded { name } => result(id, &json!({ "added": name.as_ref() }), out),
+        RequestOutcome::ServerRemoved { name } => result(id, &json!({ "removed": name }), out),
+        RequestOutcome::Moved { id: session, cwd } => {
+            result(id, &json!({ "session_id": session.as_str(), "working_dir": unicode_path(cwd) }), out);
         }
     }
 }
 
-pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
+pub(crate) fn encode_fault(id: &RpcId, fault: &RequestError, out: &mut Vec<u8>) {
     let (code, data) = match fault {
-        Fault::Parse(_) | Fault::FrameTooLong { .. } => (-32700, None),
-        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
-        Fault::UnknownMethod(_) => (-32601, None),
-        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
-        Fault::NoSuchSession { id } | Fault::NotOpen { id } => (-32002, Some(json!({ "sessionId": id }))),
-        Fault::Internal(_) => (-32603, None),
-        Fault::Foreign(error) => {
+        RequestError::Parse(_) | RequestError::FrameTooLong { .. } => (-32700, None),
+        RequestError::InvalidRequest(_) | RequestError::NotInitialized { .. } => (-32600, None),
+        RequestError::UnknownMethod(_) => (-32601, None),
+        RequestError::InvalidParams(_) | RequestError::NoSuchAsk { .. } | RequestError::UnknownChoice(_) => {
+            (-32602, None)
+        }
+        RequestError::NoSuchSession { id } | RequestError::NotOpen { id } => {
+            (-32002, Some(json!({ "sessionId": id })))
+        }
+        RequestError::Internal(_) => (-32603, None),
+        RequestError::Foreign(error) => {
             let data = error.data.as_ref().and_then(|data| serde_json::from_str(&data.0).ok());
             (error.code, data)
         }
@@ -86,7 +104,7 @@ pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
     write_error(id, code, &fault.text(), data, out);
 }
 
-/// An answer that says why nothing came of the request.
+/// A response that says why the request failed.
 pub(crate) fn write_error(id: &RpcId, code: i64, message: &str, data: Option<Value>, out: &mut Vec<u8>) {
     let mut error = json!({ "code": code, "message": one_line(message) });
     if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
@@ -119,7 +137,7 @@ fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>)
     out.extend_from_slice(b"}\n");
 }
 
-/// Abilities that are absent are left out: some clients show `false` as if it were offered.
+/// Capabilities that are absent are left out: some clients show `false` as if it were offered.
 fn initialized(identity: &Identity, greeting: &Greeting) -> Value {
     let auth = schema::AuthMethod::Agent(
         schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
@@ -170,8 +188,8 @@ fn initialized(identity: &Identity, greeting: &Greeting) -> Value {
     answer
 }
 
-/// An external agent is called what it calls itself and signs people in as it says. What it can do and
-/// this server has no word for stands beside what this server can do.
+/// An external agent appears under its own name and with its own authentication methods. Its capabilities
+/// that this server does not know are added to ours.
 fn add_foreign(answer: &mut Value, foreign: &ForeignGreeting) {
     let read = |opaque: &Opaque| serde_json::from_str::<Value>(&opaque.0).ok();
     if let Some(agent) = foreign.agent.as_ref().and_then(read) {
@@ -186,7 +204,7 @@ fn add_foreign(answer: &mut Value, foreign: &ForeignGreeting) {
     let theirs = theirs.iter().filter_map(Value::as_object).flatten();
     for (name, value) in theirs {
         match name.as_str() {
-            // What prompts may hold and how servers are reached is the agent's to say, all of it.
+            // The agent alone decides what prompts may contain and how tool servers are reached.
             "promptCapabilities" | "mcpCapabilities" => answer["agentCapabilities"][name] = value.clone(),
             "loadSession" => {}
             _ => add_missing(&mut answer["agentCapabilities"][name], value),
@@ -208,14 +226,14 @@ fn add_missing(ours: &mut Value, theirs: &Value) {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Chosen {
+struct ConfigOptionsResponse {
     config_options: Vec<Box<RawValue>>,
 }
 
-/// A session as it is told to whoever opens it.
+/// A session in the response that creates or opens it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct SessionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,18 +245,18 @@ struct Shown<'a> {
     extra: Map<String, Value>,
 }
 
-fn created(view: &SessionView, zeph: bool) -> Shown<'_> {
-    Shown { session_id: Some(view.id.as_str()), ..opened(view, zeph) }
+fn created(view: &SessionView, zeph: bool) -> SessionResponse<'_> {
+    SessionResponse { session_id: Some(view.id.as_str()), ..session_response(view, zeph) }
 }
 
-fn opened(view: &SessionView, zeph: bool) -> Shown<'_> {
+fn session_response(view: &SessionView, zeph: bool) -> SessionResponse<'_> {
     let mut extra = view.extra.as_ref().map(fields).unwrap_or_default();
     let theirs = extra.remove("_meta");
     let mut meta = project_rules(view);
     if let Some(Value::Object(theirs)) = theirs {
         meta.get_or_insert_default().extend(theirs);
     }
-    Shown {
+    SessionResponse {
         session_id: None,
         modes: settings::modes(&view.specs, &view.settings),
         config_options: settings::options(&view.specs, &view.settings, zeph),
@@ -251,7 +269,8 @@ fn fields(opaque: &Opaque) -> Map<String, Value> {
     serde_json::from_str(&opaque.0).unwrap_or_default()
 }
 
-/// What an external agent answered to a prompt. How the turn ended is ours to say: somebody may have cancelled it.
+/// An external agent's own response to a prompt, with our stop reason: the turn may have been cancelled
+/// here.
 fn in_own_words(reason: schema::StopReason, words: &Opaque) -> Value {
     let mut answer = json!({ "stopReason": reason });
     if let Some(Value::Object(theirs)) = fields(words).remove("result")
@@ -270,18 +289,21 @@ fn project_rules(view: &SessionView) -> Option<Map<String, Value>> {
     Some(Map::from_iter([("projectRules".to_string(), Value::Array(rules))]))
 }
 
-fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResponse {
-    let info = |session: &Listed| {
+fn listed(sessions: &[ListedSession], next: Option<String>) -> schema::ListSessionsResponse {
+    let info = |session: &ListedSession| {
         let status = if session.row.busy { "running" } else { "idle" };
         let meta = Map::from_iter([
             ("status".to_string(), status.into()),
             ("source".to_string(), session.row.source.as_ref().into()),
         ]);
-        schema::SessionInfo::new(schema::SessionId::new(session.row.id.as_str()), shown(&session.row.cwd))
-            .additional_directories(session.row.roots.iter().map(|root| shown(root)).collect::<Vec<_>>())
-            .title(session.row.title.as_deref().map(str::to_owned))
-            .updated_at(rfc3339(session.row.updated_at))
-            .meta(meta)
+        schema::SessionInfo::new(
+            schema::SessionId::new(session.row.id.as_str()),
+            unicode_path(&session.row.cwd),
+        )
+        .additional_directories(session.row.roots.iter().map(|root| unicode_path(root)).collect::<Vec<_>>())
+        .title(session.row.title.as_deref().map(str::to_owned))
+        .updated_at(rfc3339(session.row.updated_at))
+        .meta(meta)
     };
     schema::ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next)
 }
@@ -295,7 +317,7 @@ fn prompt_response(reason: schema::StopReason, usage: &Totals) -> schema::Prompt
     schema::PromptResponse::new(reason).usage((total > 0).then_some(tokens))
 }
 
-fn said(session: &SessionId, stop: Stop, error: Option<&str>, output: &str) -> Value {
+fn message_response(session: &SessionId, stop: Stop, error: Option<&str>, output: &str) -> Value {
     let reason = stop_reason(stop).map_or_else(|| json!("error"), |reason| json!(reason));
     let mut said = json!({ "sessionId": session.as_str(), "stopReason": reason, "output": output });
     if let (Some(error), Some(said)) = (error, said.as_object_mut()) {
@@ -308,7 +330,7 @@ fn nonzero(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 
-/// `None`: the turn is answered with an error.
+/// `None` if the turn is answered with an error.
 fn stop_reason(stop: Stop) -> Option<schema::StopReason> {
     match stop {
         Stop::EndTurn => Some(schema::StopReason::EndTurn),

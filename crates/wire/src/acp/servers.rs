@@ -1,71 +1,79 @@
-//! Tool servers (MCP) as the official protocol and zeph's clients name them.
+//! Tool servers (MCP) in the forms of the official protocol and of zeph's clients.
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{ServerState, ServerView, ServerWay, SessionId, ToolServer};
+use engine::{ServerState, ServerStatus, ServerTransport, SessionId, ToolServer};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::decode::{bad_params, read as read_params};
-use super::ext::parse_id;
-use crate::call::{Call, Fault};
+use super::zeph_methods::parse_id;
+use crate::client_request::{ClientRequest, RequestError};
 use crate::json;
 
-/// Each is a process or a connection.
+/// Each one is a process or a connection.
 const SERVERS_MAX: usize = 32;
 const NAME_CHARS_MAX: usize = 128;
 
-/// The servers that a session is opened with.
-pub(super) fn read(servers: Vec<schema::McpServer>) -> Result<Vec<ToolServer>, Fault> {
+/// The tool servers that a session is opened with.
+pub(super) fn read(servers: Vec<schema::McpServer>) -> Result<Vec<ToolServer>, RequestError> {
     if servers.len() > SERVERS_MAX {
         let text = format!("{} tool servers are too many: at most {SERVERS_MAX}", servers.len());
-        return Err(Fault::InvalidParams(text));
+        return Err(RequestError::InvalidParams(text));
     }
     servers.into_iter().map(server).collect()
 }
 
-fn server(server: schema::McpServer) -> Result<ToolServer, Fault> {
-    let (name, way) = match server {
+fn server(server: schema::McpServer) -> Result<ToolServer, RequestError> {
+    let (name, transport) = match server {
         schema::McpServer::Http(http) => (http.name, over_http(http.url, http.headers)),
-        // The older transport is gone from most servers, and its address often speaks the newer one.
+        // Most servers dropped the older SSE transport, and its address often speaks the newer one.
         schema::McpServer::Sse(sse) => (sse.name, over_http(sse.url, sse.headers)),
         schema::McpServer::Stdio(child) => {
             let environment = child.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
-            (child.name, ServerWay::Child { command: child.command, arguments: child.args, environment })
+            (
+                child.name,
+                ServerTransport::Child { command: child.command, arguments: child.args, environment },
+            )
         }
-        _ => return Err(Fault::InvalidParams("a tool server is reached over stdio, http or sse".into())),
+        _ => {
+            return Err(RequestError::InvalidParams(
+                "a tool server is reached over stdio, http or sse".into(),
+            ));
+        }
     };
-    let empty = match &way {
-        ServerWay::Child { command, .. } => command.as_os_str().is_empty(),
-        ServerWay::Http { url, .. } => url.is_empty(),
+    let empty = match &transport {
+        ServerTransport::Child { command, .. } => command.as_os_str().is_empty(),
+        ServerTransport::Http { url, .. } => url.is_empty(),
     };
     if name.trim().is_empty() || name.chars().count() > NAME_CHARS_MAX || empty {
-        return Err(Fault::InvalidParams(format!(
+        return Err(RequestError::InvalidParams(format!(
             "a tool server needs a name of at most {NAME_CHARS_MAX} characters and a command or url"
         )));
     }
-    Ok(ToolServer { name: name.into(), way })
+    Ok(ToolServer { name: name.into(), transport })
 }
 
-fn over_http(url: String, headers: Vec<schema::HttpHeader>) -> ServerWay {
+fn over_http(url: String, headers: Vec<schema::HttpHeader>) -> ServerTransport {
     let headers = headers.into_iter().map(|header| (header.name, header.value)).collect();
-    ServerWay::Http { url: url.into(), headers }
+    ServerTransport::Http { url: url.into(), headers }
 }
 
 #[derive(Deserialize)]
-struct MaybeSession {
+struct OptionalSession {
     #[serde(alias = "sessionId")]
     session_id: Option<String>,
 }
 
-pub(super) fn session(params: Option<&RawValue>) -> Result<Option<SessionId>, Fault> {
+pub(super) fn session(params: Option<&RawValue>) -> Result<Option<SessionId>, RequestError> {
     let Some(params) = params.filter(|params| params.get() != "null") else { return Ok(None) };
-    let named: MaybeSession = json::read(params.get(), "the parameters").map_err(bad_params)?;
+    let named: OptionalSession = json::read(params.get(), "the parameters").map_err(bad_params)?;
     named.session_id.as_deref().map(parse_id).transpose()
 }
 
-/// The official shape, or zeph's: `id` for the name, the rest below `transport`, variables as an object.
-pub(super) fn add(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// The official form, or zeph's: `id` instead of the name, the rest below `transport`, variables as an
+/// object.
+pub(super) fn add(params: Option<&RawValue>) -> Result<ClientRequest, RequestError> {
     let id = session(params)?;
     let mut fields: Map<String, Value> = read_params(params)?;
     for inner in ["transport", "server"] {
@@ -92,10 +100,10 @@ pub(super) fn add(params: Option<&RawValue>) -> Result<Call, Fault> {
         fields.insert(pairs.into(), listed.into());
     }
     let named = json::read_value(Value::Object(fields), "", "the server").map_err(bad_params)?;
-    Ok(Call::AddServer { id, server: server(named)? })
+    Ok(ClientRequest::AddServer { id, server: server(named)? })
 }
 
-pub(super) fn remove(params: Option<&RawValue>) -> Result<Call, Fault> {
+pub(super) fn remove(params: Option<&RawValue>) -> Result<ClientRequest, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(alias = "id")]
@@ -103,14 +111,14 @@ pub(super) fn remove(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let id = session(params)?;
     let params: Params = read_params(params)?;
-    Ok(Call::RemoveServer { id, name: params.name })
+    Ok(ClientRequest::RemoveServer { id, name: params.name })
 }
 
-pub(super) fn listed(servers: &[ServerView]) -> Value {
+pub(super) fn listed(servers: &[ServerStatus]) -> Value {
     json!({ "servers": servers.iter().map(view).collect::<Vec<_>>() })
 }
 
-fn view(server: &ServerView) -> Value {
+fn view(server: &ServerStatus) -> Value {
     let (state, error) = match &server.state {
         ServerState::Idle => ("idle", None),
         ServerState::Starting => ("starting", None),
@@ -142,11 +150,11 @@ mod tests {
     fn added(params: Value) -> String {
         let raw = RawValue::from_string(params.to_string()).unwrap();
         match add(Some(&raw)) {
-            Ok(Call::AddServer { id, server }) => match server.way {
-                ServerWay::Child { command, arguments, environment } => {
+            Ok(ClientRequest::AddServer { id, server }) => match server.transport {
+                ServerTransport::Child { command, arguments, environment } => {
                     format!("{id:?} {} {} {arguments:?} {environment:?}", server.name, command.display())
                 }
-                ServerWay::Http { url, headers } => format!("{id:?} {} {url} {headers:?}", server.name),
+                ServerTransport::Http { url, headers } => format!("{id:?} {} {url} {headers:?}", server.name),
             },
             Ok(_) => "another call".into(),
             Err(fault) => fault.text(),

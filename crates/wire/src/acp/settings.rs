@@ -1,4 +1,4 @@
-//! Settings in the protocol's two forms: modes, and the complete list of config options.
+//! Settings in the protocol's two forms: session modes, and the complete list of config options.
 
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema
     Some(schema::SessionModeState::new(schema::SessionModeId::new(settings.get(MODE)), available))
 }
 
-/// What zeph's clients know the approval by.
+/// The id under which zeph's clients know the approval setting.
 const AUTO_APPROVE: &str = "auto_approve";
 
-/// The complete list. What an external agent offers is shown in its own words, with what is chosen now. On
-/// zeph's transport how long the model thinks is a choice about the model, and the approval has the name there.
+/// The complete list of config options. Options of an external agent keep the agent's own JSON, with the
+/// current value. On zeph's transport the thinking level is a model choice, and the approval has the id
+/// [`AUTO_APPROVE`].
 pub(super) fn options(specs: &[SettingSpec], settings: &Settings, zeph: bool) -> Vec<Box<RawValue>> {
     let shown = |spec: &SettingSpec| match &spec.words {
         Some(words) => in_own_words(words, settings.get(&spec.id)),

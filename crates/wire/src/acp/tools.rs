@@ -10,9 +10,9 @@ use engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::calls::{CLAUDE_CODE, PARENT};
-use super::fence::{self, CONSOLE, fenced};
-use crate::siblings;
+use super::code_fence::{self, CONSOLE, fenced};
+use super::sub_agent_calls::{CLAUDE_CODE, PARENT};
+use crate::chimera_common as common;
 use crate::timestamp::rfc3339;
 
 /// Longer titles are cut: clients show them on one line.
@@ -21,20 +21,20 @@ const TITLE_CHARS_MAX: usize = 120;
 /// A longer rule does not fit on a button.
 const RULE_NAME_BYTES_MAX: usize = 80;
 
-/// What a call came to is told as its content; beside it stands only the beginning.
+/// The result of a call is sent as its content; `toolResponse` only repeats its beginning.
 const RESPONSE_BYTES_MAX: usize = 4 << 10;
 
-/// A command's terminal as this client knows it.
+/// The state of a command's terminal at this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Console {
-    /// The client has none for the call: what the command wrote is told as text.
+pub(super) enum TerminalUse {
+    /// The client has no terminal for the call: the output is sent as text.
     None,
-    /// Announced, with nothing written to it yet.
+    /// Announced; nothing was written to it yet.
     Silent,
     Written,
 }
 
-/// The kind of a tool by the protocol's word for it.
+/// Maps the protocol's word for a tool kind.
 pub(crate) fn tool_kind(word: &str) -> ToolKind {
     match word {
         "read" => ToolKind::Read,
@@ -50,7 +50,7 @@ pub(crate) fn tool_kind(word: &str) -> ToolKind {
     }
 }
 
-/// With `cwd`, the client shows a command's output in a terminal that this announces.
+/// With `cwd`, this announces a terminal in which the client shows the command's output.
 pub(super) fn started(start: &ToolStart, at: Timestamp, cwd: Option<&Path>) -> schema::ToolCall {
     let mut call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))
         .name(start.tool.to_string())
@@ -61,7 +61,7 @@ pub(super) fn started(start: &ToolStart, at: Timestamp, cwd: Option<&Path>) -> s
     let facts = json!({ "toolName": start.tool.as_ref(), "startedAt": rfc3339(at) });
     let mut meta = Map::from_iter([(CLAUDE_CODE.to_string(), facts)]);
     if let Some(cwd) = cwd.filter(|_| start.kind == ToolKind::Execute) {
-        let info = json!({ "terminal_id": start.call.0.as_ref(), "cwd": shown(cwd) });
+        let info = json!({ "terminal_id": start.call.0.as_ref(), "cwd": unicode_path(cwd) });
         meta.insert("terminal_info".into(), info);
         if runs_command(start) {
             call = call.content(vec![console(&start.call)]);
@@ -70,18 +70,19 @@ pub(super) fn started(start: &ToolStart, at: Timestamp, cwd: Option<&Path>) -> s
     call.meta(meta)
 }
 
-/// Whether it is sure to be a command: other tools are of this kind too, and have nothing for a terminal.
+/// Whether the tool certainly runs a command: other tools are of this kind too and produce no terminal
+/// output.
 pub(super) fn runs_command(start: &ToolStart) -> bool {
     start.kind == ToolKind::Execute && input(&start.input).get("command").is_some_and(Value::is_string)
 }
 
-/// The terminal that stands for a command's output. It has the call's own name.
+/// The terminal that stands for a command's output. Its id is the call's id.
 pub(super) fn console(call: &CallId) -> schema::ToolCallContent {
     terminal_content(&TerminalId(Arc::clone(&call.0)))
 }
 
-/// A piece of a command's output, for its terminal. Only what is embedded is shown, so the first one embeds
-/// it: a permission request may have put something else in its place.
+/// A piece of a command's output for its terminal. Only embedded terminals are shown, so the first piece
+/// embeds it: a permission request may have replaced it.
 pub(super) fn written(call: &CallId, text: &str, first: bool) -> schema::ToolCallUpdate {
     let output = json!({ "terminal_id": call.0.as_ref(), "data": text });
     let mut fields = schema::ToolCallUpdateFields::new();
@@ -92,15 +93,15 @@ pub(super) fn written(call: &CallId, text: &str, first: bool) -> schema::ToolCal
         .meta(Map::from_iter([("terminal_output".to_string(), output)]))
 }
 
-/// How a call ended. What it showed in a terminal stays there. `ours`: its text is what our tools give, which
-/// is not Markdown.
-pub(super) fn ended(end: &ToolEnd, in_console: Console, ours: bool) -> schema::ToolCallUpdate {
+/// The end of a call. Output that was shown in a terminal stays there. `ours` says that the text comes from
+/// our own tools and is not Markdown.
+pub(super) fn call_end(end: &ToolEnd, terminal_use: TerminalUse, ours: bool) -> schema::ToolCallUpdate {
     let status = if end.failed { schema::ToolCallStatus::Failed } else { schema::ToolCallStatus::Completed };
     let mut fields = schema::ToolCallUpdateFields::new().status(status);
-    let keeps_console = match in_console {
-        Console::None => false,
-        Console::Silent => end.exit.is_some(),
-        Console::Written => true,
+    let keeps_console = match terminal_use {
+        TerminalUse::None => false,
+        TerminalUse::Silent => end.exit.is_some(),
+        TerminalUse::Written => true,
     };
     let told = match (keeps_console, end.exit.is_some()) {
         (true, true) => vec![console(&end.call)],
@@ -118,7 +119,7 @@ pub(super) fn ended(end: &ToolEnd, in_console: Console, ours: bool) -> schema::T
     }
     let response = match &end.raw {
         Some(raw) if raw.0.len() <= RESPONSE_BYTES_MAX => opaque(raw),
-        Some(_) | None => shortened(siblings::result_text(end, Path::new(""))).into(),
+        Some(_) | None => shortened(common::result_text(end, Path::new(""))).into(),
     };
     let facts = json!({ "elapsedMs": end.elapsed_ms, "toolResponse": response });
     let elapsed = ("elapsedMs".to_string(), Value::from(end.elapsed_ms));
@@ -135,16 +136,16 @@ pub(super) fn ended(end: &ToolEnd, in_console: Console, ours: bool) -> schema::T
     schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
 }
 
-/// What a call came to. This is made from its end alone: a client that comes back after its beginning is
-/// told the same.
+/// The result of a call. It is made from the end of the call alone, so a client that reconnected after the
+/// start is told the same.
 fn result_content(end: &ToolEnd, ours: bool) -> Vec<schema::ToolCallContent> {
     let only_text = end.content.iter().all(|piece| matches!(piece, ToolContent::Block(Content::Text(_))));
     let language = match &end.exit {
         _ if !ours || !only_text => None,
         Some(_) => Some(CONSOLE.to_owned()),
-        // One that failed says why. A tool that names files gives what stands in them.
+        // A failed call shows its error. A call that names files returned the contents of those files.
         None if end.failed || (end.locations.is_empty() && !end.plain_text) => None,
-        None => Some(fence::language(end.locations.iter().map(|place| place.path.as_path()))),
+        None => Some(code_fence::language(end.locations.iter().map(|place| place.path.as_path()))),
     };
     let piece = |piece: &ToolContent| match (piece, &language) {
         (ToolContent::Block(Content::Text(said)), Some(language)) => text(fenced(language, said)),
@@ -153,7 +154,7 @@ fn result_content(end: &ToolEnd, ours: bool) -> Vec<schema::ToolCallContent> {
     end.content.iter().map(piece).collect()
 }
 
-pub(super) fn changed(change: &ToolChange, in_console: Console) -> schema::ToolCallUpdate {
+pub(super) fn changed(change: &ToolChange, terminal_use: TerminalUse) -> schema::ToolCallUpdate {
     let mut fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
     if let Some(new) = &change.title {
         fields = fields.title(title(new));
@@ -168,15 +169,15 @@ pub(super) fn changed(change: &ToolChange, in_console: Console) -> schema::ToolC
         fields = fields.raw_input(input(new));
     }
     if let Some(new) = &change.content {
-        let console = (in_console == Console::Written).then(|| console(&change.call));
+        let console = (terminal_use == TerminalUse::Written).then(|| console(&change.call));
         fields = fields.content(console.into_iter().chain(new.iter().map(content)).collect::<Vec<_>>());
     }
     schema::ToolCallUpdate::new(Arc::clone(&change.call.0), fields)
 }
 
-/// The same for a command that the client ran itself and shows itself.
-pub(super) fn ended_in(end: &ToolEnd, terminal: &TerminalId) -> schema::ToolCallUpdate {
-    let mut update = ended(end, Console::None, true);
+/// The same for a command that ran in a terminal of the client's own.
+pub(super) fn call_end_in_terminal(end: &ToolEnd, terminal: &TerminalId) -> schema::ToolCallUpdate {
+    let mut update = call_end(end, TerminalUse::None, true);
     update.fields = update.fields.content(vec![terminal_content(terminal)]);
     update
 }
@@ -194,11 +195,11 @@ fn terminal_content(terminal: &TerminalId) -> schema::ToolCallContent {
 pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpdate {
     let fields = schema::ToolCallUpdateFields::new()
         .content(vec![schema::ToolCallContent::Diff(diff(change))])
-        .locations(vec![schema::ToolCallLocation::new(shown(&change.path))]);
+        .locations(vec![schema::ToolCallLocation::new(unicode_path(&change.path))]);
     schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
 }
 
-/// The ids of our options in a permission request.
+/// The option ids of our permission requests.
 pub(super) const ALLOW_ONCE: &str = "allow_once";
 pub(super) const ALLOW_ALWAYS: &str = "allow_always";
 pub(super) const REJECT_ONCE: &str = "reject_once";
@@ -208,9 +209,9 @@ pub(super) fn permission(
     session: schema::SessionId,
     (ask, request): (AskId, &AskRequest),
     parent: Option<&CallId>,
-    keeps: Keeps,
+    scope: AlwaysScope,
 ) -> schema::RequestPermissionRequest {
-    // Clients show a call once: two questions about no call must not be taken for one.
+    // Clients show each call once, so two requests without a call must not share an id.
     let own = || format!("ropewalk-ask-{}", ask.0).into();
     let call = request.call.as_ref().map_or_else(own, |call| Arc::clone(&call.0));
     let mut fields = schema::ToolCallUpdateFields::new()
@@ -224,11 +225,11 @@ pub(super) fn permission(
         fields = fields.content(shown_content);
     }
     if let Some(path) = &request.path {
-        fields = fields.locations(vec![schema::ToolCallLocation::new(shown(path))]);
+        fields = fields.locations(vec![schema::ToolCallLocation::new(unicode_path(path))]);
     }
     let option =
         |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
-    let what = for_good(request, keeps);
+    let what = for_good(request, scope);
     let options = vec![
         option(ALLOW_ONCE, "Allow", schema::PermissionOptionKind::AllowOnce),
         option(ALLOW_ALWAYS, &format!("Always allow {what}"), schema::PermissionOptionKind::AllowAlways),
@@ -242,28 +243,28 @@ pub(super) fn permission(
     if let Some(parent) = parent {
         meta.insert(CLAUDE_CODE.into(), json!({ PARENT: parent.0.as_ref() }));
     }
-    if let (Some(rule), Keeps::Rules) = (&request.rule, keeps) {
+    if let (Some(rule), AlwaysScope::Rules) = (&request.rule, scope) {
         meta.insert("rule".to_string(), rule.as_ref().into());
     }
     schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
         .meta(meta)
 }
 
-/// What an answer for good of this client is kept as.
+/// What this client's "always" answers are stored as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Keeps {
-    /// A rule of the machine.
+pub(super) enum AlwaysScope {
+    /// A rule of this machine.
     #[default]
     Rules,
-    /// Something that holds in this session alone.
+    /// A decision for this session only.
     Session,
 }
 
-/// What an answer for good is about, as far as its rule goes and no further.
-fn for_good(request: &AskRequest, keeps: Keeps) -> String {
+/// The subject of an "always" answer, exactly as wide as its rule.
+fn for_good(request: &AskRequest, scope: AlwaysScope) -> String {
     let this = match request.kind {
         ToolKind::Execute => "exactly this command",
-        // What is kept is about the file, whatever is written to it.
+        // The stored rule is about the file, whatever is written to it.
         ToolKind::Edit if request.path.is_some() && request.preview.len() <= 1 => "changes to this file",
         ToolKind::Read
         | ToolKind::Edit
@@ -275,10 +276,10 @@ fn for_good(request: &AskRequest, keeps: Keeps) -> String {
         | ToolKind::SwitchMode
         | ToolKind::Other => "exactly this",
     };
-    let Some(rule) = request.rule.as_deref().filter(|_| keeps == Keeps::Rules) else {
-        return match keeps {
-            Keeps::Rules => this.to_owned(),
-            Keeps::Session => format!("{this} in this session"),
+    let Some(rule) = request.rule.as_deref().filter(|_| scope == AlwaysScope::Rules) else {
+        return match scope {
+            AlwaysScope::Rules => this.to_owned(),
+            AlwaysScope::Session => format!("{this} in this session"),
         };
     };
     match rule.split_once('(') {
@@ -291,7 +292,7 @@ fn for_good(request: &AskRequest, keeps: Keeps) -> String {
     }
 }
 
-/// Clients show what is in the request and nothing of what is beside it, so a danger stands in it.
+/// Clients show only what is inside the request, so the warning is part of its content.
 fn warning(request: &AskRequest) -> Option<schema::ToolCallContent> {
     let loud = match request.risk {
         Risk::Low | Risk::Medium => return unreadable_rules(request).map(|why| text(why.to_owned())),
@@ -301,18 +302,18 @@ fn warning(request: &AskRequest) -> Option<schema::ToolCallContent> {
     Some(text(format!("{loud}: {}", request.reason)))
 }
 
-/// Why this is asked, if that is because rules cannot be read.
+/// The reason of the request, if rules could not be read.
 pub(super) fn unreadable_rules(request: &AskRequest) -> Option<&str> {
     Some(&*request.reason).filter(|reason| reason.starts_with(engine::RULES_UNREADABLE))
 }
 
-/// What a fence or the policy refused, for clients that want to show it in a way of its own.
+/// A refusal by the sandbox or the policy, for clients that show refusals in a special way.
 pub(super) fn refused(
     call: &CallId,
     (tool, mode, reason): (&str, &str, &str),
     path: Option<&Path>,
 ) -> schema::ToolCallUpdate {
-    let violation = json!({ "tool": tool, "path": path.map(shown), "mode": mode, "reason": reason });
+    let violation = json!({ "tool": tool, "path": path.map(unicode_path), "mode": mode, "reason": reason });
     schema::ToolCallUpdate::new(Arc::clone(&call.0), schema::ToolCallUpdateFields::new())
         .meta(Map::from_iter([("sandboxViolation".to_string(), violation)]))
 }
@@ -378,16 +379,19 @@ fn content(content: &ToolContent) -> schema::ToolCallContent {
 }
 
 fn diff(change: &FileChange) -> schema::Diff {
-    schema::Diff::new(shown(&change.path), change.after.as_deref().unwrap_or_default())
+    schema::Diff::new(unicode_path(&change.path), change.after.as_deref().unwrap_or_default())
         .old_text(change.before.as_deref().map(str::to_owned))
 }
 
 fn locations(locations: &[Location]) -> Vec<schema::ToolCallLocation> {
-    locations.iter().map(|place| schema::ToolCallLocation::new(shown(&place.path)).line(place.line)).collect()
+    locations
+        .iter()
+        .map(|place| schema::ToolCallLocation::new(unicode_path(&place.path)).line(place.line))
+        .collect()
 }
 
-/// JSON has no other text than Unicode. A path that is none must not take the whole update with it.
-pub(super) fn shown(path: &Path) -> PathBuf {
+/// JSON strings must be Unicode. A path that is not must not invalidate the whole update.
+pub(super) fn unicode_path(path: &Path) -> PathBuf {
     match path.to_str() {
         Some(text) => text.into(),
         None => path.to_string_lossy().into_owned().into(),
@@ -409,12 +413,12 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// What a tool was given. Strict clients read nothing else than an object there.
+/// The input of a tool. Strict clients accept only an object there.
 fn input(given: &Opaque) -> Value {
     object(given, "input").unwrap_or_else(|| json!({}))
 }
 
-/// An object: what is none stands in one, under this name.
+/// The value if it is an object, otherwise an object that holds the value under this name.
 fn object(opaque_value: &Opaque, name: &str) -> Option<Value> {
     match opaque(opaque_value) {
         Value::Null => None,
@@ -425,7 +429,7 @@ fn object(opaque_value: &Opaque, name: &str) -> Option<Value> {
     }
 }
 
-/// JSON where it is JSON, otherwise the text itself.
+/// The parsed JSON, or the text itself if it is not JSON.
 fn opaque(opaque: &Opaque) -> Value {
     serde_json::from_str(&opaque.0).unwrap_or_else(|_| Value::String(opaque.0.to_string()))
 }

@@ -1,9 +1,9 @@
-//! The log's events as `session/update` notifications.
+//! Encodes the log's events as `session/update` notifications.
 //!
-//! Neighbouring pieces of one message are merged into one update, and the output of a running
-//! command is shown as its last lines, so a client that is behind gets less, not later. What needs
-//! the connection itself (a question, the end of a turn) stops the encoder and is handed out as a
-//! [`Piece`], in its place among the updates.
+//! Adjacent chunks of one message are merged into one update, and the output of a running command is shown
+//! as its last lines, so a slow client gets fewer updates instead of late ones. Events that need the
+//! connection itself (a permission request, the end of a turn) stop the encoder and are returned as a
+//! [`ConnectionEvent`], in order with the updates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,61 +15,67 @@ use engine::{
 };
 use serde_json::Map;
 
-use super::calls::{Calls, mark};
-use super::consoles::Consoles;
+use super::command_output::CommandOutputs;
+use super::sub_agent_calls::{SubAgentCalls, mark};
 use super::{ClientAbilities, questions, relay, settings, tools, write_notification};
+use crate::agent_updates::{EXTENSION, PROMPT_ANSWER};
 use crate::cursor::Cursor;
-use crate::dialect::{Piece, View};
-use crate::encoder::{Encoder, Step};
-use crate::merge::merged;
+use crate::dialect::{ConnectionEvent, EncodeContext};
+use crate::encoder::{EncodeStep, Encoder};
+use crate::merged_chunk::merge_chunks;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
-use crate::upstream::{ANSWER, EXTENSION};
 
-/// So many notices wait for the next turn; what is said beyond them stands in the log alone.
+/// How many notices wait for the next turn; later ones are only in the log.
 const NOTICES_MAX: usize = 16;
 
 pub struct Updates {
     client: ClientAbilities,
-    keeps: tools::Keeps,
+    scope: tools::AlwaysScope,
     session: schema::SessionId,
-    /// The JSON text of the session's id, quotes included.
+    /// The session id as a JSON string, quotes included.
     session_json: String,
     pub(super) specs: Arc<[SettingSpec]>,
     pub(super) settings: Settings,
-    /// Money since the beginning of what this connection has seen, and how full the agent's context is.
-    pub(super) spent: Totals,
+    /// The cost since the first event that this connection has seen, and how full the agent's context is.
+    pub(super) usage_total: Totals,
     pub(super) turn_usage: Totals,
     turn_runs: bool,
-    /// What was said outside a turn, for a client that hears it with the next one.
+    /// Notices from outside a turn, for a client that gets them with the next turn.
     notices: Vec<(Seq, Arc<str>)>,
-    /// What an external agent answered to the running prompt besides the reason of its end.
+    /// What an external agent answered to the running prompt besides the stop reason.
     answer: Option<Opaque>,
-    pub(super) consoles: Consoles,
-    /// Calls of the turn that an external agent asked about: it says itself that they go on.
-    theirs: BTreeSet<CallId>,
-    calls: Calls,
+    pub(super) command_outputs: CommandOutputs,
+    /// Calls of the turn that an external agent asked permission for: the agent itself reports that they go
+    /// on.
+    asked_by_agent: BTreeSet<CallId>,
+    calls: SubAgentCalls,
 }
 
-/// A question that can be sent, now or after a replay.
+/// A permission request or question that can be sent, now or after a replay.
 pub enum AskFrame {
     Permission(schema::RequestPermissionRequest),
     Form(schema::CreateElicitationRequest),
-    /// The parameters of an external agent's own request, with our name for the session.
+    /// The parameters of an external agent's own request, with our session id.
     Foreign(serde_json::Value),
 }
 
 impl Encoder for Updates {
-    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+    fn step<'a>(
+        &mut self,
+        rest: &'a [Arc<Event>],
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> EncodeStep<'a> {
         let [event, ..] = rest else { return (0, None) };
         let offset = out.len();
         let (mut taken, mut piece) = (1, None);
-        if let Some(merged) = merged(rest) {
+        if let Some(merged) = merge_chunks(rest) {
             taken = merged.taken;
             self.chunk(merged.voice.chunk(), &merged.text, &message_id(merged.message), merged.parent, out);
         } else {
             self.calls.observe(event);
-            piece = self.event(event, view, out);
+            piece = self.event(event, context, out);
             if let Some(parent) = self.calls.parent(event) {
                 mark(parent, offset, out);
             }
@@ -82,8 +88,8 @@ impl Encoder for Updates {
         (taken, piece)
     }
 
-    fn rest(&mut self, view: View, out: &mut Vec<u8>) {
-        if !view.replay {
+    fn finish(&mut self, context: EncodeContext, out: &mut Vec<u8>) {
+        if !context.replay {
             self.flush(out);
         }
     }
@@ -94,7 +100,7 @@ impl Updates {
         Self::of(client, session.id(), session.specs(), &session.snapshot())
     }
 
-    /// For a session that is known by its parts alone.
+    /// For tests and tools that have the session's parts without a running session.
     pub fn of(
         client: ClientAbilities,
         session: &SessionId,
@@ -103,26 +109,26 @@ impl Updates {
     ) -> Self {
         Self {
             client,
-            keeps: tools::Keeps::default(),
+            scope: tools::AlwaysScope::default(),
             session: schema::SessionId::new(session.as_str()),
-            // The characters of a session id need no escapes.
+            // The characters of a session id need no JSON escapes.
             session_json: format!("\"{session}\""),
             specs,
             settings: (*snapshot.settings).clone(),
-            spent: snapshot.totals,
+            usage_total: snapshot.totals,
             turn_usage: Totals::default(),
             turn_runs: snapshot.busy,
             notices: Vec::new(),
             answer: None,
-            consoles: Consoles::new(client.terminal_output.then(|| Arc::clone(&snapshot.cwd))),
-            calls: Calls::default(),
-            theirs: BTreeSet::new(),
+            command_outputs: CommandOutputs::new(client.terminal_output.then(|| Arc::clone(&snapshot.cwd))),
+            calls: SubAgentCalls::default(),
+            asked_by_agent: BTreeSet::new(),
         }
     }
 
-    /// Shows the output of running commands that was held back.
+    /// Sends the held-back output of running commands.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        for (call, content, parent) in self.held_back() {
+        for (call, content, parent) in self.take_held_back() {
             let fields = schema::ToolCallUpdateFields::new().content(vec![content]);
             let offset = out.len();
             self.update(
@@ -135,7 +141,7 @@ impl Updates {
         }
     }
 
-    /// Sent once a client knows the session: what it can type.
+    /// The session's slash commands; sent once the client knows the session.
     pub fn commands(&self, commands: &[engine::CommandSpec], out: &mut Vec<u8>) {
         let command = |spec: &engine::CommandSpec| {
             let input = spec.hint.as_ref().map(|hint| {
@@ -149,13 +155,13 @@ impl Updates {
         self.update(schema::SessionUpdate::AvailableCommandsUpdate(update), out);
     }
 
-    /// What the session has used in all.
+    /// The session's total usage.
     pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
         self.update(schema::SessionUpdate::UsageUpdate(usage_update(totals)), out);
     }
 
-    /// The same after a call of the model, with the turn's tokens under zeph's names. The official protocol reserves the
-    /// names beside its own, so they stand there on zeph's transport alone.
+    /// The same after a model call, with the turn's tokens under zeph's names. The official protocol
+    /// reserves unknown names in its own objects, so they are sent on zeph's transport alone.
     fn turn_totals(&self, out: &mut Vec<u8>) {
         #[derive(serde::Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -170,7 +176,7 @@ impl Updates {
             #[serde(flatten)]
             tokens: Map<String, serde_json::Value>,
         }
-        let (update, tokens) = (usage_update(&self.spent), tokens(&self.turn_usage));
+        let (update, tokens) = (usage_update(&self.usage_total), tokens(&self.turn_usage));
         if !self.client.zeph {
             return self.update(schema::SessionUpdate::UsageUpdate(update.meta(tokens)), out);
         }
@@ -179,11 +185,11 @@ impl Updates {
     }
 
     pub(crate) fn count_from(&mut self, cost_usd: f64) {
-        self.spent.cost_usd = cost_usd;
+        self.usage_total.cost_usd = cost_usd;
     }
 
     pub(crate) fn keep_for_session(&mut self) {
-        self.keeps = tools::Keeps::Session;
+        self.scope = tools::AlwaysScope::Session;
     }
 
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
@@ -191,7 +197,7 @@ impl Updates {
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
         match &request.question {
             None if request.foreign.is_some() => AskFrame::Foreign(self.foreign_ask(request)),
-            None => AskFrame::Permission(tools::permission(session, (ask, request), parent, self.keeps)),
+            None => AskFrame::Permission(tools::permission(session, (ask, request), parent, self.scope)),
             Some(question) if self.client.forms => {
                 AskFrame::Form(questions::form(session, request, question))
             }
@@ -220,16 +226,16 @@ impl Updates {
         params.into()
     }
 
-    /// Says of what was written from `offset` on about a call that it belongs to a sub-agent, if it does.
+    /// Adds the parent call to the updates from `offset` on, if they are about a sub-agent's call.
     fn mark(&self, call: &CallId, offset: usize, out: &mut Vec<u8>) {
         if let Some(parent) = self.calls.parent_of(call) {
             mark(parent, offset, out);
         }
     }
 
-    /// A call that waited for permission goes on.
+    /// A call that waited for permission continues.
     pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
-        if self.theirs.contains(call) {
+        if self.asked_by_agent.contains(call) {
             return;
         }
         let mut fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
@@ -244,26 +250,31 @@ impl Updates {
         self.mark(call, offset, out);
     }
 
-    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+    fn event<'a>(
+        &mut self,
+        event: &'a Event,
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> Option<ConnectionEvent<'a>> {
         if let Some(relayed) = &event.relayed
-            && self.relayed(event, relayed, view, out)
+            && self.relayed(event, relayed, context, out)
         {
             return None;
         }
         match &event.body {
-            Body::UserMessage { content } => self.user_message(event, content, view, out),
+            Body::UserMessage { content } => self.user_message(event, content, context, out),
             Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
-            Body::ToolStarted(start) => self.tool_started(start, event, view, out),
+            Body::ToolStarted(start) => self.tool_started(start, event, context, out),
             Body::ToolOutput { .. } => self.output(event, out),
             Body::ToolTerminal { call, terminal, surface } => {
-                self.terminal(call, terminal, *surface == view.own && !view.replay, out);
+                self.terminal(call, terminal, *surface == context.own && !context.replay, out);
             }
             Body::ToolChanged(change) => {
                 self.shows(event, change);
-                let update = tools::changed(change, self.consoles.of(&change.call));
+                let update = tools::changed(change, self.command_outputs.terminal_use(&change.call));
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
-            Body::Offered { settings } => self.offers(settings, view, out),
+            Body::Offered { settings } => self.offers(settings, context, out),
             Body::ToolEnded(end) => self.tool_ended(end, event, out),
             Body::FileEdited { call: Some(call), change } => {
                 let update = tools::edited(call, change);
@@ -271,28 +282,36 @@ impl Updates {
             }
             Body::Asked { ask, request } => return Some(self.asks(*ask, request)),
             Body::Resolved { ask, call, resolution, by, .. } => {
-                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
+                return Some(ConnectionEvent::resolved(*ask, call.as_ref(), *resolution, by));
             }
-            Body::SettingChanged { id, value } => self.setting(id, value, view, out),
-            Body::Usage(usage) => self.usage(event, usage, view, out),
+            Body::SettingChanged { id, value } => self.setting(id, value, context, out),
+            Body::Usage(usage) => self.usage(event, usage, context, out),
             Body::Commands { commands } => self.commands(commands, out),
             Body::Title { title } => self.title(title, event, out),
-            Body::Notice { level, text } => self.notice(*level, text, event, view, out),
+            Body::Notice { level, text } => self.notice(*level, text, event, context, out),
             Body::PolicyBlocked { call: Some(call), tool, path, mode, reason } => {
                 let update = tools::refused(call, (tool, mode, reason), path.as_deref());
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
-            Body::Compacting { given_up } => self.compacting(event, *given_up, view, out),
+            Body::Compacting { given_up } => self.compacting(event, *given_up, context, out),
             Body::Compacted { summary } => self.compacted(event, summary, out),
-            Body::Foreign { payload } if payload.0.starts_with(ANSWER) => self.answer = Some(payload.clone()),
+            Body::Foreign { payload } if payload.0.starts_with(PROMPT_ANSWER) => {
+                self.answer = Some(payload.clone())
+            }
             Body::Foreign { payload } => self.foreign(&payload.0, out),
             Body::TurnStarted => self.turn_begins(out),
             Body::TurnEnded { stop, error } => {
                 self.turn_runs = false;
                 let (turn, usage, words) = (event.turn?, self.turn_over(), self.answer.take());
-                return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage, words });
+                return Some(ConnectionEvent::TurnEnded {
+                    turn,
+                    stop: *stop,
+                    error: error.clone(),
+                    usage,
+                    words,
+                });
             }
-            // Text and thoughts are merged by the caller; the rest has no shape in this protocol.
+            // Text and thoughts are merged by the caller; the rest has no representation in this protocol.
             Body::Text { .. }
             | Body::Thought { .. }
             | Body::TurnQueued { .. }
@@ -302,7 +321,7 @@ impl Updates {
             | Body::PolicyBlocked { call: None, .. }
             | Body::Cleared
             | Body::Joined { .. } => {}
-            Body::Moved { cwd, .. } => self.consoles.moved(cwd),
+            Body::Moved { cwd, .. } => self.command_outputs.set_cwd(cwd),
         }
         None
     }
@@ -314,14 +333,14 @@ impl Updates {
         }
         self.turn_usage = Totals::default();
         self.answer = None;
-        self.theirs.clear();
+        self.asked_by_agent.clear();
     }
 
-    fn asks<'a>(&mut self, ask: AskId, request: &'a AskRequest) -> Piece<'a> {
+    fn asks<'a>(&mut self, ask: AskId, request: &'a AskRequest) -> ConnectionEvent<'a> {
         if request.foreign.is_some() {
-            self.theirs.extend(request.call.clone());
+            self.asked_by_agent.extend(request.call.clone());
         }
-        Piece::Asked { ask, request }
+        ConnectionEvent::Asked { ask, request }
     }
 
     /// The hot path, written by hand: a test compares it with the schema's own encoder.
@@ -344,9 +363,9 @@ impl Updates {
         out.extend_from_slice(b"}}}\n");
     }
 
-    fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
-        let own = matches!(&event.origin, engine::Origin::Surface { id, .. } if *id == view.own);
-        if own && !view.replay {
+    fn user_message(&self, event: &Event, content: &[Content], context: EncodeContext, out: &mut Vec<u8>) {
+        let own = matches!(&event.origin, engine::Origin::Surface { id, .. } if *id == context.own);
+        if own && !context.replay {
             return;
         }
         let message = event.turn.map_or_else(String::new, |turn| format!("u{}", turn.0));
@@ -363,14 +382,14 @@ impl Updates {
     }
 
     fn turn_over(&mut self) -> Totals {
-        self.consoles.clear();
+        self.command_outputs.clear();
         self.calls.clear();
         std::mem::take(&mut self.turn_usage)
     }
 
-    /// The answer to a load has the settings as they are, so history does not repeat how they came.
-    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, view: View, out: &mut Vec<u8>) {
-        if view.replay {
+    /// The response to `session/load` has the current settings, so a replay does not repeat the changes.
+    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, context: EncodeContext, out: &mut Vec<u8>) {
+        if context.replay {
             return;
         }
         self.settings.set(Arc::clone(id), Arc::clone(value));
@@ -388,20 +407,27 @@ impl Updates {
         }
     }
 
-    fn usage(&mut self, event: &Event, usage: &Usage, view: View, out: &mut Vec<u8>) {
+    fn usage(&mut self, event: &Event, usage: &Usage, context: EncodeContext, out: &mut Vec<u8>) {
         self.turn_usage.add_from(&event.origin, usage);
-        if view.replay {
+        if context.replay {
             return;
         }
-        self.spent.add_from(&event.origin, usage);
+        self.usage_total.add_from(&event.origin, usage);
         self.turn_totals(out);
     }
 
-    /// A client without notices sees the text as a thought, so that nothing is only in our log.
-    fn notice(&mut self, level: NoticeLevel, text: &str, event: &Event, view: View, out: &mut Vec<u8>) {
+    /// A client without notices sees the text as a thought, so that nothing is visible only in our log.
+    fn notice(
+        &mut self,
+        level: NoticeLevel,
+        text: &str,
+        event: &Event,
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) {
         let in_turn = event.turn.is_some() || self.turn_runs;
-        if !self.client.notices && !in_turn && !view.replay {
-            // Outside a turn, editors show no thoughts, or take them for a mistake of the agent's.
+        if !self.client.notices && !in_turn && !context.replay {
+            // Outside a turn, editors show no thoughts, or treat them as an error of the agent.
             if self.notices.len() < NOTICES_MAX {
                 self.notices.push((event.seq, text.into()));
             }
@@ -410,8 +436,8 @@ impl Updates {
         if !self.client.notices {
             return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
         }
-        // The protocol says that notices are not history.
-        if !view.replay {
+        // The protocol says that notices are not part of the history.
+        if !context.replay {
             let severity = match level {
                 NoticeLevel::Info => schema::NoticeSeverity::Info,
                 NoticeLevel::Warning => schema::NoticeSeverity::Warning,
@@ -421,13 +447,13 @@ impl Updates {
         }
     }
 
-    /// Not part of history: one that was cut off by a crash would seem to go on for ever.
-    fn compacting(&self, event: &Event, given_up: bool, view: View, out: &mut Vec<u8>) {
-        if view.replay {
+    /// Not part of the history: a compaction that a crash cut off would seem to run for ever.
+    fn compacting(&self, event: &Event, given_up: bool, context: EncodeContext, out: &mut Vec<u8>) {
+        if context.replay {
             return;
         }
         if !self.client.compaction {
-            let text = crate::siblings::summing_up(given_up);
+            let text = crate::chimera_common::summing_up(given_up);
             return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
         }
         let status = match given_up {
@@ -448,8 +474,8 @@ impl Updates {
         self.update(schema::SessionUpdate::CompactionUpdate(update), out);
     }
 
-    /// What another agent sent goes on as it is, but on one line: between the tokens of JSON a line end
-    /// means no more than a space, and in a frame it would begin another frame.
+    /// Another agent's update is relayed unchanged, but on one line: between JSON tokens a line end means no
+    /// more than a space, and in a frame it would begin another frame.
     pub(super) fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
         if payload.starts_with(EXTENSION) {
             return self.extension(payload, out);
@@ -484,7 +510,7 @@ impl Updates {
         write_notification(out, "session/update", Params { session_id: &self.session.0, update });
     }
 
-    /// A notification of another agent's own kind, with our name for the session.
+    /// An external agent's custom notification, with our session id.
     fn extension(&self, payload: &str, out: &mut Vec<u8>) {
         #[derive(serde::Deserialize)]
         struct Notification {
@@ -522,7 +548,7 @@ fn usage_update(totals: &Totals) -> schema::UsageUpdate {
     schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost)
 }
 
-/// What was used, in zeph's names. Of the provider's cache only where it has one.
+/// Token counts under zeph's names. Cache tokens are included only if the provider has a cache.
 fn tokens(used: &Totals) -> Map<String, serde_json::Value> {
     let cached = [("cache_read_tokens", used.cache_read), ("cache_write_tokens", used.cache_write)];
     [("input_tokens", used.input), ("output_tokens", used.output)]
@@ -532,14 +558,14 @@ fn tokens(used: &Totals) -> Map<String, serde_json::Value> {
         .collect()
 }
 
-/// Puts the position into every notification from `offset` on, where the draft for durable transports
-/// has it. Only whoever has the last of an event's frames has seen the event; with fewer, a client has so
-/// many frames after the event before it.
+/// Adds the position to every notification from `offset` on, where the draft for durable transports expects
+/// it. A client has seen an event only when it has the last of the event's frames; with fewer, its position
+/// is that many frames after the previous event.
 fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
     let frames = out.split_off(offset);
     let mut frames = frames.split_inclusive(|byte| *byte == b'\n').zip(1_u32..).peekable();
     while let Some((frame, nth)) = frames.next() {
-        // Notifications of an external agent's own kind have parameters of any form.
+        // An external agent's custom notifications have parameters of any form.
         let ours = frame.starts_with(br#"{"jsonrpc":"2.0","method":"session/update""#);
         match frame.strip_suffix(b"}}\n").filter(|_| ours) {
             Some(begun) => {
@@ -555,8 +581,8 @@ fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The same from its beginning to its end, also for whoever saw only the end: its turn's. A second one in
-/// the same turn takes the place of the first.
+/// The id of a compaction, the same for its start and its end: the turn's. A client that saw only the end
+/// computes the same id. A second compaction in the same turn replaces the first.
 fn compaction_id(event: &Event) -> schema::CompactionId {
     let turn = event.turn.map_or(event.seq.0, |turn| turn.0);
     schema::CompactionId::new(format!("c{turn}"))

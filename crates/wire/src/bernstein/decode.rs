@@ -1,9 +1,9 @@
-//! Requests and notifications, as calls.
+//! Decodes requests and notifications.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{APPROVAL, Answer, Content, SessionId};
+use engine::{APPROVAL, Content, PermissionAnswer, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,16 +11,20 @@ use serde_json::value::RawValue;
 
 use super::{AUTO, FRAME_BYTES_MAX, MANUAL, NOTIFICATIONS, REQUESTS, VERSION, ask_of};
 use crate::acp;
-use crate::call::{Call, ChangeAnswer, Fault, Hello};
+use crate::client_request::{ClientInfo, ClientRequest as Request, RequestError, SettingReply};
 use crate::json;
 
-/// Characters of an unknown name that an error repeats.
+/// How many characters of an unknown name an error repeats.
 const NAME_CHARS_MAX: usize = 80;
 const DEFAULT_ROLE: &str = "backend";
 
-pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+pub(crate) fn request(
+    method: &str,
+    params: Option<&RawValue>,
+    frame_bytes: usize,
+) -> Result<Request, RequestError> {
     if frame_bytes > FRAME_BYTES_MAX {
-        return Err(Fault::FrameTooLong { limit_bytes: FRAME_BYTES_MAX });
+        return Err(RequestError::FrameTooLong { limit_bytes: FRAME_BYTES_MAX });
     }
     match method {
         "initialize" => initialize(params),
@@ -29,20 +33,20 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
         "setMode" => set_mode(params),
         "requestPermission" => decide(params),
         _ if NOTIFICATIONS.contains(&method) => {
-            Err(Fault::InvalidRequest(format!("{method} is a notification: send it without id")))
+            Err(RequestError::InvalidRequest(format!("{method} is a notification: send it without id")))
         }
-        _ => Err(Fault::UnknownMethod(short(method))),
+        _ => Err(RequestError::UnknownMethod(short(method))),
     }
 }
 
-pub(crate) fn notification(method: &str, _params: Option<&RawValue>) -> Result<Call, Fault> {
+pub(crate) fn notification(method: &str, _params: Option<&RawValue>) -> Result<Request, RequestError> {
     if REQUESTS.contains(&method) {
-        return Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")));
+        return Err(RequestError::InvalidRequest(format!("{method} is a request: send it with an id")));
     }
-    Ok(Call::Ignore)
+    Ok(Request::Ignore)
 }
 
-fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn initialize(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -55,14 +59,14 @@ fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let params: Params = read(params)?;
     if params.protocol_version.is_some_and(|version| version != VERSION) {
-        return Err(Fault::InvalidParams(format!("protocolVersion must be {VERSION:?}, as a string")));
+        return Err(RequestError::InvalidParams(format!("protocolVersion must be {VERSION:?}, as a string")));
     }
     let name = params.client_info.and_then(|info| info.name);
     let name = name.map_or_else(|| Arc::from("client"), |name| Arc::from(short(&name)));
-    Ok(Call::Initialize(Hello { name, version: None }))
+    Ok(Request::Initialize(ClientInfo { name, version: None }))
 }
 
-fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn prompt(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         prompt: Option<Value>,
@@ -74,32 +78,34 @@ fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let params: Params = read(params)?;
     let said = params.prompt.or(params.text).or(params.content);
-    let said = said.ok_or_else(|| Fault::InvalidParams("prompt is missing: say what to do".into()))?;
+    let said = said.ok_or_else(|| RequestError::InvalidParams("prompt is missing: say what to do".into()))?;
     let content = content(said)?;
     let cwd = params.cwd.filter(|cwd| !cwd.as_os_str().is_empty() && *cwd != *".");
     let role = params.role.filter(|role| !role.is_empty()).unwrap_or_else(|| DEFAULT_ROLE.to_owned());
     let approval = params.mode.map_or(Ok(MANUAL), |mode| approval(&mode))?;
-    Ok(Call::Task { cwd, role, approval: approval.into(), content })
+    Ok(Request::Task { cwd, role, approval: approval.into(), content })
 }
 
-/// A text, or blocks as the official protocol has them.
-fn content(said: Value) -> Result<Vec<Content>, Fault> {
+/// A text, or content blocks as in the official protocol.
+fn content(said: Value) -> Result<Vec<Content>, RequestError> {
     let content = match said {
         Value::String(text) if text.trim().is_empty() => Vec::new(),
         Value::String(text) => vec![Content::text(text)],
         Value::Object(_) => acp::blocks(Value::Array(vec![said]), "prompt")?,
         Value::Array(_) => acp::blocks(said, "prompt")?,
         Value::Null | Value::Bool(_) | Value::Number(_) => {
-            return Err(Fault::InvalidParams("prompt must be a text, or an array of content blocks".into()));
+            return Err(RequestError::InvalidParams(
+                "prompt must be a text, or an array of content blocks".into(),
+            ));
         }
     };
     if content.is_empty() {
-        return Err(Fault::InvalidParams("prompt is empty: say what to do".into()));
+        return Err(RequestError::InvalidParams("prompt is empty: say what to do".into()));
     }
     Ok(content)
 }
 
-fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn cancel(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -108,10 +114,10 @@ fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
     }
     let params: Params = read(params)?;
     let reason = params.reason.filter(|reason| !reason.is_empty());
-    Ok(Call::Stop { id: session(&params.session_id)?, reason })
+    Ok(Request::Stop { id: session(&params.session_id)?, reason })
 }
 
-fn set_mode(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn set_mode(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -121,55 +127,55 @@ fn set_mode(params: Option<&RawValue>) -> Result<Call, Fault> {
     let params: Params = read(params)?;
     let value = approval(&params.mode)?.into();
     let id = session(&params.session_id)?;
-    Ok(Call::Change { id, setting: APPROVAL.into(), value, answer: ChangeAnswer::Value })
+    Ok(Request::Change { id, setting: APPROVAL.into(), value, answer: SettingReply::Value })
 }
 
-/// An answer must say yes or no: what is left out is never a yes.
-fn decide(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// An answer must say yes or no explicitly: a missing decision is never a yes.
+fn decide(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
         session_id: String,
         prompt_id: String,
         decision: Option<Value>,
-        /// What is said to a question.
+        /// The answer to a question.
         answer: Option<String>,
     }
     let params: Params = read(params)?;
     let answer = match (params.decision.as_ref().and_then(Value::as_str), params.answer) {
-        (_, Some(said)) => Answer::Reply(said.into()),
-        (Some("approved"), None) => Answer::AllowOnce,
-        (Some("rejected"), None) => Answer::DenyOnce,
+        (_, Some(said)) => PermissionAnswer::Reply(said.into()),
+        (Some("approved"), None) => PermissionAnswer::AllowOnce,
+        (Some("rejected"), None) => PermissionAnswer::DenyOnce,
         (Some(_) | None, None) => {
-            return Err(Fault::InvalidParams("decision must be \"approved\" or \"rejected\"".into()));
+            return Err(RequestError::InvalidParams("decision must be \"approved\" or \"rejected\"".into()));
         }
     };
     let id = session(&params.session_id)?;
     let ask = ask_of(&id, &params.prompt_id);
-    Ok(Call::Answer { id: Some(id), ask, answer })
+    Ok(Request::Answer { id: Some(id), ask, answer })
 }
 
-fn approval(mode: &str) -> Result<&'static str, Fault> {
+fn approval(mode: &str) -> Result<&'static str, RequestError> {
     match mode {
         "auto" => Ok(AUTO),
         "manual" => Ok(MANUAL),
-        _ => Err(Fault::UnknownChoice(format!("mode must be auto or manual, not {:?}", short(mode)))),
+        _ => Err(RequestError::UnknownChoice(format!("mode must be auto or manual, not {:?}", short(mode)))),
     }
 }
 
-/// A name that no session can have is the name of none.
-fn session(id: &str) -> Result<SessionId, Fault> {
-    SessionId::parse(id).map_err(|_| Fault::NoSuchSession { id: short(id) })
+/// An id that no session can have is treated as an unknown session.
+fn session(id: &str) -> Result<SessionId, RequestError> {
+    SessionId::parse(id).map_err(|_| RequestError::NoSuchSession { id: short(id) })
 }
 
-/// Left out, the parameters are an empty object.
-fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Fault> {
+/// Missing parameters are read as an empty object.
+fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, RequestError> {
     let text = params.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
-    // An array would be read as the members in order.
+    // serde would read an array as the members in order.
     if !text.starts_with('{') {
-        return Err(Fault::InvalidParams("params must be an object".into()));
+        return Err(RequestError::InvalidParams("params must be an object".into()));
     }
-    json::read(text, "the parameters").map_err(|error| Fault::InvalidParams(error.to_string()))
+    json::read(text, "the parameters").map_err(|error| RequestError::InvalidParams(error.to_string()))
 }
 
 fn short(name: &str) -> String {
@@ -179,7 +185,7 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{Dialect, Spoken};
+    use crate::dialect::{Dialect, DialectSelection};
     use expect_test::{Expect, expect};
 
     fn check(method: &str, params: &str, expected: Expect) {
@@ -278,20 +284,22 @@ mod tests {
             "{not json",
             "",
         ];
-        let is_ours = |frame: &&str, spoken| {
-            let ours = super::super::is_frame(frame.as_bytes(), spoken);
+        let is_ours = |frame: &&str, selection| {
+            let ours = super::super::is_frame(frame.as_bytes(), selection);
             if let Ok(message) = crate::parse(frame.as_bytes()) {
-                assert_eq!(super::super::is_message(&message, spoken), ours, "{frame}");
+                assert_eq!(super::super::is_message(&message, selection), ours, "{frame}");
             }
             ours
         };
-        assert!(ours.iter().all(|frame| is_ours(frame, Spoken::Detected)));
-        assert!(!others.iter().any(|frame| is_ours(frame, Spoken::Detected)));
-        // At a server that was started for this dialect, only what another says of itself is not ours.
-        let (ferret, bernstein) = (Spoken::Preferred(Dialect::Ferret), Spoken::Preferred(Dialect::Bernstein));
+        assert!(ours.iter().all(|frame| is_ours(frame, DialectSelection::Detected)));
+        assert!(!others.iter().any(|frame| is_ours(frame, DialectSelection::Detected)));
+        // At a server that was started for this dialect, a message belongs to another dialect only if it
+        // says so.
+        let (ferret, bernstein) =
+            (DialectSelection::Preferred(Dialect::Ferret), DialectSelection::Preferred(Dialect::Bernstein));
         assert!(!others.iter().any(|frame| is_ours(frame, ferret)));
         let theirs: Vec<_> = others.iter().filter(|frame| !is_ours(frame, bernstein)).collect();
         assert_eq!(theirs, [&others[0], &others[1]]);
-        assert!(others.iter().all(|frame| is_ours(frame, Spoken::Only(Dialect::Bernstein))));
+        assert!(others.iter().all(|frame| is_ours(frame, DialectSelection::Only(Dialect::Bernstein))));
     }
 }

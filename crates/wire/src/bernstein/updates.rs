@@ -1,8 +1,8 @@
-//! The log's events as `streamUpdate` notifications: what the agent says as a string, everything else as
-//! an object with a `type`.
+//! Encodes the log's events as `streamUpdate` notifications: the agent's text as a string, everything else
+//! as an object with a `type`.
 //!
-//! Neighbouring pieces of one text are merged, so a client that is behind gets less, not later. What
-//! needs the connection itself is handed out as a [`Piece`], in its place among the updates.
+//! Adjacent chunks of one text are merged, so a slow client gets fewer updates instead of late ones. Events
+//! that need the connection itself are returned as a [`ConnectionEvent`], in order with the updates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 
 use super::{mode, prompt_id};
 use crate::acp::write_notification;
-use crate::dialect::{Piece, View};
-use crate::encoder::{Encoder, Step};
+use crate::chimera_common as common;
+use crate::dialect::{ConnectionEvent, EncodeContext};
+use crate::encoder::{EncodeStep, Encoder};
 use crate::money;
-use crate::plain::blocks;
-use crate::siblings;
+use crate::plain_text::blocks;
 use crate::transcript::block_text;
 
-/// Merged text in one update. Larger answers become several.
+/// Limit for the merged text of one update. Longer answers become several updates.
 const MERGED_BYTES_MAX: usize = 32 << 10;
 
 pub struct Updates {
     session: SessionId,
     turn_usage: Totals,
-    /// The call whose sub-agent caused the event that is told.
+    /// The parent call of the event that is being encoded, if a sub-agent caused it.
     parent: Option<CallId>,
 }
 
@@ -38,26 +38,31 @@ pub struct Updates {
 struct Params<'a, D> {
     session_id: &'a str,
     delta: D,
-    /// The call whose sub-agent caused it.
+    /// The parent call, if a sub-agent caused the update.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<&'a str>,
 }
 
-/// What pieces of a stream must have in common to be told as one.
+/// What chunks of a stream must have in common to be merged.
 #[derive(PartialEq)]
-enum Strand<'a> {
+enum TextStream<'a> {
     Text(MessageId),
     Thought(MessageId),
     Output(&'a CallId, OutputStream),
 }
 
 impl Encoder for Updates {
-    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+    fn step<'a>(
+        &mut self,
+        rest: &'a [Arc<Event>],
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> EncodeStep<'a> {
         let [event, ..] = rest else { return (0, None) };
         self.parent = event.origin.task().cloned();
         let step = match strand(&event.body) {
             Some((strand, _)) => (self.merged(rest, &strand, out), None),
-            None => (1, self.event(event, view, out)),
+            None => (1, self.event(event, context, out)),
         };
         self.parent = None;
         step
@@ -77,7 +82,7 @@ impl Updates {
             "tool": request.tool.as_ref(),
             "detail": detail(request),
         });
-        siblings::ask_question(request.question.as_ref(), &mut params);
+        common::ask_question(request.question.as_ref(), &mut params);
         write_notification(&mut out, "requestPermission", params);
         out
     }
@@ -98,8 +103,8 @@ impl Updates {
         self.delta(delta, out);
     }
 
-    /// One update for as many neighbouring pieces as fit. Returns how many.
-    fn merged(&self, events: &[Arc<Event>], of: &Strand<'_>, out: &mut Vec<u8>) -> usize {
+    /// Writes one update for as many adjacent chunks as fit. Returns how many events that were.
+    fn merged(&self, events: &[Arc<Event>], of: &TextStream<'_>, out: &mut Vec<u8>) -> usize {
         let mut text = String::new();
         let mut taken = 0;
         for event in events {
@@ -114,13 +119,13 @@ impl Updates {
             taken += 1;
         }
         match of {
-            // A plain string is the agent's answer, and what a sub-agent says is no part of it.
-            Strand::Text(_) if self.parent.is_some() => {
+            // A plain string is the agent's answer, and a sub-agent's text is not part of it.
+            TextStream::Text(_) if self.parent.is_some() => {
                 self.delta(json!({ "type": "text", "text": text }), out);
             }
-            Strand::Text(_) => self.delta(&text, out),
-            Strand::Thought(_) => self.delta(json!({ "type": "thought", "text": text }), out),
-            Strand::Output(call, stream) => {
+            TextStream::Text(_) => self.delta(&text, out),
+            TextStream::Thought(_) => self.delta(json!({ "type": "thought", "text": text }), out),
+            TextStream::Output(call, stream) => {
                 let stream = stream.as_str();
                 let delta =
                     json!({ "type": "tool_output", "callId": &*call.0, "stream": stream, "text": text });
@@ -130,16 +135,21 @@ impl Updates {
         taken
     }
 
-    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+    fn event<'a>(
+        &mut self,
+        event: &'a Event,
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> Option<ConnectionEvent<'a>> {
         let delta = match &event.body {
-            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Asked { ask, request } => return Some(ConnectionEvent::Asked { ask: *ask, request }),
             Body::Resolved { ask, call, resolution, by, .. } => {
-                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
+                return Some(ConnectionEvent::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::TurnEnded { stop, error } => return self.turn_ended(event, *stop, error.as_ref(), out),
             Body::UserMessage { content } => {
-                let own = matches!(&event.origin, Origin::Surface { id, .. } if *id == view.own);
-                if own && !view.replay {
+                let own = matches!(&event.origin, Origin::Surface { id, .. } if *id == context.own);
+                if own && !context.replay {
                     return None;
                 }
                 json!({ "type": "user_message", "text": blocks(content) })
@@ -175,14 +185,15 @@ impl Updates {
             Body::Usage(usage) => self.usage(usage),
             Body::Title { title } => json!({ "type": "title", "title": &**title }),
             Body::Notice { level, text } => {
-                json!({ "type": "notice", "level": siblings::level(*level), "text": &**text })
+                json!({ "type": "notice", "level": common::level(*level), "text": &**text })
             }
             Body::Cleared => json!({ "type": "cleared" }),
             Body::Compacting { given_up } => json!({ "type": "compacting", "givenUp": given_up }),
             Body::Compacted { summary } => json!({ "type": "compacted", "summary": &**summary }),
             Body::Moved { cwd, .. } => json!({ "type": "moved", "cwd": cwd.to_string_lossy() }),
-            // Streams are merged by the caller; the rest has no shape in this dialect: a queued prompt is
-            // told when its turn starts, and commands and another agent's own words are for editors.
+            // Streams are merged by the caller; the rest has no representation in this dialect: a queued
+            // prompt is sent when its turn starts, and commands and verbatim updates of another agent are
+            // for editors.
             Body::Text { .. }
             | Body::Thought { .. }
             | Body::ToolOutput { .. }
@@ -204,7 +215,7 @@ impl Updates {
         stop: Stop,
         error: Option<&Arc<str>>,
         out: &mut Vec<u8>,
-    ) -> Option<Piece<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let usage = std::mem::take(&mut self.turn_usage);
         let mut delta = json!({
             "type": "turn_ended",
@@ -218,7 +229,13 @@ impl Updates {
             delta.insert("error".into(), (&**error).into());
         }
         self.delta(delta, out);
-        event.turn.map(|turn| Piece::TurnEnded { turn, stop, error: error.cloned(), usage, words: None })
+        event.turn.map(|turn| ConnectionEvent::TurnEnded {
+            turn,
+            stop,
+            error: error.cloned(),
+            usage,
+            words: None,
+        })
     }
 
     fn usage(&mut self, usage: &Usage) -> Value {
@@ -240,20 +257,20 @@ impl Updates {
     }
 }
 
-fn strand(body: &Body) -> Option<(Strand<'_>, &str)> {
+fn strand(body: &Body) -> Option<(TextStream<'_>, &str)> {
     if let Body::Text { message, text } = body {
-        return Some((Strand::Text(*message), text));
+        return Some((TextStream::Text(*message), text));
     }
     if let Body::Thought { message, text } = body {
-        return Some((Strand::Thought(*message), text));
+        return Some((TextStream::Thought(*message), text));
     }
     if let Body::ToolOutput { call, stream, text } = body {
-        return Some((Strand::Output(call, *stream), text));
+        return Some((TextStream::Output(call, *stream), text));
     }
     None
 }
 
-/// What a person has to know to decide: what would be done, to what exactly, and why it is asked.
+/// What a person must know to decide: the action, its exact subject, and why it is asked.
 fn detail(request: &AskRequest) -> String {
     if let Some(question) = &request.question {
         let choices = question.choices.join(" / ");
@@ -284,7 +301,7 @@ fn step(entry: &PlanEntry) -> Value {
 }
 
 fn started(start: &ToolStart) -> Value {
-    // What is no JSON is shown as the text it is.
+    // Input that is not JSON is shown as text.
     let input: Value = serde_json::from_str(&start.input.0).unwrap_or_else(|_| Value::from(&*start.input.0));
     json!({
         "type": "tool_call",
@@ -298,11 +315,11 @@ fn started(start: &ToolStart) -> Value {
 fn ended(end: &ToolEnd) -> Value {
     let block = |content: &ToolContent| match content {
         ToolContent::Block(block) => Some(block_text(block)),
-        // An edit is told by itself.
+        // An edit has an update of its own.
         ToolContent::Diff(_) => None,
     };
     let text = match end.content.is_empty() {
-        true => siblings::result_text(end, Path::new("")),
+        true => common::result_text(end, Path::new("")),
         false => end.content.iter().filter_map(block).collect::<Vec<_>>().join("\n"),
     };
     let mut delta = json!({
@@ -319,7 +336,7 @@ fn ended(end: &ToolEnd) -> Value {
     delta
 }
 
-/// Both texts, so that the client can show the difference as it likes. None before: the file is new.
+/// Both texts, so that the client can show the difference as it likes. No `before` means a new file.
 fn edited(call: Option<&CallId>, change: &FileChange) -> Value {
     json!({
         "type": "file_edit",

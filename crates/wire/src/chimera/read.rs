@@ -1,7 +1,7 @@
-//! Reading chimera's form: ours come back as they were, chimera's own become turns of ours.
+//! Reads chimera's form: events of ours come back unchanged, chimera's own become turns of ours.
 //!
-//! Chimera's times are seconds of a clock that starts anywhere (its `time.monotonic`), so they are
-//! counted from the summary's `started_at`; only times that can be of this century are taken as such.
+//! Chimera's times are seconds of a clock with an arbitrary start (`time.monotonic`), so they are counted
+//! from the summary's `started_at`; only values that can be dates of this century are read as dates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use engine::{
 use serde_json::Value;
 
 use super::{OURS, SCHEMA};
-use crate::archive::{ArchiveError, Imported};
-use crate::portable::LAST_AT;
-use crate::record::Loss;
-use crate::siblings::CHIMERA;
+use crate::archive::{ArchiveError, ImportedSession};
+use crate::chimera_common::CHIMERA;
+use crate::event_json::LAST_AT;
+use crate::record::EventLoss;
 use crate::timestamp::parse;
 
-/// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
+/// From here on a number of seconds is a date; less is a clock that started with the machine.
 const FIRST_DATE_SECONDS: f64 = 1e9;
 /// Leaves room for the messages of a turn, as the engine does.
 const MESSAGES_PER_TURN: u64 = 1 << 20;
-/// Gaps that are named one by one.
+/// How many gaps a warning lists.
 const GAPS_NAMED_MAX: usize = 8;
 
-/// A file of a session's folder, or its place in an envelope.
+/// An event file of a session's folder, or an event of an envelope.
 #[derive(Debug, Clone)]
 pub struct EventFile {
     pub name: String,
     pub index: u64,
-    /// What could be read; a reason otherwise.
+    /// The content, or why it could not be read.
     pub content: Result<String, String>,
 }
 
-/// The position in `event-000012-0123abcd.json`; the digits after it may be missing.
+/// The index in `event-000012-0123abcd.json`; the digits after it may be missing.
 pub fn event_file_index(name: &str) -> Option<u64> {
     let rest = name.strip_prefix("event-")?.strip_suffix(".json")?;
     let (digits, id) = rest.split_once('-').unwrap_or((rest, ""));
@@ -43,7 +43,7 @@ pub fn event_file_index(name: &str) -> Option<u64> {
     if digits.len() >= 6 && plain(id) { digits.parse().ok() } else { None }
 }
 
-pub fn read_envelope(text: &str) -> Result<Imported, ArchiveError> {
+pub fn read_envelope(text: &str) -> Result<ImportedSession, ArchiveError> {
     let mut envelope: Value = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
     if envelope["schema"] != SCHEMA {
         return Err(ArchiveError::UnknownSchema(envelope["schema"].as_str().unwrap_or_default().to_owned()));
@@ -58,8 +58,8 @@ pub fn read_envelope(text: &str) -> Result<Imported, ArchiveError> {
     Ok(read(&summary, files.collect()))
 }
 
-/// Puts a session together from its summary and its events. What cannot be read is left out and named.
-pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
+/// Builds a session from its summary and its events. What cannot be read is left out and named in a warning.
+pub fn read(summary: &Value, mut files: Vec<EventFile>) -> ImportedSession {
     files.sort_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
     let mut reader = Reader::new(summary);
     for file in &files {
@@ -68,11 +68,11 @@ pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
     reader.finish()
 }
 
-/// What a summary says of its session.
+/// A session's summary.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     pub title: Option<String>,
-    /// What was asked first.
+    /// The first prompt.
     pub prompt: Option<String>,
     pub cwd: Option<PathBuf>,
     pub parent: Option<SessionId>,
@@ -96,21 +96,21 @@ impl Summary {
     }
 }
 
-/// Where the event in this file stands in our log, if it is one of ours.
+/// The position of this file's event in our log, if it is one of ours.
 pub fn position(file: &str) -> Option<Seq> {
     let event: Value = serde_json::from_str(file).ok()?;
     event["metadata"][OURS]["seq"].as_u64().map(Seq)
 }
 
-/// Positions that no file has.
+/// Indexes without a file.
 #[derive(Default)]
-struct Gaps {
+struct IndexGaps {
     last: Option<u64>,
     count: u64,
     named: Vec<String>,
 }
 
-impl Gaps {
+impl IndexGaps {
     fn observe(&mut self, index: u64) {
         let last = self.last.replace(index).unwrap_or(index);
         self.count = self.count.saturating_add(index.saturating_sub(last).saturating_sub(1));
@@ -140,19 +140,19 @@ fn milliseconds(seconds: f64) -> Timestamp {
     Timestamp(((seconds * 1000.0).round() as i64).clamp(0, LAST_AT.0))
 }
 
-/// Reads a session file by file, in the order of their positions, so that few of them are in memory at once.
+/// Reads a session file by file, in the order of their indexes, so that few of them are in memory at once.
 pub struct Reader {
-    imported: Imported,
+    imported: ImportedSession,
     prompt: Option<String>,
-    gaps: Gaps,
+    gaps: IndexGaps,
     run: String,
     started: Timestamp,
-    /// What chimera's clock showed at the first event.
+    /// The value of chimera's clock at the first event.
     clock_start: Option<f64>,
     at: Timestamp,
     /// The last turn's number.
     turn: u64,
-    open: Option<Open>,
+    open: Option<OpenTurn>,
     skipped: usize,
     /// Something was read.
     any: bool,
@@ -160,8 +160,8 @@ pub struct Reader {
 
 /// A turn that is not over.
 #[derive(Default)]
-struct Open {
-    /// Something of the answer came in pieces already.
+struct OpenTurn {
+    /// A part of the answer came as chunks already.
     spoke: bool,
 }
 
@@ -171,9 +171,15 @@ impl Reader {
         let run = summary["run_id"].as_str().filter(|run| !run.is_empty()).unwrap_or("chimera").to_owned();
         let (title, at) = (title.map(Into::into), started_at.unwrap_or_default());
         Self {
-            imported: Imported { title, cwd, events: Vec::new(), warnings: Vec::new(), at: Timestamp(0) },
+            imported: ImportedSession {
+                title,
+                cwd,
+                events: Vec::new(),
+                warnings: Vec::new(),
+                at: Timestamp(0),
+            },
             prompt,
-            gaps: Gaps::default(),
+            gaps: IndexGaps::default(),
             run,
             started: at,
             clock_start: None,
@@ -185,14 +191,14 @@ impl Reader {
         }
     }
 
-    /// What was read since the last time.
+    /// The events that were read since the last call.
     pub fn events(&mut self) -> Vec<Event> {
         self.imported.at = self.imported.events.last().map_or(self.imported.at, |event| event.at);
         std::mem::take(&mut self.imported.events)
     }
 
-    /// The rest of it, and what was left out.
-    pub fn finish(mut self) -> Imported {
+    /// The remaining events, and the warnings.
+    pub fn finish(mut self) -> ImportedSession {
         if !self.any
             && let Some(prompt) = self.prompt.take()
         {
@@ -221,9 +227,9 @@ impl Reader {
         };
         let event = match parsed {
             Ok(event) if event["type"].is_string() => event,
-            Ok(_) => return self.imported.leave_out(&file.name, &"it has no type", Loss::default()),
-            // It may have been one of ours.
-            Err(reason) => return self.imported.leave_out(&file.name, &reason, Loss::ANY),
+            Ok(_) => return self.imported.leave_out(&file.name, &"it has no type", EventLoss::default()),
+            // It may have been an event of ours.
+            Err(reason) => return self.imported.leave_out(&file.name, &reason, EventLoss::ANY),
         };
         let metadata = &event["metadata"];
         if metadata[OURS].is_object() {
@@ -271,7 +277,7 @@ impl Reader {
     fn begin(&mut self, prompt: &str) {
         self.end(Stop::EndTurn, None);
         self.turn += 1;
-        self.open = Some(Open::default());
+        self.open = Some(OpenTurn::default());
         let by = Origin::Surface { id: SurfaceId(0), name: "chimera".into(), request: None, remote: None };
         self.push(by.clone(), Body::TurnStarted);
         self.push(by, Body::UserMessage { content: vec![Content::text(prompt)] });
@@ -347,8 +353,8 @@ impl Reader {
     }
 }
 
-/// What a tool showed, as text.
-pub(super) fn shown(content: &ToolContent) -> Option<String> {
+/// A tool's content as text.
+pub(super) fn content_text(content: &ToolContent) -> Option<String> {
     match content {
         ToolContent::Block(block) => Some(crate::transcript::block_text(block)),
         ToolContent::Diff(change) => Some(format!("{} was changed", change.path.display())),

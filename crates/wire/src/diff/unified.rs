@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use engine::FileChange;
-use engine::diff::{Hunk, Line, compare, counts, ranges};
+use engine::diff::{DiffHunk, DiffLine, compare, counts, ranges};
 
-/// What stands after a last line that has no end.
+/// Follows a last line without a line end.
 const NO_LINE_END: &str = "\n\\ No newline at end of file\n";
 
-/// The change as a diff of one file that applies in `folder`. Nothing but the names, if nothing changed.
+/// The change as a diff of one file that applies in `folder`. Only the names, if nothing changed.
 pub(crate) fn unified(change: &FileChange, folder: &Path) -> String {
-    // The line ends are part of the lines here: they too can be what changed.
+    // Lines include their line ends here, because the line ends may be what changed.
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let lines = compare(&before, &after);
     let named = |side| name(side, &change.path, folder);
-    // An empty file has no lines to tell that it came or went.
+    // An empty file has no lines that could show its creation or deletion.
     let empty = match (change.before.as_deref(), change.after.as_deref()) {
         (None, Some("")) => Some("new"),
         (Some(""), None) => Some("deleted"),
@@ -30,7 +30,7 @@ pub(crate) fn unified(change: &FileChange, folder: &Path) -> String {
     }
     let header = |side| {
         let name = named(side);
-        // The tab says that a blank is not the end of the name.
+        // The tab says that a space does not end the name.
         let end = if name.contains(' ') { "\t" } else { "" };
         quoted(&name) + end
     };
@@ -47,11 +47,11 @@ pub(crate) fn unified(change: &FileChange, folder: &Path) -> String {
 }
 
 /// The hunks as data.
-pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
+pub(crate) fn hunks(change: &FileChange) -> Vec<DiffHunk> {
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let lines = compare(&before, &after);
-    ranges(&lines).into_iter().map(|range| Hunk::of(&lines, range)).collect()
+    ranges(&lines).into_iter().map(|range| DiffHunk::of(&lines, range)).collect()
 }
 
 /// The path from the folder, or from the root if the file is not below the folder.
@@ -61,7 +61,7 @@ fn name(side: &str, path: &Path, folder: &Path) -> String {
     format!("{side}/{}", path.trim_start_matches('/'))
 }
 
-/// A name as git writes it: quoted, where a character could be taken for the end of the line.
+/// A name as git writes it: quoted if a character could end the line.
 fn quoted(name: &str) -> String {
     if !name.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
         return name.to_owned();
@@ -85,10 +85,10 @@ fn quoted(name: &str) -> String {
     quoted
 }
 
-fn put_hunk(out: &mut String, head: &[Line<'_>], body: &[Line<'_>]) {
+fn put_hunk(out: &mut String, head: &[DiffLine<'_>], body: &[DiffLine<'_>]) {
     let (old_before, new_before) = counts(head);
     let (old, new) = counts(body);
-    // A side without lines names the line before it, as the format has it.
+    // A side without lines has the number of the line before it, as the format requires.
     let first = |before: usize, count: usize| if count == 0 { before } else { before + 1 };
     out.push_str(&format!("@@ -{},{old} +{},{new} @@\n", first(old_before, old), first(new_before, new)));
     for line in body {

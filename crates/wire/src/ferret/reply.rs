@@ -1,22 +1,22 @@
-//! Answers as ferret's clients read them.
+//! Responses in ferret's form.
 
 use serde_json::json;
 
 use crate::acp::{result, write_error};
-use crate::call::Outcome;
+use crate::chimera_common as common;
+use crate::client_request::RequestOutcome;
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
-use crate::siblings;
 use crate::timestamp::rfc3339;
 
-pub(crate) use crate::siblings::fault;
+pub(crate) use crate::chimera_common::fault;
 
-/// What was asked for cannot be done as things stand.
+/// The request is not possible in the current state.
 const REFUSED: i64 = -32000;
 
-pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &RequestOutcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { .. } => {
+        RequestOutcome::Initialized { .. } => {
             let hello = json!({
                 "protocolVersion": "0.2",
                 "capabilities": {
@@ -30,22 +30,22 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             });
             result(id, &hello, out);
         }
-        Outcome::Answered { applied: true, .. } => result(id, &json!({ "ok": true }), out),
-        Outcome::Answered { applied: false, .. } => {
+        RequestOutcome::Answered { applied: true, .. } => result(id, &json!({ "ok": true }), out),
+        RequestOutcome::Answered { applied: false, .. } => {
             let text = "the permission request is unknown or already answered; nothing was changed";
             write_error(id, REFUSED, text, None, out);
         }
-        Outcome::Sandbox { wanted: None } => {
+        RequestOutcome::Sandbox { wanted: None } => {
             result(id, &json!({ "sandbox": identity.sandbox, "mode": identity.sandbox }), out);
         }
-        Outcome::Sandbox { wanted: Some(_) } => {
+        RequestOutcome::Sandbox { wanted: Some(_) } => {
             let text = format!(
                 "restart required: the sandbox is {} for as long as the server runs; start it with another --sandbox",
                 identity.sandbox
             );
             write_error(id, REFUSED, &text, Some(json!({ "sandbox": identity.sandbox })), out);
         }
-        Outcome::Bridge(bridge) => {
+        RequestOutcome::Bridge(bridge) => {
             let status = if bridge.connected { "connected" } else { "disconnected" };
             let mut told = json!({ "connected": bridge.connected, "status": status });
             if let Some(url) = &bridge.url {
@@ -56,28 +56,28 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             }
             result(id, &told, out);
         }
-        Outcome::Done
-        | Outcome::Extended(_)
-        | Outcome::Created(_)
-        | Outcome::Opened(_)
-        | Outcome::Listed { .. }
-        | Outcome::Settings(_)
-        | Outcome::Set { .. }
-        | Outcome::Replayed { .. }
-        | Outcome::Tasked { .. }
-        | Outcome::Stopped { .. }
-        | Outcome::TurnEnded { .. }
-        | Outcome::Said { .. }
-        | Outcome::Cancelled { .. }
-        | Outcome::ListedAll(_)
-        | Outcome::Got { .. }
-        | Outcome::Exported { .. }
-        | Outcome::Imported { .. }
-        | Outcome::Removed(_)
-        | Outcome::Tools(_)
-        | Outcome::Servers(_)
-        | Outcome::ServerAdded { .. }
-        | Outcome::ServerRemoved { .. }
-        | Outcome::Moved { .. } => siblings::reply(id, outcome, out),
+        RequestOutcome::Done
+        | RequestOutcome::ExtensionAnswer(_)
+        | RequestOutcome::Created(_)
+        | RequestOutcome::Opened(_)
+        | RequestOutcome::Listed { .. }
+        | RequestOutcome::Settings(_)
+        | RequestOutcome::SettingValue { .. }
+        | RequestOutcome::Replayed { .. }
+        | RequestOutcome::TaskStarted { .. }
+        | RequestOutcome::Stopped { .. }
+        | RequestOutcome::TurnEnded { .. }
+        | RequestOutcome::MessageAnswer { .. }
+        | RequestOutcome::Cancelled { .. }
+        | RequestOutcome::ListedAll(_)
+        | RequestOutcome::SessionEvents { .. }
+        | RequestOutcome::Exported { .. }
+        | RequestOutcome::Imported { .. }
+        | RequestOutcome::Removed(_)
+        | RequestOutcome::Tools(_)
+        | RequestOutcome::Servers(_)
+        | RequestOutcome::ServerAdded { .. }
+        | RequestOutcome::ServerRemoved { .. }
+        | RequestOutcome::Moved { .. } => common::reply(id, outcome, out),
     }
 }

@@ -1,6 +1,6 @@
-//! What ferret calls the tools.
+//! Ferret's names of the tools.
 
-use crate::siblings::{ToolName, ToolNames};
+use crate::chimera_common::{ToolName, ToolNames};
 
 pub(crate) const TOOLS: ToolNames = ToolNames { tools: FERRET_TOOLS, own: &[] };
 

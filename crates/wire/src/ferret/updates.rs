@@ -1,7 +1,7 @@
-//! The log's events as ferret's flat `session/update` notifications.
+//! Encodes the log's events as ferret's flat `session/update` notifications.
 //!
-//! What changed (a preset, what was used so far) is told with what was before it, so the encoder follows
-//! the settings and the sums through everything it is shown.
+//! A change (of a preset, of the usage) is sent together with the previous value, so the encoder tracks
+//! settings and totals through all events that it sees.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,42 +15,48 @@ use serde_json::{Value, json};
 use super::decode::ask_name;
 use super::tools::TOOLS;
 use crate::acp::write_notification;
-use crate::dialect::{Counted, Piece, View};
-use crate::encoder::{Encoder, Step};
-use crate::merge::merged;
+use crate::chimera_common as common;
+use crate::dialect::{ConnectionEvent, EncodeContext, UpdateCount};
+use crate::encoder::{EncodeStep, Encoder};
+use crate::merged_chunk::merge_chunks;
 use crate::money;
 use crate::otter::updates_of;
-use crate::siblings;
 
 pub struct Updates {
     session: SessionId,
-    /// Where the session works.
+    /// The session's working directory.
     folder: Arc<PathBuf>,
     settings: Settings,
     totals: Totals,
     turn_usage: Totals,
-    /// The call whose sub-agent caused the event that is told.
+    /// The parent call of the event that is being encoded, if a sub-agent caused it.
     parent: Option<CallId>,
-    /// Everything that counts is seen here. Otherwise the sums begin with what the session says.
+    /// The encoder sees all usage from the start. Otherwise the totals begin with the session's own.
     from_start: bool,
-    /// The place that it is at, and what otter counts up to there: a resume is answered in those numbers.
-    counted: Counted,
+    /// The current position, with otter's count of updates up to it: responses to a resume use those
+    /// numbers.
+    counted: UpdateCount,
 }
 
 impl Encoder for Updates {
-    fn step<'a>(&mut self, rest: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> Step<'a> {
+    fn step<'a>(
+        &mut self,
+        rest: &'a [Arc<Event>],
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> EncodeStep<'a> {
         let [event, ..] = rest else { return (0, None) };
         let (mut taken, mut piece) = (1, None);
-        if let Some(merged) = merged(rest) {
+        if let Some(merged) = merge_chunks(rest) {
             taken = merged.taken;
             self.parent = merged.parent.cloned();
             self.update(merged.voice.chunk(), json!({ "text": merged.text }), out);
         } else {
             self.parent = event.origin.task().cloned();
-            piece = self.event(event, view, out);
+            piece = self.event(event, context, out);
         }
         self.parent = None;
-        // What was on its way to the client comes before the place that it goes on after.
+        // Frames on their way to the client come before the position that it resumes from.
         for event in rest.iter().take(taken) {
             if event.seq > self.counted.seq {
                 self.counted.add(event, updates_of(event));
@@ -61,8 +67,8 @@ impl Encoder for Updates {
 }
 
 impl Updates {
-    /// For a client that begins at a place in the log.
-    pub(crate) fn new(session: &SessionHandle, counted: Counted) -> Self {
+    /// For a client that starts at a position in the log.
+    pub(crate) fn new(session: &SessionHandle, counted: UpdateCount) -> Self {
         let mut updates = Self::of(session.id(), &session.specs(), &session.snapshot());
         if counted.seq > Seq::START && updates.from_start {
             let snapshot = session.snapshot();
@@ -72,13 +78,13 @@ impl Updates {
         updates
     }
 
-    /// The number of the last update, as otter counts: right for a client that began at a number.
+    /// The number of the last update as otter counts: valid for a client that started at a number.
     pub(crate) fn resumed_up_to(&self) -> u64 {
         self.counted.updates
     }
 
-    /// For a session that is known by its parts alone. Its history is shown from where it was last
-    /// cleared, so only one that never was is shown from the start.
+    /// For tests and tools that have the session's parts without a running session. A history is shown from
+    /// where it was last cleared, so only a session that never was is shown from the start.
     pub fn of(session: &SessionId, specs: &[SettingSpec], snapshot: &Snapshot) -> Self {
         let from_start = snapshot.replay_from == Seq::START;
         let (settings, totals) = if from_start {
@@ -94,17 +100,17 @@ impl Updates {
             turn_usage: Totals::default(),
             parent: None,
             from_start,
-            counted: Counted::default(),
+            counted: UpdateCount::default(),
         }
     }
 
-    /// The session was like this before what is shown first.
+    /// The session's state before the first event shown.
     pub(crate) fn begin_with(&mut self, settings: Settings, totals: Totals) {
         (self.settings, self.totals) = (settings, totals);
         self.from_start = false;
     }
 
-    /// What the session has used in all.
+    /// The session's total usage.
     pub(crate) fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
         let payload = json!({
             "input": totals.input,
@@ -127,22 +133,27 @@ impl Updates {
             "reason": request.reason.as_ref(),
             "call": request.call.as_ref().map(|call| call.0.as_ref()),
         });
-        siblings::ask_question(request.question.as_ref(), &mut payload);
+        common::ask_question(request.question.as_ref(), &mut payload);
         let mut out = Vec::new();
         self.update("permission_request", payload, &mut out);
         out
     }
 
     pub(crate) fn withdraw(&self, ask: AskId, resolution: Resolution, out: &mut Vec<u8>) {
-        let payload = json!({ "id": ask_name(ask), "decision": siblings::decision(resolution) });
+        let payload = json!({ "id": ask_name(ask), "decision": common::decision(resolution) });
         self.update("permission_resolved", payload, out);
     }
 
-    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+    fn event<'a>(
+        &mut self,
+        event: &'a Event,
+        context: EncodeContext,
+        out: &mut Vec<u8>,
+    ) -> Option<ConnectionEvent<'a>> {
         match &event.body {
-            Body::UserMessage { content } => self.user_message(event, content, view, out),
+            Body::UserMessage { content } => self.user_message(event, content, context, out),
             Body::Plan { entries } => {
-                self.update("plan", json!({ "entries": siblings::plan(entries) }), out);
+                self.update("plan", json!({ "entries": common::plan(entries) }), out);
             }
             Body::ToolStarted(start) => self.update("tool_call_start", started(start), out),
             Body::ToolOutput { call, stream, text } => {
@@ -150,44 +161,45 @@ impl Updates {
             }
             Body::ToolEnded(end) => self.update("tool_call_end", ended(end, &self.folder), out),
             Body::FileEdited { change, .. } => {
-                let (path, diff) = siblings::change(change, &self.folder);
+                let (path, diff) = common::change(change, &self.folder);
                 self.update("file_edit", json!({ "path": path, "diff": diff }), out);
             }
-            // A place that the agent pointed at then: nobody wants their editor to jump there when they load it.
-            Body::FileShown { .. } if view.replay => {}
+            // A location that the agent pointed at in the past: the editor must not jump there when it loads
+            // the session.
+            Body::FileShown { .. } if context.replay => {}
             Body::FileShown { location } => {
-                let path = siblings::path_text(&location.path);
+                let path = common::path_text(&location.path);
                 self.update("file_open", json!({ "path": path, "line": location.line }), out);
             }
-            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Asked { ask, request } => return Some(ConnectionEvent::Asked { ask: *ask, request }),
             Body::Resolved { ask, call, resolution, by, .. } => {
-                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
+                return Some(ConnectionEvent::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::PolicyBlocked { tool, path, mode, reason, .. } => {
-                let path = path.as_deref().map(siblings::path_text);
-                let (tool, mode, reason) = (TOOLS.name(tool), siblings::agent_name(mode), reason.as_ref());
+                let path = path.as_deref().map(common::path_text);
+                let (tool, mode, reason) = (TOOLS.name(tool), common::agent_name(mode), reason.as_ref());
                 self.update(
                     "sandbox_violation",
                     json!({ "tool": tool, "path": path, "mode": mode, "reason": reason }),
                     out,
                 );
             }
-            Body::SettingChanged { id, value } => self.setting(id, value, view, out),
-            Body::Usage(usage) => self.usage(usage, view, out),
+            Body::SettingChanged { id, value } => self.setting(id, value, context, out),
+            Body::Usage(usage) => self.usage(usage, context, out),
             Body::Title { title } => self.update("title", json!({ "title": title.as_ref() }), out),
-            Body::Notice { level, text } => self.notice(siblings::level(*level), text, out),
-            Body::Compacting { given_up } => self.notice("info", siblings::summing_up(*given_up), out),
-            Body::Compacted { summary } => self.notice("info", &siblings::summed_up(summary), out),
+            Body::Notice { level, text } => self.notice(common::level(*level), text, out),
+            Body::Compacting { given_up } => self.notice("info", common::summing_up(*given_up), out),
+            Body::Compacted { summary } => self.notice("info", &common::summed_up(summary), out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {
                 let payload = json!({
-                    "id": siblings::turn(event.turn),
-                    "stop_reason": siblings::stop_reason(*stop),
+                    "id": common::turn(event.turn),
+                    "stop_reason": common::stop_reason(*stop),
                     "error": error.as_deref(),
                 });
                 self.update("turn_end", payload, out);
                 let usage = std::mem::take(&mut self.turn_usage);
-                return Some(Piece::TurnEnded {
+                return Some(ConnectionEvent::TurnEnded {
                     turn: event.turn?,
                     stop: *stop,
                     error: error.clone(),
@@ -195,7 +207,7 @@ impl Updates {
                     words: None,
                 });
             }
-            // Text and thoughts are merged by the caller; the rest has no shape in this dialect.
+            // Text and thoughts are merged by the caller; the rest has no representation in this dialect.
             Body::Text { .. }
             | Body::Thought { .. }
             | Body::TurnQueued { .. }
@@ -212,29 +224,29 @@ impl Updates {
         None
     }
 
-    fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
+    fn user_message(&self, event: &Event, content: &[Content], context: EncodeContext, out: &mut Vec<u8>) {
         let (own, from) = match &event.origin {
-            Origin::Surface { id, name, .. } => (*id == view.own, name.as_ref()),
+            Origin::Surface { id, name, .. } => (*id == context.own, name.as_ref()),
             Origin::Engine | Origin::Agent | Origin::Task { .. } => (false, ""),
         };
-        if own && !view.replay {
+        if own && !context.replay {
             return;
         }
-        self.update("user_message", json!({ "text": siblings::prompt_text(content), "from": from }), out);
+        self.update("user_message", json!({ "text": common::prompt_text(content), "from": from }), out);
     }
 
-    /// The answer to a load has the settings as they are, so history does not repeat how they came.
-    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, view: View, out: &mut Vec<u8>) {
+    /// The response to `session/load` has the current settings, so a replay does not repeat the changes.
+    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, context: EncodeContext, out: &mut Vec<u8>) {
         let old = self.settings.get(id).to_owned();
         self.settings.set(Arc::clone(id), Arc::clone(value));
-        if view.replay {
+        if context.replay {
             return;
         }
         let new = value.as_ref();
         match id.as_ref() {
             APPROVAL => self.update("approval_changed", json!({ "old": old, "new": new }), out),
             MODE => {
-                let (old, new) = (siblings::agent_name(&old), siblings::agent_name(new));
+                let (old, new) = (common::agent_name(&old), common::agent_name(new));
                 self.update("mode_changed", json!({ "old": old, "new": new }), out);
             }
             MODEL => self.update("model_changed", json!({ "old": old, "new": new }), out),
@@ -244,12 +256,12 @@ impl Updates {
         }
     }
 
-    fn usage(&mut self, usage: &Usage, view: View, out: &mut Vec<u8>) {
+    fn usage(&mut self, usage: &Usage, context: EncodeContext, out: &mut Vec<u8>) {
         self.turn_usage.add(usage);
-        if self.from_start || !view.replay {
+        if self.from_start || !context.replay {
             self.totals.add(usage);
         }
-        if !view.replay {
+        if !context.replay {
             self.totals(&self.totals, out);
         }
     }
@@ -258,7 +270,7 @@ impl Updates {
         self.update("notice", json!({ "level": level, "text": text }), out);
     }
 
-    /// What there is nothing to say about is left out.
+    /// Null members are left out.
     fn update(&self, kind: &str, payload: Value, out: &mut Vec<u8>) {
         let mut params = json!({ "sessionId": self.session.as_str(), "kind": kind });
         if let (Some(params), Value::Object(payload)) = (params.as_object_mut(), payload) {

@@ -70,7 +70,7 @@ fn check(text: &str, expected: Expect) {
     let said = read::<Order>(text, "the order").unwrap_err().to_string();
     assert!(is_plain_text(&said), "{said}");
     expected.assert_eq(&said);
-    // What was parsed before is explained alike.
+    // A value that was parsed before is explained in the same way.
     if let Ok(value) = serde_json::from_str::<Value>(text)
         && let Err(error) = read_value::<Order>(value, "", "the order")
     {

@@ -1,16 +1,17 @@
-//! What is shown of a session besides its rows: a card in the list, its state, what it asks.
+//! Everything shown of a session besides its rows: its card in the list, its state, its permission requests.
 
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
 
-use super::row::{Diff, Plan};
+use super::row::{DiffView, PlanView};
 
 /// A session in the list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Card"))]
 #[serde(rename_all = "camelCase")]
-pub struct Card {
+pub struct SessionCard {
     pub session: String,
     pub title: Option<String>,
     pub folder: String,
@@ -27,14 +28,15 @@ pub struct Card {
     /// It is what a hub keeps of another session, from before its machine's state was put back. Nobody goes on with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]
-    pub branch: Option<KeptOf>,
+    pub branch: Option<BranchOrigin>,
 }
 
-/// Of which session something is kept, and since when.
+/// The session that a branch was kept from, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "KeptOf"))]
 #[serde(rename_all = "camelCase")]
-pub struct KeptOf {
+pub struct BranchOrigin {
     pub of: String,
     pub at: i64,
 }
@@ -55,7 +57,7 @@ pub enum CardState {
     Empty,
 }
 
-/// Everything about a session that is not a row. Sent whole whenever it changes.
+/// Everything about a session that is not a row. Sent in full whenever it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(rename_all = "camelCase")]
@@ -67,10 +69,10 @@ pub struct SessionState {
     pub turn: Option<u64>,
     pub turn_at: Option<i64>,
     /// Prompts behind it.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<QueuedPrompt>,
     pub asks: Vec<AskView>,
-    pub plan: Option<Plan>,
-    pub settings: Vec<Setting>,
+    pub plan: Option<PlanView>,
+    pub settings: Vec<SettingView>,
     pub commands: Vec<SlashCommand>,
     pub context_used: u64,
     /// Nothing is known of it if it is 0.
@@ -84,17 +86,18 @@ pub struct SessionState {
     pub others: Vec<String>,
 }
 
-/// A prompt that waits.
+/// A prompt that waits for the running turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Waiting"))]
 #[serde(rename_all = "camelCase")]
-pub struct Waiting {
+pub struct QueuedPrompt {
     pub turn: u64,
     pub from: String,
     pub text: String,
 }
 
-/// Something that a person has to decide.
+/// A permission request or question, with everything a person needs to decide it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(rename_all = "camelCase")]
@@ -117,7 +120,7 @@ pub struct AskView {
     /// JSON.
     pub input: String,
     /// What would change.
-    pub diffs: Vec<Diff>,
+    pub diffs: Vec<DiffView>,
     /// Anything else that it shows.
     pub text: String,
     /// The rule that an answer for good would write; without one it is kept for the same file, command or arguments.
@@ -125,13 +128,14 @@ pub struct AskView {
     /// Bytes of all this that are not shown. Who decides must know.
     pub more: u64,
     /// Set if it is a question, and no permission.
-    pub question: Option<Question>,
+    pub question: Option<QuestionView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Question"))]
 #[serde(rename_all = "camelCase")]
-pub struct Question {
+pub struct QuestionView {
     pub text: String,
     pub choices: Vec<String>,
     /// Something else than the choices may be answered.
@@ -140,8 +144,9 @@ pub struct Question {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Setting"))]
 #[serde(rename_all = "camelCase")]
-pub struct Setting {
+pub struct SettingView {
     pub id: String,
     pub name: String,
     pub description: String,

@@ -1,25 +1,25 @@
-//! What a session's log amounts to: rows and a state, kept in step event by event.
+//! Folds a session's log into rows and a state, event by event.
 //!
-//! Both are functions of the log alone, so a client that comes back, a second client and a server that
-//! was started again see the same. Rows depend on nothing before the start of their turn but the prompts
-//! that wait, so they can be made from the start of any turn; the state needs no pieces of streams, so it
-//! can be made from an outline of the log.
+//! Both are functions of the log alone, so a client that reconnects, a second client and a restarted server
+//! see the same. Rows depend on nothing before the start of their turn except the queued prompts, so they
+//! can be made from the start of any turn; the state does not need the chunks of streams, so it can be made
+//! from an outline of the log.
 //!
-//! **Invariant:** an event makes at most one row, so the event's position names the row.
+//! **Invariant:** an event makes at most one row, so the event's position is the row's id.
 
 mod asks;
 mod diffs;
-mod marks;
+mod row_text;
 mod rows;
 mod state;
 #[cfg(test)]
 mod tests;
-mod text;
+mod turn_starts;
 mod viewer;
 
 pub use asks::ask_view;
 pub use diffs::changed_diff;
-pub use marks::{Mark, Marks};
-pub use rows::{Caps, Prompt, Rows};
-pub use state::{Begin, State, settings, slash_command};
-pub use viewer::{Delta, Viewer};
+pub use rows::{PromptText, RowLimits, Rows};
+pub use state::{InitialState, SessionStateFold, settings, slash_command};
+pub use turn_starts::{TurnStart, TurnStarts};
+pub use viewer::{ViewDelta, Viewer};

@@ -1,38 +1,41 @@
-//! What a client is told.
+//! What the server sends to a client of ours.
 
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
 
-use super::card::{Card, SessionState, Setting, SlashCommand};
+use super::card::{SessionCard, SessionState, SettingView, SlashCommand};
 use super::request::Role;
-use super::row::{Append, Diff, Row};
+use super::row::{DiffView, Row, TextAppend};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Frame"))]
 #[serde(untagged)]
-pub enum Frame {
-    Reply(Reply),
-    Told(Box<Told>),
+pub enum ServerFrame {
+    Reply(RequestReply),
+    Notification(Box<ServerNotification>),
 }
 
-/// Answers the envelope of this id: with `ok` or with `error`.
+/// Replies to the envelope with this id: with `ok` or with `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
-pub struct Reply {
+#[cfg_attr(test, ts(rename = "Reply"))]
+pub struct RequestReply {
     pub re: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]
-    pub ok: Option<Answered>,
+    pub ok: Option<ReplyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]
-    pub error: Option<Wrong>,
+    pub error: Option<ReplyError>,
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
-pub struct Wrong {
+#[cfg_attr(test, ts(rename = "Wrong"))]
+pub struct ReplyError {
     /// `notFound`, `forbidden`, `badRequest`, `stale`, `busy`, `answered`, `failed`.
     pub code: String,
     /// For a person: what is wrong, and what can be done.
@@ -41,11 +44,12 @@ pub struct Wrong {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Answered"))]
 #[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Answered {
+pub enum ReplyBody {
     Done,
     Sessions {
-        cards: Vec<Card>,
+        cards: Vec<SessionCard>,
         /// What continues the list, if there is more.
         older: Option<String>,
     },
@@ -56,66 +60,71 @@ pub enum Answered {
     },
     Offer {
         folder: String,
-        settings: Vec<Setting>,
+        settings: Vec<SettingView>,
         commands: Vec<SlashCommand>,
     },
-    Opened {
+    #[serde(rename = "opened")]
+    SessionOpened {
         session: String,
     },
-    Taken {
+    #[serde(rename = "taken")]
+    PromptAccepted {
         turn: u64,
     },
     Changes {
-        files: Vec<Diff>,
+        files: Vec<DiffView>,
     },
     Files {
-        files: Vec<FoundFile>,
+        files: Vec<FileMatch>,
     },
     Rules {
         rules: Vec<RuleView>,
     },
     Devices {
-        devices: Vec<Device>,
-        knocks: Vec<Knock>,
+        devices: Vec<DeviceView>,
+        knocks: Vec<PairingRequest>,
     },
     Invited(Invitation),
 }
 
-/// What happens, unasked. `Hello` comes first.
+/// What the server sends without being asked. `Hello` comes first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Told"))]
 #[serde(tag = "on", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Told {
-    Hello(Hello),
+pub enum ServerNotification {
+    Hello(ServerHello),
     /// Cards that are new or changed, and sessions that are gone. The first time it is the newest page.
     Cards {
-        cards: Vec<Card>,
+        cards: Vec<SessionCard>,
         gone: Vec<String>,
         /// What continues the list, said the first time.
         older: Option<String>,
     },
-    View(View),
+    View(ViewUpdate),
     /// What is wrong with the machine now, in whole sentences: its store or its permission rules cannot be used.
-    /// Said whenever it changes; after `Hello` nothing is wrong.
+    /// Said whenever it changes; after `ServerHello` nothing is wrong.
     Faults {
         faults: Vec<String>,
     },
     /// A session that is watched cannot be shown on: it was deleted, or another process took it.
-    Over {
+    #[serde(rename = "over")]
+    WatchEnded {
         session: String,
         message: String,
     },
     /// Who can come in, and who knocks, changed. For owners.
     Devices {
-        devices: Vec<Device>,
-        knocks: Vec<Knock>,
+        devices: Vec<DeviceView>,
+        knocks: Vec<PairingRequest>,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Hello"))]
 #[serde(rename_all = "camelCase")]
-pub struct Hello {
+pub struct ServerHello {
     pub version: String,
     /// The name of the machine.
     pub host: String,
@@ -135,11 +144,12 @@ pub struct Hello {
     pub now: i64,
 }
 
-/// What is new in a session.
+/// Changes of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "View"))]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct ViewUpdate {
     pub session: String,
     /// Everything up to this position is told: what to come back with.
     pub upto: u64,
@@ -149,15 +159,16 @@ pub struct View {
     pub earlier: bool,
     /// New and changed rows, whole.
     pub rows: Vec<Row>,
-    pub appends: Vec<Append>,
+    pub appends: Vec<TextAppend>,
     /// If it changed.
     pub state: Option<SessionState>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "FoundFile"))]
 #[serde(rename_all = "camelCase")]
-pub struct FoundFile {
+pub struct FileMatch {
     /// Below the session's folder.
     pub path: String,
 }
@@ -178,8 +189,9 @@ pub struct RuleView {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Device"))]
 #[serde(rename_all = "camelCase")]
-pub struct Device {
+pub struct DeviceView {
     pub id: String,
     pub name: String,
     pub role: Role,
@@ -190,11 +202,12 @@ pub struct Device {
     pub muted_until: Option<i64>,
 }
 
-/// Somebody with a good code who waits to be let in.
+/// A device with a valid code that waits to be admitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Knock"))]
 #[serde(rename_all = "camelCase")]
-pub struct Knock {
+pub struct PairingRequest {
     pub id: String,
     /// What the device calls itself.
     pub name: String,

@@ -1,6 +1,6 @@
-//! What our own clients can ask and are told at a hub, besides what every server knows.
+//! Requests and notifications of our own clients that only a hub has.
 //!
-//! A hub answers these itself. Everything else about a session goes to the machine that has it.
+//! A hub answers these itself. Everything else about a session goes to its machine.
 
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
@@ -8,13 +8,14 @@ use ts_rs::TS;
 
 use super::request::{Request, Role};
 
-/// In an envelope, like every request.
+/// Comes in an envelope, like every request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HubRequest {
     /// Something that names no session, asked of one of my machines.
-    At {
+    #[serde(rename = "at")]
+    ToMachine {
         machine: String,
         request: Box<Request>,
     },
@@ -74,8 +75,9 @@ pub enum HubRequest {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "HubAnswered"))]
 #[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum HubAnswered {
+pub enum HubReplyBody {
     Machines {
         machines: Vec<MachineView>,
     },
@@ -106,13 +108,15 @@ pub enum HubAnswered {
     },
 }
 
-/// Besides what every server tells. `at` follows the hello.
+/// In addition to every server's notifications. `at` follows the hello.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "HubTold"))]
 #[serde(tag = "on", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum HubTold {
+pub enum HubNotification {
     /// This is a hub, and this is who you are here.
-    At {
+    #[serde(rename = "at")]
+    Hello {
         /// Nobody, for who came by a link to one session.
         person: Option<PersonView>,
         /// The only session that can be seen, for who came by a link.
@@ -144,7 +148,7 @@ pub enum HubTold {
         sealed: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(test, ts(optional))]
-        branch: Option<super::KeptOf>,
+        branch: Option<super::BranchOrigin>,
     },
     /// The key of a machine's sealed sessions, wrapped for a device.
     Key {

@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! What a client of ours can request.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use ts_rs::TS;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
-pub struct Envelope {
+#[cfg_attr(test, ts(rename = "Envelope"))]
+pub struct RequestEnvelope {
     pub id: u64,
     #[serde(flatten)]
     pub request: Request,
 }
 
-/// Each names the role that it takes; those without one take none beyond being let in.
+/// Each one names the role that it requires; the others only require that the device was admitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -36,12 +37,14 @@ pub enum Request {
         session: String,
     },
     /// Rows before one.
-    Earlier {
+    #[serde(rename = "earlier")]
+    EarlierRows {
         session: String,
         before: u64,
     },
     /// A row with all of its text.
-    Whole {
+    #[serde(rename = "whole")]
+    FullRow {
         session: String,
         row: u64,
     },
@@ -60,7 +63,7 @@ pub enum Request {
         /// Made up by the client.
         key: String,
         text: String,
-        pictures: Vec<Picture>,
+        pictures: Vec<ImageAttachment>,
     },
     /// Ends the running turn, or one that waits. Takes a driver.
     Cancel {
@@ -107,7 +110,8 @@ pub enum Request {
         hunk: Option<String>,
     },
     /// Files of the session's folder whose names are like this.
-    Find {
+    #[serde(rename = "find")]
+    FindFiles {
         session: String,
         text: String,
     },
@@ -135,22 +139,24 @@ pub enum Request {
     },
     /// This device wants to be told when it does not look, or no longer.
     Push {
-        subscription: Option<Subscription>,
+        subscription: Option<PushSubscription>,
     },
     /// This device is told nothing until then (milliseconds since 1970), or again from here on.
     Mute {
         until: Option<i64>,
     },
     /// This device is told something now, to try it.
-    TryPush,
+    #[serde(rename = "tryPush")]
+    TestPush,
     /// Somebody looks at this client, or nobody: who looks needs no push.
-    Looking {
+    #[serde(rename = "looking")]
+    Presence {
         at: Option<String>,
         visible: bool,
     },
 }
 
-/// What a client may do. Each may do what those before it may.
+/// What a client may do. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(rename_all = "camelCase")]
@@ -179,17 +185,19 @@ pub enum Decision {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Picture"))]
 #[serde(rename_all = "camelCase")]
-pub struct Picture {
+pub struct ImageAttachment {
     pub mime: String,
     /// Base64.
     pub data: String,
 }
 
-/// A push subscription, as browsers give it.
+/// A push subscription, as browsers provide it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
-pub struct Subscription {
+#[cfg_attr(test, ts(rename = "Subscription"))]
+pub struct PushSubscription {
     pub endpoint: String,
     /// Base64url.
     pub p256dh: String,

@@ -18,13 +18,14 @@ pub struct Row {
     /// The row of the tool call whose sub-agent did this.
     pub under: Option<u64>,
     #[serde(flatten)]
-    pub what: What,
+    pub what: RowContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "What"))]
 #[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum What {
+pub enum RowContent {
     Prompt {
         /// The name of the client it came from.
         from: String,
@@ -35,7 +36,8 @@ pub enum What {
         attached: Vec<String>,
     },
     /// Markdown.
-    Said {
+    #[serde(rename = "said")]
+    AgentMessage {
         text: String,
         more: u64,
     },
@@ -43,9 +45,9 @@ pub enum What {
         text: String,
         more: u64,
     },
-    Tool(Box<Tool>),
+    Tool(Box<ToolCallView>),
     /// A turn has one, which changes in place.
-    Plan(Plan),
+    Plan(PlanView),
     /// A question of the agent's, and what was answered.
     Question {
         text: String,
@@ -54,7 +56,7 @@ pub enum What {
         by: Option<String>,
     },
     Notice {
-        level: Level,
+        level: NoticeSeverity,
         text: String,
     },
     /// A change of the session itself.
@@ -62,19 +64,21 @@ pub enum What {
         text: String,
     },
     /// The end of a turn, and what it came to.
-    Ended(Ended),
+    #[serde(rename = "ended")]
+    TurnEnd(TurnSummary),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Tool"))]
 #[serde(rename_all = "camelCase")]
-pub struct Tool {
+pub struct ToolCallView {
     pub call: String,
     pub tool: String,
     pub title: String,
     /// `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch`, `switchMode`, `other`.
     pub kind: String,
-    pub state: ToolState,
+    pub state: ToolCallState,
     /// Why it was refused.
     pub reason: Option<String>,
     /// Who decided that it may run, where that was a person or an earlier answer of one.
@@ -85,7 +89,7 @@ pub struct Tool {
     pub output: String,
     /// Bytes of the output before that.
     pub more: u64,
-    pub diffs: Vec<Diff>,
+    pub diffs: Vec<DiffView>,
     /// `path` or `path:line`.
     pub places: Vec<String>,
     pub exit: Option<i32>,
@@ -95,8 +99,9 @@ pub struct Tool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "ToolState"))]
 #[serde(rename_all = "camelCase")]
-pub enum ToolState {
+pub enum ToolCallState {
     Running,
     Done,
     Failed,
@@ -106,13 +111,14 @@ pub enum ToolState {
 /// A file's change, in hunks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Diff"))]
 #[serde(rename_all = "camelCase")]
-pub struct Diff {
+pub struct DiffView {
     pub path: String,
     pub status: DiffStatus,
     pub added: u32,
     pub removed: u32,
-    pub hunks: Vec<Hunk>,
+    pub hunks: Vec<HunkView>,
     /// Lines that are not shown.
     pub more: u64,
 }
@@ -122,7 +128,8 @@ pub struct Diff {
 #[serde(rename_all = "camelCase")]
 pub enum DiffStatus {
     New,
-    Gone,
+    #[serde(rename = "gone")]
+    Deleted,
     Changed,
     /// Not text, or too large: nothing is shown of it.
     Opaque,
@@ -130,8 +137,9 @@ pub enum DiffStatus {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Hunk"))]
 #[serde(rename_all = "camelCase")]
-pub struct Hunk {
+pub struct HunkView {
     /// Names the hunk, where it can be kept or taken back. Another content has another id.
     pub id: Option<String>,
     /// The number of its first line, before and after; counted from 1.
@@ -143,23 +151,26 @@ pub struct Hunk {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Plan"))]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
-    pub steps: Vec<PlanStep>,
+pub struct PlanView {
+    pub steps: Vec<PlanStepView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "PlanStep"))]
 #[serde(rename_all = "camelCase")]
-pub struct PlanStep {
+pub struct PlanStepView {
     pub text: String,
-    pub state: StepState,
+    pub state: PlanStepState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "StepState"))]
 #[serde(rename_all = "camelCase")]
-pub enum StepState {
+pub enum PlanStepState {
     Pending,
     Running,
     Done,
@@ -167,8 +178,9 @@ pub enum StepState {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Level"))]
 #[serde(rename_all = "camelCase")]
-pub enum Level {
+pub enum NoticeSeverity {
     Info,
     Warning,
     Error,
@@ -176,8 +188,9 @@ pub enum Level {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Ended"))]
 #[serde(rename_all = "camelCase")]
-pub struct Ended {
+pub struct TurnSummary {
     /// `endTurn`, `maxTokens`, `maxTurnRequests`, `refusal`, `cancelled`, `failed`, `interrupted`.
     pub stop: String,
     pub error: Option<String>,
@@ -188,11 +201,12 @@ pub struct Ended {
     pub cost_usd: Option<f64>,
 }
 
-/// More of a row's text: of what was said or thought, or of a tool's output.
+/// Text to append to a row: to a message, a thought, or a tool's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, ts(rename = "Append"))]
 #[serde(rename_all = "camelCase")]
-pub struct Append {
+pub struct TextAppend {
     pub row: u64,
     pub rev: u64,
     pub text: String,

@@ -1,4 +1,4 @@
-//! The web app's types are these types.
+//! The web app's types are generated from these types.
 
 use expect_test::expect_file;
 use ts_rs::{Config, TS};
@@ -17,53 +17,53 @@ fn the_types_of_the_web_app_are_current() {
     types!(
         Role,
         Decision,
-        Picture,
-        Subscription,
+        ImageAttachment,
+        PushSubscription,
         Request,
-        Envelope,
-        Level,
-        StepState,
-        PlanStep,
-        Plan,
+        RequestEnvelope,
+        NoticeSeverity,
+        PlanStepState,
+        PlanStepView,
+        PlanView,
         DiffStatus,
-        Hunk,
-        Diff,
-        ToolState,
-        Tool,
-        Ended,
-        What,
+        HunkView,
+        DiffView,
+        ToolCallState,
+        ToolCallView,
+        TurnSummary,
+        RowContent,
         Row,
-        Append,
-        Question,
+        TextAppend,
+        QuestionView,
         AskView,
         CardState,
-        KeptOf,
-        Card,
-        Waiting,
+        BranchOrigin,
+        SessionCard,
+        QueuedPrompt,
         SettingChoice,
-        Setting,
+        SettingView,
         SlashCommand,
         SessionState,
-        View,
-        Hello,
-        FoundFile,
+        ViewUpdate,
+        ServerHello,
+        FileMatch,
         RuleView,
-        Device,
-        Knock,
+        DeviceView,
+        PairingRequest,
         Invitation,
-        Wrong,
-        Answered,
-        Reply,
-        Told,
-        Frame,
+        ReplyError,
+        ReplyBody,
+        RequestReply,
+        ServerNotification,
+        ServerFrame,
         hub::HubRequest,
         hub::MachineView,
         hub::ShareView,
         hub::TokenView,
         hub::PersonView,
         hub::PasskeyView,
-        hub::HubAnswered,
-        hub::HubTold,
+        hub::HubReplyBody,
+        hub::HubNotification,
     );
     expect_file!["../../../../web/src/wire.ts"].assert_eq(&out);
 }
@@ -71,7 +71,7 @@ fn the_types_of_the_web_app_are_current() {
 #[test]
 fn a_request_is_read_with_its_id() {
     let text = r#"{"id":7,"do":"prompt","session":"s","key":"k","text":"hi","pictures":[]}"#;
-    let envelope: Envelope = serde_json::from_str(text).unwrap();
+    let envelope: RequestEnvelope = serde_json::from_str(text).unwrap();
     assert_eq!(envelope.id, 7);
     assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
 }

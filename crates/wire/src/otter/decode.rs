@@ -1,26 +1,30 @@
-//! Requests and notifications of otter's clients, as calls.
+//! Decodes requests and notifications of otter's clients.
 
 use engine::{AskId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::call::{Call, Fault};
-use crate::siblings;
+use crate::chimera_common as common;
+use crate::client_request::{ClientRequest as Request, RequestError};
 
-pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+pub(crate) fn request(
+    method: &str,
+    params: Option<&RawValue>,
+    frame_bytes: usize,
+) -> Result<Request, RequestError> {
     match method {
-        "initialize" => Ok(Call::Initialize(siblings::hello(params)?)),
+        "initialize" => Ok(Request::Initialize(common::hello(params)?)),
         "permission/respond" => respond(params),
         "tool/approve" => approve(params),
-        _ => siblings::request(method, params, frame_bytes),
+        _ => common::request(method, params, frame_bytes),
     }
 }
 
-pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
-    siblings::notification(method, params, || request(method, params, 0))
+pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Request, RequestError> {
+    common::notification(method, params, || request(method, params, 0))
 }
 
-/// The name of a question. It says which session it belongs to, because an answer does not.
+/// The id of a permission request. It contains the session, because an answer does not name it.
 pub(super) fn ask_name(session: &SessionId, ask: AskId) -> String {
     format!("r{}.{session}", ask.0)
 }
@@ -30,7 +34,7 @@ pub(crate) fn parse_ask(name: &str) -> Option<(AskId, SessionId)> {
     Some((AskId(ask.parse().ok()?), SessionId::parse(session).ok()?))
 }
 
-fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
+fn respond(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "requestId", alias = "request_id")]
@@ -39,14 +43,14 @@ fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
         reply: Option<String>,
         answer: Option<String>,
     }
-    let params: Params = siblings::read(params)?;
-    let answer = siblings::answer_in(params.reply.as_deref(), params.answer)?;
+    let params: Params = common::read(params)?;
+    let answer = common::answer_in(params.reply.as_deref(), params.answer)?;
     let (ask, id) = parse_ask(&params.request_id).ok_or_else(|| unknown(&params.request_id))?;
-    Ok(Call::Answer { id: Some(id), ask, answer })
+    Ok(Request::Answer { id: Some(id), ask, answer })
 }
 
-/// How the clients of otter's source answer. The session stands beside the question there.
-fn approve(params: Option<&RawValue>) -> Result<Call, Fault> {
+/// The answer that the clients in otter's own sources send. They name the session in a field of its own.
+fn approve(params: Option<&RawValue>) -> Result<Request, RequestError> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "permissionId", alias = "permission_id")]
@@ -55,33 +59,33 @@ fn approve(params: Option<&RawValue>) -> Result<Call, Fault> {
         decision: Option<String>,
         answer: Option<String>,
     }
-    let id = siblings::named(params)?;
-    let params: Params = siblings::read(params)?;
-    let answer = siblings::answer_in(params.decision.as_deref(), params.answer)?;
+    let id = common::session_param(params)?;
+    let params: Params = common::read(params)?;
+    let answer = common::answer_in(params.decision.as_deref(), params.answer)?;
     match parse_ask(&params.permission_id) {
-        Some((ask, of)) if of == id => Ok(Call::Answer { id: Some(id), ask, answer }),
+        Some((ask, of)) if of == id => Ok(Request::Answer { id: Some(id), ask, answer }),
         Some(_) | None => Err(unknown(&params.permission_id)),
     }
 }
 
-fn unknown(name: &str) -> Fault {
+fn unknown(name: &str) -> RequestError {
     let ask = name.chars().take(engine::SESSION_ID_CHARS_MAX * 2).collect();
-    Fault::NoSuchAsk { ask }
+    RequestError::NoSuchAsk { ask }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(method: &str, params: &str) -> Result<Call, Fault> {
-        siblings::call_of(request, method, params)
+    fn check(method: &str, params: &str) -> Result<Request, RequestError> {
+        common::call_of(request, method, params)
     }
 
     #[test]
     fn any_spelling_of_a_cursor_is_read_and_nonsense_means_everything() {
         let since = |cursor: &str| {
             let call = check("session/resume", &format!(r#"{{"sessionId":"s"{cursor}}}"#)).unwrap();
-            let Call::Replay { since, .. } = call else { panic!("{call:?}") };
+            let Request::Replay { since, .. } = call else { panic!("{call:?}") };
             since
         };
         assert_eq!(since(r#","sinceEventId":7"#), 7);
@@ -100,11 +104,11 @@ mod tests {
         let name = ask_name(&session, AskId(7));
         let call =
             check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#)).unwrap();
-        let Call::Answer { id, ask, answer } = call else { panic!("{call:?}") };
-        assert_eq!((id, ask, answer), (Some(session), AskId(7), engine::Answer::AllowOnce));
+        let Request::Answer { id, ask, answer } = call else { panic!("{call:?}") };
+        assert_eq!((id, ask, answer), (Some(session), AskId(7), engine::PermissionAnswer::AllowOnce));
         for name in ["r7", "7.s-1", "rx.s-1", "r7.", "r7.a b", "r-1.s-1", "r99999999999999999999.s-1", ""] {
             let fault = check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#));
-            assert!(matches!(fault, Err(Fault::NoSuchAsk { .. })), "{name}");
+            assert!(matches!(fault, Err(RequestError::NoSuchAsk { .. })), "{name}");
         }
     }
 
@@ -112,9 +116,12 @@ mod tests {
     fn what_is_no_answer_is_refused_and_never_taken_for_a_yes() {
         for word in ["", "yes please", "ALLOW", "allow "] {
             let params = format!(r#"{{"requestId":"r7.s-1","reply":"{word}"}}"#);
-            assert!(matches!(check("permission/respond", &params), Err(Fault::InvalidParams(_))), "{word}");
+            assert!(
+                matches!(check("permission/respond", &params), Err(RequestError::InvalidParams(_))),
+                "{word}"
+            );
         }
         let other = r#"{"sessionId":"s-2","permissionId":"r7.s-1","decision":"approve"}"#;
-        assert!(matches!(check("tool/approve", other), Err(Fault::NoSuchAsk { .. })));
+        assert!(matches!(check("tool/approve", other), Err(RequestError::NoSuchAsk { .. })));
     }
 }

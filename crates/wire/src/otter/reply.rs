@@ -1,21 +1,21 @@
-//! Answers as otter's clients read them.
+//! Responses in otter's form.
 
 use serde_json::json;
 
 use crate::acp::result;
-use crate::call::Outcome;
+use crate::chimera_common as common;
+use crate::client_request::RequestOutcome;
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
-use crate::siblings;
 
-pub(crate) use crate::siblings::fault;
+pub(crate) use crate::chimera_common::fault;
 
 /// The version of builds that have `session/resume`, for clients that ask for it.
 const NUMBERED_VERSION: u64 = 2;
 
-pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &RequestOutcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { greeting, version } => {
+        RequestOutcome::Initialized { greeting, version } => {
             let version = match version {
                 Some(NUMBERED_VERSION..) => json!(NUMBERED_VERSION),
                 Some(_) | None => json!("0.1"),
@@ -39,31 +39,31 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             });
             result(id, &hello, out);
         }
-        Outcome::Answered { applied, .. } => result(id, &json!({ "applied": applied }), out),
-        Outcome::Done
-        | Outcome::Extended(_)
-        | Outcome::Created(_)
-        | Outcome::Opened(_)
-        | Outcome::Listed { .. }
-        | Outcome::Settings(_)
-        | Outcome::Set { .. }
-        | Outcome::Replayed { .. }
-        | Outcome::Tasked { .. }
-        | Outcome::Stopped { .. }
-        | Outcome::Sandbox { .. }
-        | Outcome::Bridge(_)
-        | Outcome::TurnEnded { .. }
-        | Outcome::Said { .. }
-        | Outcome::Cancelled { .. }
-        | Outcome::ListedAll(_)
-        | Outcome::Got { .. }
-        | Outcome::Exported { .. }
-        | Outcome::Imported { .. }
-        | Outcome::Removed(_)
-        | Outcome::Tools(_)
-        | Outcome::Servers(_)
-        | Outcome::ServerAdded { .. }
-        | Outcome::ServerRemoved { .. }
-        | Outcome::Moved { .. } => siblings::reply(id, outcome, out),
+        RequestOutcome::Answered { applied, .. } => result(id, &json!({ "applied": applied }), out),
+        RequestOutcome::Done
+        | RequestOutcome::ExtensionAnswer(_)
+        | RequestOutcome::Created(_)
+        | RequestOutcome::Opened(_)
+        | RequestOutcome::Listed { .. }
+        | RequestOutcome::Settings(_)
+        | RequestOutcome::SettingValue { .. }
+        | RequestOutcome::Replayed { .. }
+        | RequestOutcome::TaskStarted { .. }
+        | RequestOutcome::Stopped { .. }
+        | RequestOutcome::Sandbox { .. }
+        | RequestOutcome::Bridge(_)
+        | RequestOutcome::TurnEnded { .. }
+        | RequestOutcome::MessageAnswer { .. }
+        | RequestOutcome::Cancelled { .. }
+        | RequestOutcome::ListedAll(_)
+        | RequestOutcome::SessionEvents { .. }
+        | RequestOutcome::Exported { .. }
+        | RequestOutcome::Imported { .. }
+        | RequestOutcome::Removed(_)
+        | RequestOutcome::Tools(_)
+        | RequestOutcome::Servers(_)
+        | RequestOutcome::ServerAdded { .. }
+        | RequestOutcome::ServerRemoved { .. }
+        | RequestOutcome::Moved { .. } => common::reply(id, outcome, out),
     }
 }

@@ -1,6 +1,6 @@
-//! What otter calls the tools: as chimera does, but for the argument of its shell.
+//! Otter's names of the tools: chimera's, except for the argument of its shell.
 
-use crate::siblings::{CHIMERA_TOOLS, ToolName, ToolNames};
+use crate::chimera_common::{CHIMERA_TOOLS, ToolName, ToolNames};
 
 pub(crate) const TOOLS: ToolNames = ToolNames {
     tools: CHIMERA_TOOLS,

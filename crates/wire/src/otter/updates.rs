@@ -1,7 +1,7 @@
-//! The log's events as otter's numbered `session/update` notifications.
+//! Encodes the log's events as otter's numbered `session/update` notifications.
 //!
-//! Nothing is merged and nothing left out for anybody, not even what a client said itself: else a number
-//! would depend on who counts.
+//! Nothing is merged and nothing is left out for any client, not even a client's own input: otherwise a
+//! number would depend on the client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 use super::decode::ask_name;
 use super::tools::TOOLS;
 use crate::acp::write_notification;
-use crate::dialect::{Counted, Piece, Stand, UpdateStart};
+use crate::chimera_common as common;
+use crate::dialect::{ConnectionEvent, FrameOffset, UpdateCount, UpdateStart};
 use crate::money;
-use crate::siblings;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
 
-/// How many updates the dialect shows of an event.
+/// How many updates the dialect sends for an event.
 pub fn updates_of(event: &Event) -> u64 {
     match &event.body {
         Body::TurnStarted
@@ -41,11 +41,11 @@ pub fn updates_of(event: &Event) -> u64 {
         | Body::Notice { .. }
         | Body::Compacting { .. }
         | Body::Compacted { .. } => 1,
-        // What was said before a cancel is told once more.
+        // The text before a cancel is sent once more.
         Body::TurnEnded { stop, .. } => 1 + u64::from(*stop == Stop::Cancelled),
         Body::Resolved { by, .. } => match by {
             Resolver::Surface { .. } | Resolver::Engine => 1,
-            // Nobody was asked, so nobody needs to hear of it.
+            // Nobody was asked, so nobody needs to be told.
             Resolver::Policy { .. } | Resolver::Rule { .. } => 0,
         },
         Body::TurnQueued { .. }
@@ -63,11 +63,11 @@ pub fn updates_of(event: &Event) -> u64 {
 
 pub struct Updates {
     session: SessionId,
-    /// Where the session works.
+    /// The session's working directory.
     folder: Arc<PathBuf>,
-    counted: Counted,
+    counted: UpdateCount,
     since: u64,
-    /// What the agent said in the turn that runs.
+    /// The agent's text in the running turn.
     said: TurnText,
 }
 
@@ -91,11 +91,11 @@ impl Updates {
     pub fn encode<'a>(
         &mut self,
         events: &'a [Arc<Event>],
-        stands: &mut Vec<Stand>,
+        positions: &mut Vec<FrameOffset>,
         out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
+    ) -> (usize, Option<ConnectionEvent<'a>>) {
         for (event, taken) in events.iter().zip(1..) {
-            stands.push(Stand { offset: out.len(), seq: event.seq });
+            positions.push(FrameOffset { offset: out.len(), seq: event.seq });
             let count = updates_of(event);
             let running = self.counted.turn.map(|(turn, _)| turn);
             self.counted.add(event, count);
@@ -108,11 +108,17 @@ impl Updates {
             if let Body::TurnEnded { stop, error } = &event.body
                 && let Some(turn) = event.turn
             {
-                // Its answer says nothing of tokens: the updates before it did.
+                // Its response has no token counts: the updates before it have them.
                 let usage = Totals::default();
                 return (
                     taken,
-                    Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage, words: None }),
+                    Some(ConnectionEvent::TurnEnded {
+                        turn,
+                        stop: *stop,
+                        error: error.clone(),
+                        usage,
+                        words: None,
+                    }),
                 );
             }
         }
@@ -123,14 +129,14 @@ impl Updates {
         if let Some(call) = event.origin.task() {
             update["parent"] = json!(call.0.as_ref());
         }
-        // What there is nothing to say about is left out.
+        // Null members are left out.
         update.as_object_mut().unwrap_or(&mut Map::new()).retain(|_, value| !value.is_null());
         let params = json!({ "sessionId": self.session.as_str(), "eventId": number, "update": update });
         write_notification(out, "session/update", params);
     }
 
-    /// Keeps what is said in the turn that runs, for the chunk that a cancelled turn ends with: all of it once more,
-    /// marked, so that a client takes it in place of what it put together.
+    /// Collects the text of the running turn for the last chunk of a cancelled turn: all of it once more,
+    /// marked, so that the client replaces the text it has.
     fn follow(&mut self, event: &Event, running: Option<TurnId>) -> Option<Value> {
         let of_running = running.is_some() && event.turn == running;
         if let Body::Moved { cwd, .. } = &event.body {
@@ -138,14 +144,14 @@ impl Updates {
         } else if let Body::TurnStarted = &event.body {
             self.said = TurnText::default();
         } else if of_running && let Body::Text { .. } = &event.body {
-            self.said.take(event, TOLD_AGAIN_BYTES_MAX);
+            self.said.observe(event, TOLD_AGAIN_BYTES_MAX);
         } else if let Body::TurnEnded { stop, .. } = &event.body {
             let said = if of_running { std::mem::take(&mut self.said) } else { TurnText::default() };
             return (*stop == Stop::Cancelled).then(|| {
-                let mut chunk = self::said("agent_message_chunk", &said.text);
+                let mut chunk = self::text_update("agent_message_chunk", &said.text);
                 chunk["final"] = json!(true);
                 chunk["cancelled"] = json!(true);
-                chunk["turnId"] = json!(siblings::turn(event.turn));
+                chunk["turnId"] = json!(common::turn(event.turn));
                 chunk["truncated"] = if said.cut { json!(true) } else { Value::Null };
                 chunk
             });
@@ -156,13 +162,13 @@ impl Updates {
     fn update(&self, event: &Event) -> Option<Value> {
         let update = match &event.body {
             Body::TurnStarted => {
-                json!({ "sessionUpdate": "turn_start", "turnId": siblings::turn(event.turn) })
+                json!({ "sessionUpdate": "turn_start", "turnId": common::turn(event.turn) })
             }
-            Body::UserMessage { content } => said("user_message_chunk", &siblings::prompt_text(content)),
-            Body::Text { text, .. } => said("agent_message_chunk", text),
-            Body::Thought { text, .. } => said("agent_thought_chunk", text),
+            Body::UserMessage { content } => text_update("user_message_chunk", &common::prompt_text(content)),
+            Body::Text { text, .. } => text_update("agent_message_chunk", text),
+            Body::Thought { text, .. } => text_update("agent_thought_chunk", text),
             Body::Plan { entries } => {
-                json!({ "sessionUpdate": "plan", "entries": siblings::plan(entries) })
+                json!({ "sessionUpdate": "plan", "entries": common::plan(entries) })
             }
             Body::ToolStarted(start) => started(start),
             Body::ToolOutput { call, stream, text } => json!({
@@ -173,16 +179,16 @@ impl Updates {
             }),
             Body::ToolEnded(end) => ended(end, &self.folder),
             Body::FileEdited { call, change } => {
-                let (path, diff) = siblings::change(change, &self.folder);
+                let (path, diff) = common::change(change, &self.folder);
                 let call = call.as_ref().map(|call| call.0.as_ref());
                 json!({ "sessionUpdate": "file_edit", "callId": call, "path": path, "diff": diff })
             }
             Body::FileShown { location } => json!({
                 "sessionUpdate": "file_open",
-                "path": siblings::path_text(&location.path),
+                "path": common::path_text(&location.path),
                 "line": location.line,
             }),
-            Body::Asked { ask, request } => self.asked(*ask, request),
+            Body::Asked { ask, request } => self.ask_update(*ask, request),
             Body::Resolved { ask, resolution, by, reply, .. } => match by {
                 Resolver::Surface { .. } | Resolver::Engine => {
                     self.resolved(*ask, *resolution, reply.as_deref())
@@ -193,8 +199,8 @@ impl Updates {
                 "sessionUpdate": "sandbox_violation",
                 "callId": call.as_ref().map(|call| call.0.as_ref()),
                 "tool": TOOLS.name(tool),
-                "path": path.as_deref().map(siblings::path_text),
-                "mode": siblings::agent_name(mode),
+                "path": path.as_deref().map(common::path_text),
+                "mode": common::agent_name(mode),
                 "reason": reason.as_ref(),
             }),
             Body::SettingChanged { id, value } => setting(id, value),
@@ -202,13 +208,13 @@ impl Updates {
             Body::Title { title } => {
                 json!({ "sessionUpdate": "session_info_update", "title": title.as_ref() })
             }
-            Body::Notice { level, text } => notice(siblings::level(*level), text),
-            Body::Compacting { given_up } => notice("info", siblings::summing_up(*given_up)),
-            Body::Compacted { summary } => notice("info", &siblings::summed_up(summary)),
+            Body::Notice { level, text } => notice(common::level(*level), text),
+            Body::Compacting { given_up } => notice("info", common::summing_up(*given_up)),
+            Body::Compacted { summary } => notice("info", &common::summed_up(summary)),
             Body::TurnEnded { stop, error } => json!({
                 "sessionUpdate": "turn_end",
-                "turnId": siblings::turn(event.turn),
-                "stopReason": siblings::stop_reason(*stop),
+                "turnId": common::turn(event.turn),
+                "stopReason": common::stop_reason(*stop),
                 "error": error.as_deref(),
             }),
             Body::TurnQueued { .. }
@@ -229,7 +235,7 @@ impl Updates {
         let mut resolved = json!({
             "sessionUpdate": "permission_resolved",
             "requestId": ask_name(&self.session, ask),
-            "reply": siblings::decision(resolution),
+            "reply": common::decision(resolution),
         });
         if let Some(answer) = answer {
             resolved["answer"] = answer.into();
@@ -237,12 +243,12 @@ impl Updates {
         resolved
     }
 
-    fn asked(&self, ask: AskId, request: &AskRequest) -> Value {
+    fn ask_update(&self, ask: AskId, request: &AskRequest) -> Value {
         let name = ask_name(&self.session, ask);
         let mut asked = json!({
             "sessionUpdate": "permission_request",
             "requestId": name,
-            // What the clients of otter's source call it.
+            // The name in otter's own sources.
             "permissionId": name,
             "callId": request.call.as_ref().map(|call| call.0.as_ref()),
             "tool": TOOLS.name(&request.tool),
@@ -252,12 +258,12 @@ impl Updates {
             "risk": request.risk.as_str(),
             "reason": request.reason.as_ref(),
         });
-        siblings::ask_question(request.question.as_ref(), &mut asked);
+        common::ask_question(request.question.as_ref(), &mut asked);
         asked
     }
 }
 
-fn said(kind: &str, text: &str) -> Value {
+fn text_update(kind: &str, text: &str) -> Value {
     json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } })
 }
 
@@ -287,7 +293,7 @@ fn ended(end: &ToolEnd, folder: &Path) -> Value {
 
 fn setting(id: &str, value: &str) -> Value {
     if id == MODE {
-        return json!({ "sessionUpdate": "current_mode_update", "currentModeId": siblings::agent_name(value) });
+        return json!({ "sessionUpdate": "current_mode_update", "currentModeId": common::agent_name(value) });
     }
     json!({ "sessionUpdate": "config_option_update", "configId": id, "value": value })
 }

@@ -1,12 +1,12 @@
-//! The places that choose a stored form: by body when writing, by name when reading.
+//! Selects the stored form: by body when writing, by kind when reading.
 
 use engine::Body;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content::{FileEditedRecord, LocationRecord};
-use super::foreign::{JoinedRecord, OfferedRecord, ToolChangeRecord};
-use super::said::{
+use super::external::{JoinedRecord, OfferedRecord, ToolChangeRecord};
+use super::message::{
     BlocksRecord, CancelRecord, CommandsRecord, CompactingRecord, EmptyRecord, MessageRecord, MovedRecord,
     NoticeRecord, PlainRecord, PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
 };
@@ -16,7 +16,7 @@ use super::tool::{
 };
 use super::{Fetch, Keep, RecordError};
 
-/// The name of a body's kind, as it stands beside the stored body.
+/// The name of a body's kind, which is stored beside the body.
 pub fn kind(body: &Body) -> &'static str {
     match body {
         Body::TurnQueued { .. } => "turn_queued",
@@ -52,27 +52,27 @@ pub fn kind(body: &Body) -> &'static str {
     }
 }
 
-/// Where a stored form is written to.
-pub(super) trait Sink {
+/// The destination of a stored form.
+pub(super) trait RecordSink {
     fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError>;
 }
 
 /// Appends it as text.
-impl Sink for Vec<u8> {
+impl RecordSink for Vec<u8> {
     fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError> {
         Ok(serde_json::to_writer(self, record)?)
     }
 }
 
-/// Is what was written.
-impl Sink for Value {
+/// Becomes what was written.
+impl RecordSink for Value {
     fn put(&mut self, record: &impl Serialize) -> Result<(), RecordError> {
         *self = serde_json::to_value(record)?;
         Ok(())
     }
 }
 
-pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut impl Sink) -> Result<(), RecordError> {
+pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut impl RecordSink) -> Result<(), RecordError> {
     match body {
         Body::Text { message, text } | Body::Thought { message, text } => {
             out.put(&MessageRecord::of(*message, text, keep))

@@ -1,11 +1,13 @@
-//! The stored form of what people and agents say: blocks, file changes, places, plans, commands.
+//! The stored form of content: blocks, file changes, locations, plans, commands.
 
 use std::borrow::Cow;
 
-use engine::{Body, CallId, CommandSpec, Content, FileChange, Link, Location, PlanEntry, ToolContent};
+use engine::{
+    Body, CallId, CommandSpec, Content, FileChange, Location, PlanEntry, ResourceLink, ToolContent,
+};
 use serde::{Deserialize, Serialize};
 
-use super::text::{Place, Str};
+use super::text::{StoredPath, StoredText};
 use super::word::Word;
 use super::{Fetch, Keep, RecordError};
 
@@ -13,63 +15,63 @@ use super::{Fetch, Keep, RecordError};
 #[serde(rename_all = "snake_case")]
 pub(super) enum ContentRecord<'a> {
     #[serde(borrow)]
-    Text(Str<'a>),
+    Text(StoredText<'a>),
     Image {
         #[serde(borrow)]
-        mime: Str<'a>,
+        mime: StoredText<'a>,
         #[serde(borrow)]
-        data: Str<'a>,
+        data: StoredText<'a>,
         #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-        uri: Option<Str<'a>>,
+        uri: Option<StoredText<'a>>,
     },
     Audio {
         #[serde(borrow)]
-        mime: Str<'a>,
+        mime: StoredText<'a>,
         #[serde(borrow)]
-        data: Str<'a>,
+        data: StoredText<'a>,
     },
     #[serde(borrow)]
     Link(Box<LinkRecord<'a>>),
     Resource {
         #[serde(borrow)]
-        uri: Str<'a>,
+        uri: StoredText<'a>,
         #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-        mime: Option<Str<'a>>,
+        mime: Option<StoredText<'a>>,
         #[serde(borrow)]
-        text: Str<'a>,
+        text: StoredText<'a>,
     },
     Binary {
         #[serde(borrow)]
-        uri: Str<'a>,
+        uri: StoredText<'a>,
         #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-        mime: Option<Str<'a>>,
+        mime: Option<StoredText<'a>>,
         #[serde(borrow)]
-        data: Str<'a>,
+        data: StoredText<'a>,
     },
 }
 
 impl<'a> ContentRecord<'a> {
     pub(super) fn of(content: &'a Content, keep: &mut Keep<'_>) -> Self {
         match content {
-            Content::Text(text) => Self::Text(Str::of(text, keep)),
+            Content::Text(text) => Self::Text(StoredText::of(text, keep)),
             Content::Image { mime, data, uri } => Self::Image {
-                mime: Str::of(mime, keep),
-                data: Str::of(data, keep),
-                uri: Str::of_option(uri.as_ref(), keep),
+                mime: StoredText::of(mime, keep),
+                data: StoredText::of(data, keep),
+                uri: StoredText::of_option(uri.as_ref(), keep),
             },
             Content::Audio { mime, data } => {
-                Self::Audio { mime: Str::of(mime, keep), data: Str::of(data, keep) }
+                Self::Audio { mime: StoredText::of(mime, keep), data: StoredText::of(data, keep) }
             }
             Content::Link(link) => Self::Link(Box::new(LinkRecord::of(link, keep))),
             Content::Resource { uri, mime, text } => Self::Resource {
-                uri: Str::of(uri, keep),
-                mime: Str::of_option(mime.as_ref(), keep),
-                text: Str::of(text, keep),
+                uri: StoredText::of(uri, keep),
+                mime: StoredText::of_option(mime.as_ref(), keep),
+                text: StoredText::of(text, keep),
             },
             Content::Binary { uri, mime, data } => Self::Binary {
-                uri: Str::of(uri, keep),
-                mime: Str::of_option(mime.as_ref(), keep),
-                data: Str::of(data, keep),
+                uri: StoredText::of(uri, keep),
+                mime: StoredText::of_option(mime.as_ref(), keep),
+                data: StoredText::of(data, keep),
             },
         }
     }
@@ -80,7 +82,7 @@ impl<'a> ContentRecord<'a> {
             Self::Image { mime, data, uri } => Content::Image {
                 mime: mime.fetched(fetch)?,
                 data: data.fetched(fetch)?,
-                uri: Str::fetched_option(uri, fetch)?,
+                uri: StoredText::fetched_option(uri, fetch)?,
             },
             Self::Audio { mime, data } => {
                 Content::Audio { mime: mime.fetched(fetch)?, data: data.fetched(fetch)? }
@@ -88,12 +90,12 @@ impl<'a> ContentRecord<'a> {
             Self::Link(link) => Content::Link(link.link(fetch)?),
             Self::Resource { uri, mime, text } => Content::Resource {
                 uri: uri.fetched(fetch)?,
-                mime: Str::fetched_option(mime, fetch)?,
+                mime: StoredText::fetched_option(mime, fetch)?,
                 text: text.fetched(fetch)?,
             },
             Self::Binary { uri, mime, data } => Content::Binary {
                 uri: uri.fetched(fetch)?,
-                mime: Str::fetched_option(mime, fetch)?,
+                mime: StoredText::fetched_option(mime, fetch)?,
                 data: data.fetched(fetch)?,
             },
         })
@@ -103,38 +105,38 @@ impl<'a> ContentRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct LinkRecord<'a> {
     #[serde(borrow)]
-    uri: Str<'a>,
+    uri: StoredText<'a>,
     #[serde(borrow)]
-    name: Str<'a>,
+    name: StoredText<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    mime: Option<Str<'a>>,
+    mime: Option<StoredText<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    title: Option<Str<'a>>,
+    title: Option<StoredText<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    description: Option<Str<'a>>,
+    description: Option<StoredText<'a>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
 }
 
 impl<'a> LinkRecord<'a> {
-    fn of(link: &'a Link, keep: &mut Keep<'_>) -> Self {
+    fn of(link: &'a ResourceLink, keep: &mut Keep<'_>) -> Self {
         Self {
-            uri: Str::of(&link.uri, keep),
-            name: Str::of(&link.name, keep),
-            mime: Str::of_option(link.mime.as_ref(), keep),
-            title: Str::of_option(link.title.as_ref(), keep),
-            description: Str::of_option(link.description.as_ref(), keep),
+            uri: StoredText::of(&link.uri, keep),
+            name: StoredText::of(&link.name, keep),
+            mime: StoredText::of_option(link.mime.as_ref(), keep),
+            title: StoredText::of_option(link.title.as_ref(), keep),
+            description: StoredText::of_option(link.description.as_ref(), keep),
             size: link.size_bytes,
         }
     }
 
-    fn link(self, fetch: &Fetch<'_>) -> Result<Link, RecordError> {
-        Ok(Link {
+    fn link(self, fetch: &Fetch<'_>) -> Result<ResourceLink, RecordError> {
+        Ok(ResourceLink {
             uri: self.uri.fetched(fetch)?,
             name: self.name.fetched(fetch)?,
-            mime: Str::fetched_option(self.mime, fetch)?,
-            title: Str::fetched_option(self.title, fetch)?,
-            description: Str::fetched_option(self.description, fetch)?,
+            mime: StoredText::fetched_option(self.mime, fetch)?,
+            title: StoredText::fetched_option(self.title, fetch)?,
+            description: StoredText::fetched_option(self.description, fetch)?,
             size_bytes: self.size,
         })
     }
@@ -143,27 +145,27 @@ impl<'a> LinkRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct ChangeRecord<'a> {
     #[serde(borrow)]
-    path: Place<'a>,
+    path: StoredPath<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    before: Option<Str<'a>>,
+    before: Option<StoredText<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    after: Option<Str<'a>>,
+    after: Option<StoredText<'a>>,
 }
 
 impl<'a> ChangeRecord<'a> {
     pub(super) fn of(change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
         Self {
-            path: Place::of(&change.path),
-            before: Str::of_option(change.before.as_ref(), keep),
-            after: Str::of_option(change.after.as_ref(), keep),
+            path: StoredPath::of(&change.path),
+            before: StoredText::of_option(change.before.as_ref(), keep),
+            after: StoredText::of_option(change.after.as_ref(), keep),
         }
     }
 
     pub(super) fn change(self, fetch: &Fetch<'_>) -> Result<FileChange, RecordError> {
         Ok(FileChange {
             path: self.path.path()?,
-            before: Str::fetched_option(self.before, fetch)?,
-            after: Str::fetched_option(self.after, fetch)?,
+            before: StoredText::fetched_option(self.before, fetch)?,
+            after: StoredText::fetched_option(self.after, fetch)?,
         })
     }
 }
@@ -171,18 +173,18 @@ impl<'a> ChangeRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct FileEditedRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    call: Option<Str<'a>>,
+    call: Option<StoredText<'a>>,
     #[serde(borrow)]
     change: ChangeRecord<'a>,
 }
 
 impl<'a> FileEditedRecord<'a> {
     pub(super) fn of(call: Option<&'a CallId>, change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
-        Self { call: Str::of_call(call), change: ChangeRecord::of(change, keep) }
+        Self { call: StoredText::of_call(call), change: ChangeRecord::of(change, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::FileEdited { call: Str::call(self.call, fetch)?, change: self.change.change(fetch)? })
+        Ok(Body::FileEdited { call: StoredText::call(self.call, fetch)?, change: self.change.change(fetch)? })
     }
 }
 
@@ -215,14 +217,14 @@ impl<'a> ToolContentRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct LocationRecord<'a> {
     #[serde(borrow)]
-    path: Place<'a>,
+    path: StoredPath<'a>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
 }
 
 impl<'a> LocationRecord<'a> {
     pub(super) fn of(location: &'a Location) -> Self {
-        Self { path: Place::of(&location.path), line: location.line }
+        Self { path: StoredPath::of(&location.path), line: location.line }
     }
 
     pub(super) fn file_shown(self) -> Result<Body, RecordError> {
@@ -237,7 +239,7 @@ impl<'a> LocationRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct StepRecord<'a> {
     #[serde(borrow)]
-    content: Str<'a>,
+    content: StoredText<'a>,
     #[serde(borrow)]
     priority: Cow<'a, str>,
     #[serde(borrow)]
@@ -247,7 +249,7 @@ pub(super) struct StepRecord<'a> {
 impl<'a> StepRecord<'a> {
     pub(super) fn of(entry: &'a PlanEntry, keep: &mut Keep<'_>) -> Self {
         Self {
-            content: Str::of(&entry.content, keep),
+            content: StoredText::of(&entry.content, keep),
             priority: entry.priority.as_str().into(),
             status: entry.status.as_str().into(),
         }
@@ -265,19 +267,19 @@ impl<'a> StepRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct CommandRecord<'a> {
     #[serde(borrow)]
-    name: Str<'a>,
+    name: StoredText<'a>,
     #[serde(borrow)]
-    description: Str<'a>,
+    description: StoredText<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    hint: Option<Str<'a>>,
+    hint: Option<StoredText<'a>>,
 }
 
 impl<'a> CommandRecord<'a> {
     pub(super) fn of(command: &'a CommandSpec, keep: &mut Keep<'_>) -> Self {
         Self {
-            name: Str::of(&command.name, keep),
-            description: Str::of(&command.description, keep),
-            hint: Str::of_option(command.hint.as_ref(), keep),
+            name: StoredText::of(&command.name, keep),
+            description: StoredText::of(&command.description, keep),
+            hint: StoredText::of_option(command.hint.as_ref(), keep),
         }
     }
 
@@ -285,7 +287,7 @@ impl<'a> CommandRecord<'a> {
         Ok(CommandSpec {
             name: self.name.fetched(fetch)?,
             description: self.description.fetched(fetch)?,
-            hint: Str::fetched_option(self.hint, fetch)?,
+            hint: StoredText::fetched_option(self.hint, fetch)?,
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Strings and paths in a record: a string stands there itself or is named by the hash of what is
-//! kept elsewhere; a path is a string, or its bytes where they are not Unicode.
+//! Strings and paths in a record: a string is stored inline or as the hash of a blob; a path is a string, or
+//! its bytes in hexadecimal if they are not Unicode.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,20 +16,20 @@ use super::{Fetch, Keep, RecordError};
 const BLOB: &str = "blob";
 const BYTES: &str = "bytes";
 
-pub(super) enum Str<'a> {
-    Here(Cow<'a, str>),
-    Kept { hash: String },
+pub(super) enum StoredText<'a> {
+    Inline(Cow<'a, str>),
+    Blob { hash: String },
 }
 
-impl<'a> Str<'a> {
-    pub(super) fn here(text: &'a str) -> Self {
-        Self::Here(Cow::Borrowed(text))
+impl<'a> StoredText<'a> {
+    pub(super) fn inline(text: &'a str) -> Self {
+        Self::Inline(Cow::Borrowed(text))
     }
 
     pub(super) fn of(text: &'a str, keep: &mut Keep<'_>) -> Self {
         match keep(text) {
-            Some(hash) => Self::Kept { hash },
-            None => Self::here(text),
+            Some(hash) => Self::Blob { hash },
+            None => Self::inline(text),
         }
     }
 
@@ -39,8 +39,8 @@ impl<'a> Str<'a> {
 
     pub(super) fn fetched(self, fetch: &Fetch<'_>) -> Result<Arc<str>, RecordError> {
         match self {
-            Self::Here(text) => Ok(text.into()),
-            Self::Kept { hash } => fetch(&hash).ok_or(RecordError::MissingBlob { hash }),
+            Self::Inline(text) => Ok(text.into()),
+            Self::Blob { hash } => fetch(&hash).ok_or(RecordError::MissingBlob { hash }),
         }
     }
 
@@ -52,10 +52,10 @@ impl<'a> Str<'a> {
     }
 }
 
-/// Calls are named by short ids, which always stand in the record itself.
-impl<'a> Str<'a> {
+/// Call ids are short, so they are always stored inline.
+impl<'a> StoredText<'a> {
     pub(super) fn of_call(call: Option<&'a CallId>) -> Option<Self> {
-        call.map(|call| Self::here(&call.0))
+        call.map(|call| Self::inline(&call.0))
     }
 
     pub(super) fn call(call: Option<Self>, fetch: &Fetch<'_>) -> Result<Option<CallId>, RecordError> {
@@ -63,30 +63,30 @@ impl<'a> Str<'a> {
     }
 }
 
-impl Serialize for Str<'_> {
+impl Serialize for StoredText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Here(text) => serializer.serialize_str(text),
-            Self::Kept { hash } => one_field(serializer, BLOB, hash),
+            Self::Inline(text) => serializer.serialize_str(text),
+            Self::Blob { hash } => one_field(serializer, BLOB, hash),
         }
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for StoredText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match deserializer.deserialize_any(TextOrField { field: BLOB })? {
-            TextOr::Text(text) => Self::Here(text),
-            TextOr::Field(hash) => Self::Kept { hash },
+            TextOr::Text(text) => Self::Inline(text),
+            TextOr::Field(hash) => Self::Blob { hash },
         })
     }
 }
 
-pub(super) enum Place<'a> {
+pub(super) enum StoredPath<'a> {
     Text(Cow<'a, str>),
     Hex(String),
 }
 
-impl<'a> Place<'a> {
+impl<'a> StoredPath<'a> {
     pub(super) fn of(path: &'a Path) -> Self {
         match path.to_str() {
             Some(text) => Self::Text(Cow::Borrowed(text)),
@@ -110,7 +110,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Serialize for Place<'_> {
+impl Serialize for StoredPath<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
@@ -119,7 +119,7 @@ impl Serialize for Place<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Place<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for StoredPath<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match deserializer.deserialize_any(TextOrField { field: BYTES })? {
             TextOr::Text(text) => Self::Text(text),
@@ -192,7 +192,7 @@ fn path_of_bytes(bytes: Vec<u8>) -> Option<PathBuf> {
     Some(std::ffi::OsString::from_vec(bytes).into())
 }
 
-/// Elsewhere the bytes of a path that is not Unicode have no public meaning.
+/// On other platforms the bytes of a path that is not Unicode have no defined meaning.
 #[cfg(not(unix))]
 fn path_of_bytes(bytes: Vec<u8>) -> Option<PathBuf> {
     String::from_utf8(bytes).ok().map(PathBuf::from)

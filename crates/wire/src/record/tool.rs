@@ -1,4 +1,4 @@
-//! The stored form of a tool call's life, and of the question whether it may run.
+//! The stored form of tool calls and permission requests.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use engine::{
 use serde::{Deserialize, Serialize};
 
 use super::content::{LocationRecord, ToolContentRecord};
-use super::foreign::ForeignAskRecord;
-use super::text::{Place, Str};
+use super::external::ForeignAskRecord;
+use super::text::{StoredPath, StoredText};
 use super::word::Word;
 use super::{BridgeRecord, Fetch, Keep, RecordError};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolStartRecord<'a> {
     #[serde(borrow)]
-    call: Str<'a>,
+    call: StoredText<'a>,
     #[serde(borrow)]
-    tool: Str<'a>,
+    tool: StoredText<'a>,
     #[serde(borrow)]
-    title: Str<'a>,
+    title: StoredText<'a>,
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     locations: Vec<LocationRecord<'a>>,
     #[serde(borrow)]
-    input: Str<'a>,
+    input: StoredText<'a>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_terminal: Option<u64>,
 }
@@ -37,12 +37,12 @@ pub(super) struct ToolStartRecord<'a> {
 impl<'a> ToolStartRecord<'a> {
     pub(super) fn of(start: &'a ToolStart, keep: &mut Keep<'_>) -> Self {
         Self {
-            call: Str::here(&start.call.0),
-            tool: Str::of(&start.tool, keep),
-            title: Str::of(&start.title, keep),
+            call: StoredText::inline(&start.call.0),
+            tool: StoredText::of(&start.tool, keep),
+            title: StoredText::of(&start.title, keep),
             kind: start.kind.as_str().into(),
             locations: start.locations.iter().map(LocationRecord::of).collect(),
-            input: Str::of(&start.input.0, keep),
+            input: StoredText::of(&start.input.0, keep),
             client_terminal: start.client_terminal.map(|surface| surface.0),
         }
     }
@@ -63,7 +63,7 @@ impl<'a> ToolStartRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolEndRecord<'a> {
     #[serde(borrow)]
-    call: Str<'a>,
+    call: StoredText<'a>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     failed: bool,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ pub(super) struct ToolEndRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     locations: Vec<LocationRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    raw: Option<Str<'a>>,
+    raw: Option<StoredText<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     exit: Option<ExitRecord<'a>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -84,21 +84,21 @@ struct ExitRecord<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    signal: Option<Str<'a>>,
+    signal: Option<StoredText<'a>>,
 }
 
 impl<'a> ToolEndRecord<'a> {
     pub(super) fn of(end: &'a ToolEnd, keep: &mut Keep<'_>) -> Self {
-        let exit = end
-            .exit
-            .as_ref()
-            .map(|exit| ExitRecord { code: exit.code, signal: Str::of_option(exit.signal.as_ref(), keep) });
+        let exit = end.exit.as_ref().map(|exit| ExitRecord {
+            code: exit.code,
+            signal: StoredText::of_option(exit.signal.as_ref(), keep),
+        });
         Self {
-            call: Str::here(&end.call.0),
+            call: StoredText::inline(&end.call.0),
             failed: end.failed,
             content: ToolContentRecord::all(&end.content, keep),
             locations: end.locations.iter().map(LocationRecord::of).collect(),
-            raw: end.raw.as_ref().map(|raw| Str::of(&raw.0, keep)),
+            raw: end.raw.as_ref().map(|raw| StoredText::of(&raw.0, keep)),
             exit,
             plain_text: end.plain_text,
             elapsed_ms: end.elapsed_ms,
@@ -107,7 +107,9 @@ impl<'a> ToolEndRecord<'a> {
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         let exit = match self.exit {
-            Some(exit) => Some(Exit { code: exit.code, signal: Str::fetched_option(exit.signal, fetch)? }),
+            Some(exit) => {
+                Some(Exit { code: exit.code, signal: StoredText::fetched_option(exit.signal, fetch)? })
+            }
             None => None,
         };
         Ok(Body::ToolEnded(Box::new(ToolEnd {
@@ -115,7 +117,7 @@ impl<'a> ToolEndRecord<'a> {
             failed: self.failed,
             content: contents(self.content, fetch)?,
             locations: locations(self.locations)?,
-            raw: Str::fetched_option(self.raw, fetch)?.map(Opaque),
+            raw: StoredText::fetched_option(self.raw, fetch)?.map(Opaque),
             exit,
             plain_text: self.plain_text,
             elapsed_ms: self.elapsed_ms,
@@ -126,25 +128,25 @@ impl<'a> ToolEndRecord<'a> {
 #[derive(Serialize, Deserialize)]
 struct AskRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    call: Option<Str<'a>>,
+    call: Option<StoredText<'a>>,
     #[serde(borrow)]
-    tool: Str<'a>,
+    tool: StoredText<'a>,
     #[serde(borrow)]
-    title: Str<'a>,
+    title: StoredText<'a>,
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow)]
     class: Cow<'a, str>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    path: Option<Place<'a>>,
+    path: Option<StoredPath<'a>>,
     #[serde(borrow)]
-    subject: Str<'a>,
+    subject: StoredText<'a>,
     #[serde(borrow)]
-    input: Str<'a>,
+    input: StoredText<'a>,
     #[serde(borrow)]
     risk: Cow<'a, str>,
     #[serde(borrow)]
-    reason: Str<'a>,
+    reason: StoredText<'a>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     preview: Vec<ToolContentRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -152,17 +154,17 @@ struct AskRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     foreign: Option<ForeignAskRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    consent: Option<Str<'a>>,
+    consent: Option<StoredText<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    rule: Option<Str<'a>>,
+    rule: Option<StoredText<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct QuestionRecord<'a> {
     #[serde(borrow)]
-    text: Str<'a>,
+    text: StoredText<'a>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
-    choices: Vec<Str<'a>>,
+    choices: Vec<StoredText<'a>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     free_text: bool,
 }
@@ -170,8 +172,8 @@ struct QuestionRecord<'a> {
 impl<'a> QuestionRecord<'a> {
     fn of(question: &'a Question, keep: &mut Keep<'_>) -> Self {
         Self {
-            text: Str::of(&question.text, keep),
-            choices: question.choices.iter().map(|choice| Str::of(choice, keep)).collect(),
+            text: StoredText::of(&question.text, keep),
+            choices: question.choices.iter().map(|choice| StoredText::of(choice, keep)).collect(),
             free_text: question.free_text,
         }
     }
@@ -189,32 +191,32 @@ impl<'a> QuestionRecord<'a> {
 impl<'a> AskRecord<'a> {
     fn of(request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
         Self {
-            call: Str::of_call(request.call.as_ref()),
-            tool: Str::of(&request.tool, keep),
-            title: Str::of(&request.title, keep),
+            call: StoredText::of_call(request.call.as_ref()),
+            tool: StoredText::of(&request.tool, keep),
+            title: StoredText::of(&request.title, keep),
             kind: request.kind.as_str().into(),
             class: request.class.as_str().into(),
-            path: Place::of_option(request.path.as_ref()),
-            subject: Str::of(&request.subject, keep),
-            input: Str::of(&request.input.0, keep),
+            path: StoredPath::of_option(request.path.as_ref()),
+            subject: StoredText::of(&request.subject, keep),
+            input: StoredText::of(&request.input.0, keep),
             risk: request.risk.as_str().into(),
-            reason: Str::of(&request.reason, keep),
+            reason: StoredText::of(&request.reason, keep),
             preview: ToolContentRecord::all(&request.preview, keep),
             question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
             foreign: request.foreign.as_deref().map(|foreign| ForeignAskRecord::of(foreign, keep)),
-            consent: request.consent.as_ref().map(|consent| Str::of(consent, keep)),
-            rule: request.rule.as_ref().map(|rule| Str::of(rule, keep)),
+            consent: request.consent.as_ref().map(|consent| StoredText::of(consent, keep)),
+            rule: request.rule.as_ref().map(|rule| StoredText::of(rule, keep)),
         }
     }
 
     fn request(self, fetch: &Fetch<'_>) -> Result<AskRequest, RecordError> {
         Ok(AskRequest {
-            call: Str::call(self.call, fetch)?,
+            call: StoredText::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
             title: self.title.fetched(fetch)?,
             kind: Word::read(&self.kind)?,
             class: Word::read(&self.class)?,
-            path: Place::path_option(self.path)?,
+            path: StoredPath::path_option(self.path)?,
             subject: self.subject.fetched(fetch)?,
             input: Opaque(self.input.fetched(fetch)?),
             risk: Word::read(&self.risk)?,
@@ -249,13 +251,13 @@ impl<'a> AskedRecord<'a> {
 pub(super) struct ResolvedRecord<'a> {
     ask: u64,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    call: Option<Str<'a>>,
+    call: Option<StoredText<'a>>,
     #[serde(borrow)]
     resolution: Cow<'a, str>,
     #[serde(borrow)]
     by: ResolverRecord<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    reply: Option<Str<'a>>,
+    reply: Option<StoredText<'a>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     exactly: bool,
 }
@@ -270,11 +272,11 @@ impl<'a> ResolvedRecord<'a> {
     ) -> Self {
         let resolution = resolution.as_str().into();
         let by = ResolverRecord::of(by, keep);
-        let (call, reply) = (Str::of_call(call), Str::of_option(reply, keep));
+        let (call, reply) = (StoredText::of_call(call), StoredText::of_option(reply, keep));
         Self { ask: ask.0, call, resolution, by, reply, exactly: false }
     }
 
-    /// Whether an answer for good is about exactly these arguments. Older logs do not say it.
+    /// Whether an answer for good is about exactly these arguments. Older logs do not have the field.
     pub(super) fn exactly(self, exactly: bool) -> Self {
         Self { exactly, ..self }
     }
@@ -282,10 +284,10 @@ impl<'a> ResolvedRecord<'a> {
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         Ok(Body::Resolved {
             ask: AskId(self.ask),
-            call: Str::call(self.call, fetch)?,
+            call: StoredText::call(self.call, fetch)?,
             resolution: Word::read(&self.resolution)?,
             by: self.by.resolver(fetch)?,
-            reply: Str::fetched_option(self.reply, fetch)?,
+            reply: StoredText::fetched_option(self.reply, fetch)?,
             exactly: self.exactly,
         })
     }
@@ -294,15 +296,15 @@ impl<'a> ResolvedRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct PolicyBlockedRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    call: Option<Str<'a>>,
+    call: Option<StoredText<'a>>,
     #[serde(borrow)]
-    tool: Str<'a>,
+    tool: StoredText<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    path: Option<Place<'a>>,
+    path: Option<StoredPath<'a>>,
     #[serde(borrow)]
-    mode: Str<'a>,
+    mode: StoredText<'a>,
     #[serde(borrow)]
-    reason: Str<'a>,
+    reason: StoredText<'a>,
 }
 
 impl<'a> PolicyBlockedRecord<'a> {
@@ -313,15 +315,15 @@ impl<'a> PolicyBlockedRecord<'a> {
         words: [&'a Arc<str>; 3],
         keep: &mut Keep<'_>,
     ) -> Self {
-        let [tool, mode, reason] = words.map(|text| Str::of(text, keep));
-        Self { call: Str::of_call(call), tool, path: Place::of_option(path), mode, reason }
+        let [tool, mode, reason] = words.map(|text| StoredText::of(text, keep));
+        Self { call: StoredText::of_call(call), tool, path: StoredPath::of_option(path), mode, reason }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         Ok(Body::PolicyBlocked {
-            call: Str::call(self.call, fetch)?,
+            call: StoredText::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
-            path: Place::path_option(self.path)?,
+            path: StoredPath::path_option(self.path)?,
             mode: self.mode.fetched(fetch)?,
             reason: self.reason.fetched(fetch)?,
         })
@@ -331,16 +333,20 @@ impl<'a> PolicyBlockedRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolOutputRecord<'a> {
     #[serde(borrow)]
-    call: Str<'a>,
+    call: StoredText<'a>,
     #[serde(borrow)]
     stream: Cow<'a, str>,
     #[serde(borrow)]
-    text: Str<'a>,
+    text: StoredText<'a>,
 }
 
 impl<'a> ToolOutputRecord<'a> {
     pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self { call: Str::here(&call.0), stream: stream.as_str().into(), text: Str::of(text, keep) }
+        Self {
+            call: StoredText::inline(&call.0),
+            stream: stream.as_str().into(),
+            text: StoredText::of(text, keep),
+        }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -355,15 +361,19 @@ impl<'a> ToolOutputRecord<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolTerminalRecord<'a> {
     #[serde(borrow)]
-    call: Str<'a>,
+    call: StoredText<'a>,
     #[serde(borrow)]
-    terminal: Str<'a>,
+    terminal: StoredText<'a>,
     surface: u64,
 }
 
 impl<'a> ToolTerminalRecord<'a> {
     pub(super) fn of(call: &'a CallId, terminal: &'a TerminalId, surface: SurfaceId) -> Self {
-        Self { call: Str::here(&call.0), terminal: Str::here(&terminal.0), surface: surface.0 }
+        Self {
+            call: StoredText::inline(&call.0),
+            terminal: StoredText::inline(&terminal.0),
+            surface: surface.0,
+        }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -380,19 +390,19 @@ impl<'a> ToolTerminalRecord<'a> {
 enum ResolverRecord<'a> {
     Policy {
         #[serde(borrow)]
-        reason: Str<'a>,
+        reason: StoredText<'a>,
     },
     Rule {
         #[serde(borrow)]
-        reason: Str<'a>,
+        reason: StoredText<'a>,
     },
     Surface {
         id: u64,
         #[serde(borrow)]
-        name: Str<'a>,
+        name: StoredText<'a>,
         #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
         bridge: Option<BridgeRecord<'a>>,
-        /// Absent in what earlier versions wrote.
+        /// Absent in logs of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         owner: Option<bool>,
     },
@@ -402,11 +412,11 @@ enum ResolverRecord<'a> {
 impl<'a> ResolverRecord<'a> {
     fn of(resolver: &'a Resolver, keep: &mut Keep<'_>) -> Self {
         match resolver {
-            Resolver::Policy { reason } => Self::Policy { reason: Str::of(reason, keep) },
-            Resolver::Rule { reason } => Self::Rule { reason: Str::of(reason, keep) },
+            Resolver::Policy { reason } => Self::Policy { reason: StoredText::of(reason, keep) },
+            Resolver::Rule { reason } => Self::Rule { reason: StoredText::of(reason, keep) },
             Resolver::Surface { id, name, remote, standing } => Self::Surface {
                 id: id.0,
-                name: Str::of(name, keep),
+                name: StoredText::of(name, keep),
                 bridge: remote.as_deref().map(BridgeRecord::of),
                 owner: match standing {
                     Standing::OwnerAtMachine => Some(true),

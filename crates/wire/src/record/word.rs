@@ -1,7 +1,7 @@
-//! Reading back the words that stand for the engine's plain enums in a record.
+//! Reads the words that stand for the engine's plain enums in a record.
 //!
-//! The words themselves are the engine's ([`engine::Stop::as_str`] and the like). Here is what a word is
-//! called where a record has one that nobody knows.
+//! The words themselves are defined by the engine ([`engine::Stop::as_str`] and the like). This module has
+//! the field names for errors about unknown words.
 
 use engine::{
     Category, NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind,

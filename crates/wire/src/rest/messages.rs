@@ -1,4 +1,4 @@
-//! What was said and done in a session, one object each: `GET /sessions/<id>/messages`.
+//! The messages and tool calls of a session, one object each: `GET /sessions/<id>/messages`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use engine::{CallId, ContextEvent, Event, Family, MessageId, SpeechEvent, Timestamp, ToolEvent, TurnEvent};
 use serde_json::{Value, json};
 
-use super::facts::{tool_result, tool_use};
-use crate::siblings::prompt_text;
+use super::event_data::{tool_result, tool_use};
+use crate::chimera_common::prompt_text;
 use crate::timestamp::rfc3339;
 
-/// The messages of a session, oldest first. What was cleared is not told.
+/// The messages of a session, oldest first, without those that were cleared.
 #[derive(Default)]
 pub struct Messages {
-    told: Vec<Value>,
-    piece: Option<Piece>,
+    complete: Vec<Value>,
+    piece: Option<OpenChunk>,
 }
 
-/// Pieces of one message, put together again.
-struct Piece {
+/// The merged chunks of an unfinished message.
+struct OpenChunk {
     kind: &'static str,
     message: MessageId,
     at: Timestamp,
@@ -35,16 +35,16 @@ impl Messages {
 
     /// Takes out the messages that are complete.
     pub fn take(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.complete)
     }
 
-    /// All that are left, with the one that may still have grown.
+    /// Takes out all remaining messages, with the unfinished one.
     pub fn take_rest(&mut self) -> Vec<Value> {
         self.end_piece();
         self.take()
     }
 
-    /// How much text the message has that is not complete.
+    /// The length of the unfinished message.
     pub fn held_bytes(&self) -> usize {
         self.piece.as_ref().map_or(0, |piece| piece.text.len())
     }
@@ -56,12 +56,13 @@ impl Messages {
                 Some(_) | None => {
                     self.end_piece();
                     let parent = event.origin.task().cloned();
-                    self.piece = Some(Piece { kind, message, at: event.at, text: text.to_owned(), parent });
+                    self.piece =
+                        Some(OpenChunk { kind, message, at: event.at, text: text.to_owned(), parent });
                 }
             },
             Part::Whole { kind, payload } => {
                 self.end_piece();
-                self.told.push(message(kind, event.at, payload(), event.origin.task()));
+                self.complete.push(message(kind, event.at, payload(), event.origin.task()));
             }
             Part::End => self.end_piece(),
             Part::Cleared => *self = Self::default(),
@@ -70,14 +71,14 @@ impl Messages {
     }
 
     fn end_piece(&mut self) {
-        let told = |piece: Piece| {
+        let told = |piece: OpenChunk| {
             message(piece.kind, piece.at, json!({ "text": piece.text }), piece.parent.as_ref())
         };
-        self.told.extend(self.piece.take().map(told));
+        self.complete.extend(self.piece.take().map(told));
     }
 }
 
-/// How many messages there are, without keeping any of them.
+/// The number of messages, without storing any of them.
 #[derive(Debug, Default)]
 pub struct MessageCount {
     count: u64,
@@ -107,7 +108,7 @@ impl MessageCount {
     }
 }
 
-/// What an event is to the messages.
+/// What an event means for the messages.
 enum Part<'a> {
     Piece {
         kind: &'static str,
@@ -120,7 +121,7 @@ enum Part<'a> {
     },
     End,
     Cleared,
-    /// It may stand between the pieces of a message without ending it.
+    /// It may come between the chunks of a message without ending it.
     Nothing,
 }
 
@@ -155,7 +156,7 @@ fn part(event: &Event) -> Part<'_> {
     }
 }
 
-/// The payload is JSON in a string: clients decode it by its kind.
+/// The payload is JSON in a string: clients decode it according to its kind.
 fn message(kind: &str, at: Timestamp, mut payload: Value, parent: Option<&CallId>) -> Value {
     if let Some(parent) = parent {
         payload["parent"] = json!(parent.0.as_ref());

@@ -1,16 +1,16 @@
-//! Sessions as the REST surface describes them.
+//! Sessions in the REST API.
 //!
-//! The path's spelling decides the clock: below `/session` times are seconds since 1970, as numbers;
-//! below `/sessions` they are written out, except in the listing, which has both.
+//! The path decides the form of times: below `/session` they are seconds since 1970, as numbers; below
+//! `/sessions` they are text, except in the listing, which has both.
 
-use engine::{Listed, SessionHandle, SessionId, SessionRow, Timestamp};
+use engine::{ListedSession, SessionHandle, SessionId, SessionRow, Timestamp};
 use serde_json::{Value, json};
 
 use crate::timestamp::rfc3339;
 
 /// Seconds since 1970, with their fraction.
 pub fn seconds(at: Timestamp) -> f64 {
-    // Milliseconds of any date that people write fit into the 52 bits.
+    // The milliseconds of any realistic date fit into 52 bits.
     #[expect(clippy::cast_precision_loss, reason = "times are far below 2^52 milliseconds")]
     let ms = at.0 as f64;
     ms / 1000.0
@@ -18,12 +18,12 @@ pub fn seconds(at: Timestamp) -> f64 {
 
 /// What a session is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum RunStatus {
     Running,
     Idle,
 }
 
-impl Status {
+impl RunStatus {
     fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -32,17 +32,17 @@ impl Status {
     }
 }
 
-/// The answer to `POST /session`.
+/// The response to `POST /session`.
 pub fn created(session: &SessionHandle, token: &str) -> Value {
     json!({
         "session_id": session.id().as_str(),
         "working_dir": session.snapshot().cwd.to_string_lossy(),
-        "created_at": seconds(session.birth().created_at),
+        "created_at": seconds(session.origin().created_at),
         "session_token": token,
     })
 }
 
-/// The answer to `GET /session/<id>`.
+/// The response to `GET /session/<id>`.
 pub fn snapshot(row: &SessionRow) -> Value {
     json!({
         "session_id": row.id.as_str(),
@@ -56,7 +56,7 @@ pub fn snapshot(row: &SessionRow) -> Value {
 }
 
 /// A row of `GET /sessions`.
-pub fn listed(listed: &Listed) -> Value {
+pub fn listed(listed: &ListedSession) -> Value {
     let row = &listed.row;
     let mut value = snapshot(row);
     value["id"] = json!(row.id.as_str());
@@ -85,6 +85,6 @@ pub fn info(row: &SessionRow, messages: Option<u64>) -> Value {
     value
 }
 
-fn status(row: &SessionRow) -> Status {
-    if row.busy { Status::Running } else { Status::Idle }
+fn status(row: &SessionRow) -> RunStatus {
+    if row.busy { RunStatus::Running } else { RunStatus::Idle }
 }

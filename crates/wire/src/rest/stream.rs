@@ -1,16 +1,15 @@
-//! A session's log as server-sent events, numbered from 1, without gaps but for those that a power cut
-//! leaves.
+//! A session's log as server-sent events, numbered from 1, without gaps except after a power cut.
 //!
-//! The number of a frame is a function of the log alone: who watches, how events were batched and
-//! whether the server was restarted make no difference. So a number that a client kept leads to the
-//! same place for ever. To find it, the log is told again from a place whose number is known, and what
-//! the client has is counted without being made.
+//! The number of a frame is a function of the log alone: it does not depend on who watches, how events were
+//! batched, or whether the server was restarted. So a number that a client stored always means the same
+//! position. To find it, the log is replayed from a position whose number is known, and the frames that the
+//! client has are counted without being encoded.
 //!
-//! A power cut can take events whose frames were told. Their positions are left out of the log, and
-//! their numbers out of the stream: as many as they can have had.
+//! A power cut can take events whose frames were sent. Their positions are left out of the log, and the
+//! highest possible count of their numbers is left out of the stream.
 //!
-//! **Invariant:** between two turns nothing is remembered but the number, so a known place there is
-//! enough to go on from.
+//! **Invariant:** between two turns the number is the only state, so a known position there is enough to
+//! continue from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,47 +17,47 @@ use std::sync::Arc;
 use engine::{Body, Event, POSITIONS_RESERVED, Seq, SessionId, Stop, Totals, TurnId, Usage};
 use serde_json::{Value, json};
 
-use super::forms;
+use super::stream_frames;
 use crate::sse::write_event;
 use crate::turn_text::TurnText;
 
-/// More frames than this no event becomes.
+/// The maximum number of frames per event.
 pub const FRAMES_PER_EVENT_MAX: u64 = 4;
 
-/// In which words the log is told.
+/// The two formats of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum StreamFormat {
     /// `loop_event`, `user_message`, `result`.
     Loop,
     /// `text_delta`, `tool_call`, `agent_result`.
     Delta,
 }
 
-pub struct Stream {
+pub struct RestStream {
     pub(super) session: SessionId,
-    /// Where the session works.
+    /// The session's working directory.
     pub(super) folder: Arc<PathBuf>,
-    form: Form,
-    told: u64,
-    /// The last event that was told, or counted.
+    form: StreamFormat,
+    frames: u64,
+    /// The last event that was sent or counted.
     after: Seq,
-    pub(super) turn: Option<Turn>,
-    /// Whether the latest turn that ended was a success; nothing while one runs.
+    pub(super) turn: Option<StreamTurn>,
+    /// Whether the latest turn was a success; `None` while one runs.
     ended: Option<bool>,
 }
 
-/// What is remembered of the running turn.
-pub(super) struct Turn {
+/// State of the running turn.
+pub(super) struct StreamTurn {
     pub id: TurnId,
     pub said: TurnText,
     /// Model calls.
     pub steps: u64,
     pub totals: Totals,
-    /// The model said something and its call is not counted yet.
+    /// The model wrote something and its call is not counted yet.
     pub in_step: bool,
 }
 
-impl Turn {
+impl StreamTurn {
     pub fn new(id: TurnId) -> Self {
         Self { id, said: TurnText::default(), steps: 0, totals: Totals::default(), in_step: false }
     }
@@ -69,29 +68,29 @@ impl Turn {
     }
 }
 
-/// Where frames go: counted all, made only from where the client is.
-pub(super) struct Sink<'a> {
-    told: &'a mut u64,
+/// The destination of frames: all are counted, and only those after the client's position are encoded.
+pub(super) struct FrameSink<'a> {
+    frames: &'a mut u64,
     since: u64,
     out: &'a mut Vec<u8>,
 }
 
-impl Sink<'_> {
-    /// `data` is given the frame's number.
+impl FrameSink<'_> {
+    /// `data` gets the frame's number.
     pub fn put(&mut self, name: &str, data: impl FnOnce(u64) -> Value) {
-        *self.told += 1;
-        if *self.told > self.since {
-            let data = data(*self.told).to_string();
-            write_event(self.out, Some(self.told), Some(name), data.as_bytes());
+        *self.frames += 1;
+        if *self.frames > self.since {
+            let data = data(*self.frames).to_string();
+            write_event(self.out, Some(self.frames), Some(name), data.as_bytes());
         }
     }
 }
 
-impl Stream {
-    /// A stream that has told `told` frames and stands between two turns.
-    pub fn new(session: &SessionId, form: Form, told: u64) -> Self {
+impl RestStream {
+    /// A stream that has sent `frames` frames and is between two turns.
+    pub fn new(session: &SessionId, form: StreamFormat, frames: u64) -> Self {
         let (session, folder) = (session.clone(), Arc::default());
-        Self { session, folder, form, told, after: Seq::START, turn: None, ended: None }
+        Self { session, folder, form, frames, after: Seq::START, turn: None, ended: None }
     }
 
     /// The same for a session that works in this folder.
@@ -104,57 +103,57 @@ impl Stream {
         Self { after: seq, ..self }
     }
 
-    /// Frames told so far, or counted.
-    pub fn told(&self) -> u64 {
-        self.told
+    /// Frames sent or counted so far.
+    pub fn frame_count(&self) -> u64 {
+        self.frames
     }
 
-    /// Whether a stream that is begun here, with this number, goes on in the same way.
+    /// Whether a stream that starts here, with this number, continues identically.
     pub fn is_between_turns(&self) -> bool {
         self.turn.is_none()
     }
 
-    /// Whether the latest thing that happened is a turn's end, and it was a success.
-    pub fn ended(&self) -> Option<bool> {
+    /// Whether the latest event ended a turn, and whether that turn was a success.
+    pub fn last_turn_succeeded(&self) -> Option<bool> {
         self.ended
     }
 
     /// Writes the frames of the next event, those with a number above `since`.
-    pub fn tell(&mut self, event: &Event, since: u64, out: &mut Vec<u8>) {
-        let mut told = self.told.saturating_add(frames_lost(self.after, event.seq));
+    pub fn write(&mut self, event: &Event, since: u64, out: &mut Vec<u8>) {
+        let mut frames = self.frames.saturating_add(frames_lost(self.after, event.seq));
         self.after = event.seq;
         if let Body::Moved { cwd, .. } = &event.body {
             self.folder = Arc::new(cwd.clone());
         }
-        let mut sink = Sink { told: &mut told, since, out };
+        let mut sink = FrameSink { frames: &mut frames, since, out };
         match self.form {
-            Form::Loop => forms::tell_loop(self, event, &mut sink),
-            Form::Delta => forms::tell_delta(self, event, &mut sink),
+            StreamFormat::Loop => stream_frames::write_loop(self, event, &mut sink),
+            StreamFormat::Delta => stream_frames::write_delta(self, event, &mut sink),
         }
-        self.told = told;
+        self.frames = frames;
         if let Body::TurnEnded { stop, .. } = &event.body {
-            // What the client knows already does not end its stream.
-            self.ended = (self.told > since).then(|| is_success(*stop));
+            // A turn's end that the client already has does not end its stream.
+            self.ended = (self.frames > since).then(|| is_success(*stop));
         } else if let Body::TurnStarted = &event.body {
             self.ended = None;
         }
     }
 
-    /// The last frame of a stream. It has no number, because it stands in no log.
-    pub fn end(&self, success: Option<bool>, out: &mut Vec<u8>) {
+    /// Writes the last frame of a stream. It has no number, because it is not in the log.
+    pub fn write_end(&self, success: Option<bool>, out: &mut Vec<u8>) {
         let data = json!({ "session_id": self.session.as_str(), "success": success });
         write_event(out, None, Some("end"), data.to_string().as_bytes());
     }
 
-    /// Says that something is wrong with the session itself.
-    pub fn trouble(&self, text: &str, out: &mut Vec<u8>) {
+    /// Writes an error about the session itself.
+    pub fn write_error(&self, text: &str, out: &mut Vec<u8>) {
         let data = json!({ "message_id": null, "error": text, "exception": "SessionTrouble" });
         write_event(out, None, Some("error"), data.to_string().as_bytes());
     }
 }
 
-/// Numbers that are left out between two neighbours in a log, because frames may have had them. A log that
-/// an earlier version left a gap in was numbered across it.
+/// The numbers left out between two adjacent events, because frames may have had them. The gaps of an
+/// earlier version's logs were numbered across.
 fn frames_lost(before: Seq, next: Seq) -> u64 {
     let missing = next.0.saturating_sub(before.0).saturating_sub(1);
     if missing > POSITIONS_RESERVED { missing.saturating_mul(FRAMES_PER_EVENT_MAX) } else { 0 }

@@ -1,4 +1,4 @@
-//! The turns of a session: what was asked, how it went, what it cost.
+//! The turns of a session: their prompts, results and costs.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,24 @@ use engine::{Body, Event, SessionId, Stop, Timestamp, Totals, TurnId};
 use serde_json::{Value, json};
 
 use super::message_id;
+use crate::chimera_common::prompt_text;
 use crate::money;
-use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
 
-/// Earlier ones are not listed.
+/// Earlier turns are not listed.
 const TURNS_MAX: usize = 1000;
-/// A prompt is shown by its beginning.
+/// Only the beginning of a prompt is shown.
 const PROMPT_CHARS_MAX: usize = 2000;
 
-/// The latest turns, from the log. What was cleared is not among them.
+/// The latest turns of the log, without those that were cleared.
 #[derive(Debug, Default)]
-pub struct Turns {
-    turns: VecDeque<Turn>,
+pub struct TurnList {
+    turns: VecDeque<TurnEntry>,
     earlier: u64,
 }
 
 #[derive(Debug)]
-struct Turn {
+struct TurnEntry {
     id: TurnId,
     prompt: String,
     started_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ struct Turn {
     tool_calls: u64,
 }
 
-impl Turns {
+impl TurnList {
     pub fn observe(&mut self, event: &Event) {
         if let Body::Cleared = &event.body {
             self.turns.clear();
@@ -58,13 +58,13 @@ impl Turns {
         }
     }
 
-    /// The answer to whoever asks for them.
-    pub fn told(&self, session: &SessionId) -> Value {
-        let turns: Vec<Value> = self.turns.iter().map(|turn| turn.told(session)).collect();
+    /// The response to a request for the turns.
+    pub fn to_json(&self, session: &SessionId) -> Value {
+        let turns: Vec<Value> = self.turns.iter().map(|turn| turn.to_json(session)).collect();
         json!({ "session_id": session.as_str(), "turns": turns, "earlier": self.earlier })
     }
 
-    fn turn(&mut self, id: TurnId) -> &mut Turn {
+    fn turn(&mut self, id: TurnId) -> &mut TurnEntry {
         if let Some(at) = self.turns.iter().rposition(|turn| turn.id == id) {
             return &mut self.turns[at];
         }
@@ -72,13 +72,13 @@ impl Turns {
             self.turns.pop_front();
             self.earlier += 1;
         }
-        self.turns.push_back(Turn::new(id));
+        self.turns.push_back(TurnEntry::new(id));
         let last = self.turns.len() - 1;
         &mut self.turns[last]
     }
 }
 
-impl Turn {
+impl TurnEntry {
     fn new(id: TurnId) -> Self {
         Self {
             id,
@@ -102,7 +102,7 @@ impl Turn {
         }
     }
 
-    fn told(&self, session: &SessionId) -> Value {
+    fn to_json(&self, session: &SessionId) -> Value {
         let told = json!({
             "turn": self.id.0,
             "message_id": message_id(session, self.id),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_turn_is_told_from_its_prompt_to_its_end() {
         let session = SessionId::parse("s-1").unwrap();
-        let mut turns = Turns::default();
+        let mut turns = TurnList::default();
         let ended = |stop, error: Option<&str>| Body::TurnEnded { stop, error: error.map(Into::into) };
         for (turn, body) in [
             (1, said("gone")),
@@ -166,7 +166,7 @@ mod tests {
         ] {
             turns.observe(&event(turn, body));
         }
-        let told = turns.told(&session);
+        let told = turns.to_json(&session);
         let list = told["turns"].as_array().unwrap();
         let brief: Vec<_> = list
             .iter()
@@ -186,11 +186,11 @@ mod tests {
 
     #[test]
     fn the_list_has_an_end() {
-        let mut turns = Turns::default();
+        let mut turns = TurnList::default();
         for turn in 0..TURNS_MAX as u64 + 5 {
             turns.observe(&event(turn, Body::TurnStarted));
         }
-        let told = turns.told(&SessionId::parse("s-1").unwrap());
+        let told = turns.to_json(&SessionId::parse("s-1").unwrap());
         assert_eq!((told["turns"].as_array().unwrap().len(), &told["earlier"]), (TURNS_MAX, &json!(5)));
     }
 }

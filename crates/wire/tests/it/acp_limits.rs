@@ -1,16 +1,16 @@
-//! Where the official dialect draws its lines: the last that is taken and the first that is not.
+//! The limits of the official dialect: the last value that is accepted, and the first that is not.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use expect_test::{Expect, expect};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use wire::acp::{IMPORT_EVENTS_MAX, PROMPT_TEXT_BYTES_MAX};
-use wire::{Call, Decoder, Dialect, FRAME_BYTES_MAX, Fault, Spoken};
+use wire::{ClientRequest, Decoder, Dialect, DialectSelection, FRAME_BYTES_MAX, RequestError};
 
 const MIB: usize = 1 << 20;
 
 fn connection() -> Decoder {
-    let mut acp = Decoder::new(Spoken::Only(Dialect::Acp));
+    let mut acp = Decoder::new(DialectSelection::Only(Dialect::Acp));
     acp.request("initialize", Some(&raw(&json!({ "protocolVersion": 1 }))), 100).unwrap();
     acp
 }
@@ -19,7 +19,7 @@ fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-fn request(method: &str, params: &Value) -> Result<Call, Fault> {
+fn request(method: &str, params: &Value) -> Result<ClientRequest, RequestError> {
     connection().request(method, Some(&raw(params)), 100)
 }
 
@@ -57,17 +57,23 @@ fn session_ids_have_up_to_128_characters_everywhere() {
     for bad in [&"x".repeat(129), "", "../etc", "a b", "ä", "a\0"] {
         for (method, params) in naming(bad) {
             let refused = request(method, &params).err();
-            assert!(matches!(refused, Some(Fault::InvalidRequest(_))), "{method} {bad:?}: {refused:?}");
+            assert!(
+                matches!(refused, Some(RequestError::InvalidRequest(_))),
+                "{method} {bad:?}: {refused:?}"
+            );
         }
     }
     let mut acp = connection();
     let params = raw(&json!({ "sessionId": "x".repeat(129) }));
-    assert!(matches!(acp.notification("session/cancel", Some(&params)), Err(Fault::InvalidRequest(_))));
+    assert!(matches!(
+        acp.notification("session/cancel", Some(&params)),
+        Err(RequestError::InvalidRequest(_))
+    ));
 }
 
 fn prompt(texts: &[String]) -> Value {
     let mut blocks: Vec<_> = texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
-    // What an image weighs is another matter.
+    // The size of an image does not count as text.
     blocks.push(json!({ "type": "image", "mimeType": "image/png", "data": "A".repeat(MIB) }));
     json!({ "sessionId": "s", "prompt": blocks })
 }
@@ -108,7 +114,7 @@ fn an_import_takes_ten_thousand_events_and_no_more() {
         let event = json!({ "event_type": "turn_started", "turn": 1, "payload": {} });
         json!({ "events": vec![event; count] })
     };
-    let Call::Import { events: taken } = request("_session/import", &events(10_000)).unwrap() else {
+    let ClientRequest::Import { events: taken } = request("_session/import", &events(10_000)).unwrap() else {
         panic!("not an import")
     };
     assert_eq!(taken.len(), 10_000);
@@ -134,18 +140,18 @@ fn only_prompts_and_imports_come_in_big_frames() {
             big.unwrap();
             connection().request(method, Some(&raw), FRAME_BYTES_MAX).unwrap();
         } else {
-            assert_eq!(big.err(), Some(Fault::FrameTooLong { limit_bytes: MIB }), "{method}");
+            assert_eq!(big.err(), Some(RequestError::FrameTooLong { limit_bytes: MIB }), "{method}");
         }
     }
     let import = raw(&json!({ "events": [] }));
     connection().request("_session/import", Some(&import), FRAME_BYTES_MAX).unwrap();
     let unknown = connection().request("no/such", None, MIB + 1);
-    assert_eq!(unknown.err(), Some(Fault::FrameTooLong { limit_bytes: MIB }));
+    assert_eq!(unknown.err(), Some(RequestError::FrameTooLong { limit_bytes: MIB }));
 }
 
 #[test]
 fn nothing_comes_before_initialize() {
-    let mut acp = Decoder::new(Spoken::Only(Dialect::Acp));
+    let mut acp = Decoder::new(DialectSelection::Only(Dialect::Acp));
     let refused = acp.request("session/new", None, 100).unwrap_err();
-    assert_eq!(refused, Fault::NotInitialized { method: "session/new".into() });
+    assert_eq!(refused, RequestError::NotInitialized { method: "session/new".into() });
 }

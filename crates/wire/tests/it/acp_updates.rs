@@ -1,4 +1,4 @@
-//! What the official dialect says is what its authors' own types say, and merging loses nothing.
+//! The official dialect's output can be read by the official types, and merging loses nothing.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use wire::Encoder as _;
 use wire::acp::{ClientAbilities, Updates};
-use wire::{Piece, RpcId, View};
+use wire::{ConnectionEvent, EncodeContext, RpcId};
 
 use crate::bodies;
 
@@ -40,15 +40,15 @@ fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
     (1..).zip(bodies).map(|(seq, body)| event(seq, body.clone())).collect()
 }
 
-/// Encodes everything, as a connection would, and gives the lines.
+/// Encodes everything, as a connection would, and returns the lines.
 fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<String> {
     let mut out = Vec::new();
-    let view = View { replay, own: SurfaceId(1) };
+    let view = EncodeContext { replay, own: SurfaceId(1) };
     let mut rest = events;
     while !rest.is_empty() {
         let (taken, piece) = updates.encode(rest, view, &mut Vec::new(), &mut out);
         assert!(taken > 0);
-        if let Some(Piece::Asked { ask, request }) = piece {
+        if let Some(ConnectionEvent::Asked { ask, request }) = piece {
             updates.ask(ask, request).write(&RpcId::number(7), &mut out);
         }
         rest = &rest[taken..];
@@ -69,7 +69,7 @@ fn any_client() -> impl Strategy<Value = ClientAbilities> {
     })
 }
 
-/// Text with everything that needs care: quotes, control characters, characters beyond the first plane.
+/// Text with everything that needs care: quotes, control characters, characters beyond the basic plane.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         ".{0,40}",
@@ -79,7 +79,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What must be on the wire for a body, if it stands alone and somebody is looking.
+/// The minimum number of lines for a body on its own, sent live.
 fn lines_at_least(body: &Body) -> usize {
     match body {
         Body::Text { .. }
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// Neighbours of one message as one.
+/// Merges adjacent chunks of one message.
 fn joined(said: impl Iterator<Item = (u64, bool, String)>) -> Vec<(u64, bool, String)> {
     let mut all: Vec<(u64, bool, String)> = Vec::new();
     for (message, thought, text) in said {
@@ -226,7 +226,7 @@ fn only_the_client_that_has_a_terminal_is_shown_it_and_history_never_names_it() 
     let shown = |replay, own| {
         let mut updates = updates(ClientAbilities::default());
         let mut out = Vec::new();
-        let view = View { replay, own: SurfaceId(own) };
+        let view = EncodeContext { replay, own: SurfaceId(own) };
         updates.encode(&command_in_a_terminal(), view, &mut Vec::new(), &mut out);
         String::from_utf8(out).unwrap()
     };
@@ -285,7 +285,7 @@ fn a_question_is_a_choice_of_options_where_there_are_no_forms() {
     "#]].assert_eq(&(ask(&["red", "green"], false) + &ask(&[], true)));
 }
 
-/// What an answer for good would allow stands on its button, as far as it goes and no further.
+/// The button shows what an answer for good would allow, exactly as wide as its rule.
 #[test]
 fn the_options_for_good_say_the_rule_that_they_write() {
     let named = |kind, rule: Option<&str>, session_only: bool| {
@@ -330,7 +330,7 @@ fn the_options_for_good_say_the_rule_that_they_write() {
     assert_eq!(named(Execute, Some("shell(cargo test:*)"), true), "exactly this command in this session");
 }
 
-/// Editors show what is in the request, so it stands there; in the words of another agent too.
+/// Editors show the content of the request, so the warning is in it; also in another agent's own request.
 #[test]
 fn a_request_that_is_asked_because_rules_cannot_be_read_says_so() {
     let reason = format!("{} (~/permissions.toml: line 2 is not TOML)", engine::RULES_UNREADABLE);
@@ -360,7 +360,7 @@ fn what_another_agent_sent_stays_on_one_line() {
     assert_eq!(value["params"]["update"], serde_json::from_str::<Value>(payload).unwrap());
 }
 
-/// What another agent said is shown as it said it, with our name for the session.
+/// Another agent's update is relayed unchanged, with our session id.
 #[test]
 fn the_words_of_another_agent_are_shown_word_for_word() {
     let said = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"},"_meta":{"x":[1]},"new":null}"#;
@@ -382,7 +382,7 @@ fn the_words_of_another_agent_are_shown_word_for_word() {
     }
 }
 
-/// Its terminals are gone when the session is shown again: then the call is told in our own words.
+/// Its terminals no longer exist when the session is replayed: then the call is encoded in our own form.
 #[test]
 fn a_terminal_that_is_gone_is_not_shown_again() {
     let said = r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","content":[{"type":"terminal","terminalId":"t"}]}"#;
@@ -398,7 +398,7 @@ fn a_terminal_that_is_gone_is_not_shown_again() {
     assert!(!again.contains("terminalId") && again.contains("runs"), "{again}");
 }
 
-/// Of the whole turn, after each call of the model; what a cache did only where there is one.
+/// Token counts of the whole turn, after each model call; cache tokens only if there is a cache.
 #[test]
 fn usage_tells_the_turns_tokens_in_zephs_names() {
     let call = |input, cache_read| {
@@ -428,7 +428,7 @@ fn usage_tells_the_turns_tokens_in_zephs_names() {
     }
 }
 
-/// A strict client takes nothing else for an update, whoever says it.
+/// A strict client accepts nothing else as an update, whoever sends it.
 #[test]
 fn an_external_agents_bare_values_reach_clients_in_objects() {
     let relayed = |said: Value| {
@@ -454,7 +454,7 @@ fn an_external_agents_bare_values_reach_clients_in_objects() {
     assert_eq!(relayed(object.clone()), object);
 }
 
-/// The same in what is asked for it.
+/// The same in permission requests.
 #[test]
 fn an_external_agents_question_names_its_call_with_objects() {
     let params = serde_json::json!({ "toolCall": { "toolCallId": "c", "rawInput": "ls" }, "options": [] });
@@ -467,7 +467,7 @@ fn an_external_agents_question_names_its_call_with_objects() {
     assert_eq!(asked["params"]["toolCall"]["rawInput"], serde_json::json!({ "input": "ls" }));
 }
 
-/// What a connection is told of these bodies: the updates alone.
+/// The updates that a connection gets for these bodies.
 fn told(client: ClientAbilities, bodies: &[Body], replay: bool) -> Vec<Value> {
     let update = |line: &String| {
         check_line(line, false);
@@ -520,8 +520,8 @@ const WITH_TERMINALS: ClientAbilities = ClientAbilities {
     zeph: false,
 };
 
-/// Zed makes a terminal for `terminal_info` of a `tool_call`, shows it only where content embeds it, and takes
-/// it away where later content does not.
+/// Zed creates a terminal for the `terminal_info` of a `tool_call`, shows it only where content embeds it,
+/// and removes it if later content does not.
 #[test]
 fn a_client_with_terminals_is_shown_a_command_in_one_to_its_end_and_in_history_too() {
     let bodies = [command("c"), wrote("c", "one\n"), wrote("c", "two\n"), exited("c", "one\ntwo\n")];
@@ -548,8 +548,8 @@ fn a_client_with_terminals_is_shown_a_command_in_one_to_its_end_and_in_history_t
     }
 }
 
-/// A command that is about to run in the client's own terminal has no other one announced: it would stay empty. Other
-/// clients, and history, have what it wrote in a terminal of theirs.
+/// No other terminal is announced for a command that is about to run in the client's own terminal: it would
+/// stay empty. Other clients, and the history, have its output in a terminal of theirs.
 #[test]
 fn a_command_in_the_clients_own_terminal_is_announced_to_others_alone() {
     let begun = |own: u64| {
@@ -575,13 +575,14 @@ fn a_command_in_the_clients_own_terminal_is_announced_to_others_alone() {
         assert_eq!(others[1]["_meta"]["terminal_output"]["data"], "hi\n", "{others:#?}");
         assert_eq!(others[2]["_meta"]["terminal_exit"]["exit_code"], 0, "{others:#?}");
     }
-    // It could not be opened there after all, and ran here: it is told as text.
+    // The terminal could not be opened there after all, and the command ran here: its output is sent as
+    // text.
     let fell_back = told(WITH_TERMINALS, &[begun(1), wrote("c", "hi\n"), exited("c", "hi\n")], false);
     assert!(text_of(fell_back.last().unwrap()).contains("hi"), "{fell_back:#?}");
 }
 
-/// E25: what has a kind of its own where the client can show it is told in words of the first version where it cannot, so that
-/// such a client still shows all that was said.
+/// E25: an update of a newer kind is replaced by kinds of the first version for a client that cannot show
+/// it, so that such a client still shows all text.
 #[test]
 fn a_client_that_can_nothing_else_is_told_everything_in_kinds_that_every_client_knows() {
     let said = [
@@ -617,7 +618,7 @@ fn a_client_that_can_nothing_else_is_told_everything_in_kinds_that_every_client_
     assert!(has("notice") && has("compaction_update"), "{able:#?}");
 }
 
-/// Editors show no thought outside a turn, or take it for the agent's mistake.
+/// Editors show no thoughts outside a turn, or treat them as an error of the agent.
 #[test]
 fn a_notice_outside_a_turn_is_told_as_a_thought_with_the_next_turn() {
     let outside = |seq, body| {
@@ -634,11 +635,11 @@ fn a_notice_outside_a_turn_is_told_as_a_thought_with_the_next_turn() {
         "{told:?}"
     );
     assert_eq!(lines(&mut encoder, &said[2..], false).len(), 1, "a turn runs");
-    // In a history it stands where it was said.
+    // In a history it is where it was sent.
     assert_eq!(lines(&mut updates(ClientAbilities::default()), &said[..1], true).len(), 1);
 }
 
-/// The question's content takes the place of the terminal; once allowed, the terminal is back.
+/// The request's content replaces the terminal; once allowed, the terminal is back.
 #[test]
 fn a_command_that_was_asked_about_is_shown_in_its_terminal_again() {
     let mut updates = updates(WITH_TERMINALS);
@@ -651,7 +652,7 @@ fn a_command_that_was_asked_about_is_shown_in_its_terminal_again() {
 
 #[test]
 fn a_terminal_is_shown_for_commands_alone_and_what_has_no_exit_is_told_as_text() {
-    // Another tool of this kind: nothing is written, and its answer is text.
+    // Another tool of this kind: nothing is written, and its result is text.
     let told_jobs = told(
         WITH_TERMINALS,
         &[started("j", "jobs", ToolKind::Execute, "{}"), Body::ToolEnded(Box::new(ended("j", "none run")))],
@@ -659,11 +660,11 @@ fn a_terminal_is_shown_for_commands_alone_and_what_has_no_exit_is_told_as_text()
     );
     assert_eq!(told_jobs[0].get("content"), None, "{told_jobs:?}");
     assert_eq!(text_of(&told_jobs[1]), "none run");
-    // It was never run.
+    // It never ran.
     let refused =
         told(WITH_TERMINALS, &[command("c"), Body::ToolEnded(Box::new(ended("c", "not allowed")))], false);
     assert_eq!(text_of(&refused[1]), "not allowed");
-    // It was cut off: what it wrote stays, and why it ended stands below it.
+    // It was cut off: its output stays, followed by the reason of its end.
     let cut = told(
         WITH_TERMINALS,
         &[command("c"), wrote("c", "x"), Body::ToolEnded(Box::new(ended("c", "the turn ended")))],
@@ -671,7 +672,7 @@ fn a_terminal_is_shown_for_commands_alone_and_what_has_no_exit_is_told_as_text()
     );
     assert_eq!(cut[2]["content"][0]["terminalId"], "c");
     assert_eq!(cut[2]["content"][1]["content"]["text"], "the turn ended");
-    // What it wrote was told only at its end.
+    // Its output was sent only at its end.
     let late = told(WITH_TERMINALS, &[command("c"), exited("c", "all of it")], false);
     assert_eq!(late[1]["_meta"]["terminal_output"]["data"], "all of it");
     assert_eq!(late[2]["content"][0]["terminalId"], "c");
@@ -699,7 +700,7 @@ fn what_commands_write_and_files_hold_is_fenced_and_what_is_markdown_is_not() {
     assert_eq!(end(ToolEnd { failed: true, ..names() }), "__init__.py\nsrc/\n");
 }
 
-/// A strict client takes nothing else for an update.
+/// A strict client accepts nothing else as an update.
 #[test]
 fn what_a_tool_is_given_and_gives_is_an_object_or_nothing() {
     for (input, expected) in [

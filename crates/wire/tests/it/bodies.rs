@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Body, CallId, Category, Choice, CommandSpec, Content, Exit, FileChange, Link,
-    Location, MessageId, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
-    Resolver, Risk, SessionId, SettingSpec, Standing, StepStatus, Stop, SurfaceId, TerminalId, ToolChange,
-    ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
+    AskId, AskRequest, Body, CallId, Category, Choice, CommandSpec, Content, Exit, FileChange, Location,
+    MessageId, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution, Resolver,
+    ResourceLink, Risk, SessionId, SettingSpec, Standing, StepStatus, Stop, SurfaceId, TerminalId,
+    ToolChange, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -39,7 +39,7 @@ fn content() -> impl Strategy<Value = Content> {
         (text(), text(), vec(option::of(text()), 3), any::<Option<u64>>()).prop_map(
             |(uri, name, rest, size_bytes)| {
                 let [mime, title, description] = rest.try_into().unwrap();
-                Content::Link(Link { uri, name, mime, title, description, size_bytes })
+                Content::Link(ResourceLink { uri, name, mime, title, description, size_bytes })
             }
         ),
         (text(), option::of(text()), text()).prop_map(|(uri, mime, text)| Content::Resource {

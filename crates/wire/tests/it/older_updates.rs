@@ -1,4 +1,4 @@
-//! What ferret and otter show of a log: every event as its dialect has it, on one line each.
+//! The updates of ferret and otter: every event in each dialect, one per line.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 use wire::Encoder as _;
-use wire::{Counted, Piece, UpdateStart, View, ferret, otter};
+use wire::{ConnectionEvent, EncodeContext, UpdateCount, UpdateStart, ferret, otter};
 
 use crate::bodies;
 
@@ -62,14 +62,15 @@ fn lines(out: Vec<u8>) -> Vec<String> {
     text.split_terminator('\n').map(str::to_owned).collect()
 }
 
-/// As a connection would: questions are put in their place.
+/// Like a connection: permission requests are sent in order.
 fn ferret_lines(updates: &mut ferret::Updates, events: &[Arc<Event>], replay: bool) -> Vec<String> {
     let mut out = Vec::new();
     let mut rest = events;
     while !rest.is_empty() {
-        let (taken, piece) = updates.encode(rest, View { replay, own: OWN }, &mut Vec::new(), &mut out);
+        let (taken, piece) =
+            updates.encode(rest, EncodeContext { replay, own: OWN }, &mut Vec::new(), &mut out);
         assert!(taken > 0);
-        if let Some(Piece::Asked { ask, request }) = piece {
+        if let Some(ConnectionEvent::Asked { ask, request }) = piece {
             out.extend(updates.ask(ask, request));
         }
         rest = &rest[taken..];
@@ -77,12 +78,12 @@ fn ferret_lines(updates: &mut ferret::Updates, events: &[Arc<Event>], replay: bo
     lines(out)
 }
 
-/// Encodes page by page, as large as the test says.
+/// Encodes in pages of the size that the test chooses.
 fn otter_lines(start: impl Into<UpdateStart>, events: &[Arc<Event>], page: usize) -> Vec<String> {
     otter_lines_in(&Arc::default(), start, events, page)
 }
 
-/// The same for a session that works in this folder when the first of them happens.
+/// The same for a session that works in this folder when the first event happens.
 fn otter_lines_in(
     folder: &Arc<PathBuf>,
     start: impl Into<UpdateStart>,
@@ -101,7 +102,7 @@ fn otter_lines_in(
     lines(out)
 }
 
-/// What is told of a changed approval and one more token.
+/// The updates for a changed approval setting and one more token.
 fn approved_and_used(updates: &mut ferret::Updates) -> Vec<String> {
     let change = Body::SettingChanged { id: "approval".into(), value: "auto".into() };
     let usage = Body::Usage(Usage { input: 1, ..Usage::default() });
@@ -216,7 +217,8 @@ fn ferret_shows_each_event_as_the_kind_that_names_it() {
     );
 }
 
-/// E25: whatever kinds a client does not know and ignores, what the agent answers is in `agent_message_chunk`, and nothing else is.
+/// E25: whatever kinds a client does not know and ignores, the agent's answer is in `agent_message_chunk`,
+/// and nothing else is.
 #[test]
 fn the_answer_is_in_agent_message_chunks_whatever_else_is_ignored() {
     let chunks = |lines: Vec<String>, kind: &str, text: &str| -> String {
@@ -230,14 +232,14 @@ fn the_answer_is_in_agent_message_chunks_whatever_else_is_ignored() {
     };
     let ferret = ferret_lines(&mut fresh_ferret(), &events(&story()), false);
     assert_eq!(chunks(ferret, "kind", "/text"), "I push");
-    let otter = otter_lines(Counted::default(), &events(&story()), 100);
+    let otter = otter_lines(UpdateCount::default(), &events(&story()), 100);
     assert_eq!(chunks(otter, "sessionUpdate", "/content/text"), "I push");
 }
 
 #[test]
 fn otter_numbers_each_update_and_names_questions_after_their_session() {
     check(
-        &otter_lines(Counted::default(), &events(&story()), 100),
+        &otter_lines(UpdateCount::default(), &events(&story()), 100),
         &expect![[r#"
             {"update":{"sessionUpdate":"turn_start","turnId":"turn-3"},"eventId":1}
             {"update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"push it"}},"eventId":2}
@@ -296,7 +298,7 @@ fn sums_of_a_cleared_session_begin_with_what_the_session_says() {
 fn positions_that_a_power_cut_took_are_counted_so_that_no_number_comes_twice() {
     let mut log = events(&[Body::TurnStarted, Body::TurnStarted]);
     log.push(Arc::new(Event { seq: Seq(65), ..(*log[1]).clone() }));
-    let ids: Vec<_> = otter_lines(Counted::default(), &log, 9)
+    let ids: Vec<_> = otter_lines(UpdateCount::default(), &log, 9)
         .iter()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["params"]["eventId"].clone())
         .collect();
@@ -313,7 +315,7 @@ fn what_a_client_said_itself_is_not_repeated_to_it_while_it_happens() {
     assert_eq!(ferret_lines(&mut fresh_ferret(), &[own], true).len(), 1);
 }
 
-/// What the agent said, all together.
+/// The agent's text, all together.
 fn said(lines: &[String]) -> String {
     let text = |line: &String| {
         let frame: Value = serde_json::from_str(line).unwrap();
@@ -330,7 +332,7 @@ proptest! {
         for line in ferret_lines(&mut fresh_ferret(), &log, replay) {
             prop_assert!(serde_json::from_str::<Value>(&line).is_ok(), "{}", line);
         }
-        for line in otter_lines(Counted::default(), &log, 3) {
+        for line in otter_lines(UpdateCount::default(), &log, 3) {
             prop_assert!(serde_json::from_str::<Value>(&line).is_ok(), "{}", line);
         }
     }
@@ -338,7 +340,7 @@ proptest! {
     #[test]
     fn otter_shows_as_many_updates_as_are_counted(body in bodies::any_body()) {
         let log = events(&[body]);
-        let shown = otter_lines(Counted::default(), &log, 1).len();
+        let shown = otter_lines(UpdateCount::default(), &log, 1).len();
         prop_assert_eq!(u64::try_from(shown).unwrap(), otter::updates_of(&log[0]));
     }
 
@@ -347,15 +349,15 @@ proptest! {
         bodies in vec(bodies::any_body(), 1..24), page in 1..24_usize, at in 0..24_usize,
     ) {
         let log = events(&bodies);
-        let whole = otter_lines(Counted::default(), &log, 100);
-        prop_assert_eq!(&otter_lines(Counted::default(), &log, page), &whole);
+        let whole = otter_lines(UpdateCount::default(), &log, 100);
+        prop_assert_eq!(&otter_lines(UpdateCount::default(), &log, page), &whole);
         let (before, after) = log.split_at(at.min(log.len()));
-        let mut counted = Counted::default();
+        let mut counted = UpdateCount::default();
         for event in before {
             counted.add(event, otter::updates_of(event));
         }
         let mut start = UpdateStart::from(counted);
-        before.iter().for_each(|event| start.take(event));
+        before.iter().for_each(|event| start.observe(event));
         let moved = |event: &Arc<Event>| match &event.body {
             Body::Moved { cwd, .. } => Some(Arc::new(cwd.clone())),
             _ => None,
@@ -364,7 +366,7 @@ proptest! {
         let rest = otter_lines_in(&folder, start.clone(), after, page);
         let skipped = usize::try_from(counted.updates).unwrap();
         prop_assert_eq!(&rest, &whole[skipped..]);
-        // A client may have the first of an event's updates and not the second.
+        // A client may have the first update of an event and not the second.
         if skipped < whole.len() {
             start.since = counted.updates + 1;
             prop_assert_eq!(&otter_lines_in(&folder, start, after, page), &whole[skipped + 1..]);
@@ -387,7 +389,7 @@ proptest! {
     }
 }
 
-/// `git apply` reads names from where it runs.
+/// `git apply` reads names relative to its working directory.
 #[test]
 fn the_names_in_a_diff_begin_at_the_folder_of_the_session() {
     let edited = |path: &str| {
@@ -407,10 +409,10 @@ fn the_names_in_a_diff_begin_at_the_folder_of_the_session() {
     otter = otter.in_folder(Arc::clone(&folder));
     otter.encode(&log, &mut Vec::new(), &mut out);
     assert_eq!(names(&lines(out).concat()), expected);
-    for form in [wire::rest::Form::Loop, wire::rest::Form::Delta] {
-        let stream = wire::rest::Stream::new(&session(), form, 0);
+    for form in [wire::rest::StreamFormat::Loop, wire::rest::StreamFormat::Delta] {
+        let stream = wire::rest::RestStream::new(&session(), form, 0);
         let (mut stream, mut out) = (stream.in_folder(Arc::clone(&folder)), Vec::new());
-        log.iter().for_each(|event| stream.tell(event, 0, &mut out));
+        log.iter().for_each(|event| stream.write(event, 0, &mut out));
         assert_eq!(names(&String::from_utf8(out).unwrap()), expected);
     }
 }
@@ -420,7 +422,7 @@ fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
     let unknown = Usage { input: 7, unpriced: true, ..Usage::default() };
     let known = Usage { cost_usd: 0.5, ..Usage::default() };
     let log = events(&[Body::Usage(unknown), Body::Usage(known)]);
-    let view = View { replay: false, own: OWN };
+    let view = EncodeContext { replay: false, own: OWN };
     let mut updates = (
         wire::acp::Updates::of(
             wire::acp::ClientAbilities::default(),
@@ -428,12 +430,12 @@ fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
             Arc::from([approval_spec()]),
             &snapshot(Seq::START),
         ),
-        wire::rest::Stream::new(&session(), wire::rest::Form::Loop, 0),
+        wire::rest::RestStream::new(&session(), wire::rest::StreamFormat::Loop, 0),
     );
     let (mut acp, mut rest) = (Vec::new(), Vec::new());
     updates.0.encode(&log, view, &mut Vec::new(), &mut acp);
     for event in &log {
-        updates.1.tell(event, 0, &mut rest);
+        updates.1.write(event, 0, &mut rest);
     }
     let cost = |line: String| {
         let start = line.find("ost").map_or(0, |at| at - 1);
@@ -447,7 +449,7 @@ fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
     let all = [
         shown("acp", lines(acp)),
         shown("ferret", ferret_lines(&mut fresh_ferret(), &log, false)),
-        shown("otter", otter_lines(Counted::default(), &log, 9)),
+        shown("otter", otter_lines(UpdateCount::default(), &log, 9)),
         shown("rest", rest),
     ];
     expect![[r#"

@@ -1,4 +1,4 @@
-//! What is said of a frame that cannot be understood is for people, in every dialect and for every method.
+//! Errors about unreadable frames are written for people, in every dialect and for every method.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ const METHODS: [&str; 39] = [
     "_agent/mcp/remove",
 ];
 
-/// Members that some method has, so that each is met with something of another kind.
+/// Members of various methods, so that each gets a value of the wrong type.
 const MEMBERS: [&str; 34] = [
     "sessionId",
     "session_id",
@@ -132,7 +132,7 @@ fn no_dialect_says_anything_of_our_types_whatever_the_parameters_are() {
         for method in METHODS {
             for params in &all {
                 let raw: Box<RawValue> = serde_json::from_str(&params.to_string()).unwrap();
-                let mut decoder = Decoder::known(Client { dialect, ..Client::default() });
+                let mut decoder = Decoder::for_client(Client { dialect, ..Client::default() });
                 let requested = decoder.request(method, Some(&raw), 100).err();
                 let notified = decoder.notification(method, Some(&raw)).err();
                 for fault in [requested, notified].into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! A number that somebody was given before a power cut never means anything else afterwards, whatever
-//! the cut took.
+//! A number that a client got before a power cut never means anything else afterwards, whatever the cut
+//! took.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use engine::{Body, Event, Origin, POSITIONS_RESERVED, Seq, SessionId, Timestamp,
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use wire::rest::{FRAMES_PER_EVENT_MAX, Form, Stream};
-use wire::{Counted, otter};
+use wire::rest::{FRAMES_PER_EVENT_MAX, RestStream, StreamFormat};
+use wire::{UpdateCount, otter};
 
 use crate::bodies;
 
-/// What stands under each number.
+/// What each number means.
 type Meanings = BTreeMap<u64, String>;
 
 fn session() -> SessionId {
@@ -33,9 +33,9 @@ fn events(first: u64, bodies: Vec<(u64, Body)>) -> Vec<Arc<Event>> {
     (first..).zip(bodies).map(event).map(Arc::new).collect()
 }
 
-fn rest(form: Form, events: &[Arc<Event>]) -> Meanings {
-    let (mut stream, mut out) = (Stream::new(&session(), form, 0), Vec::new());
-    events.iter().for_each(|event| stream.tell(event, 0, &mut out));
+fn rest(form: StreamFormat, events: &[Arc<Event>]) -> Meanings {
+    let (mut stream, mut out) = (RestStream::new(&session(), form, 0), Vec::new());
+    events.iter().for_each(|event| stream.write(event, 0, &mut out));
     let text = String::from_utf8(out).unwrap();
     let frame = |frame: &str| {
         let (id, rest) = frame.strip_prefix("id: ").unwrap().split_once('\n').unwrap();
@@ -45,7 +45,7 @@ fn rest(form: Form, events: &[Arc<Event>]) -> Meanings {
 }
 
 fn otter(events: &[Arc<Event>]) -> Meanings {
-    let (mut updates, mut out) = (otter::Updates::new(&session(), Counted::default().into()), Vec::new());
+    let (mut updates, mut out) = (otter::Updates::new(&session(), UpdateCount::default().into()), Vec::new());
     let mut rest = events;
     while !rest.is_empty() {
         let (taken, _) = updates.encode(rest, &mut Vec::new(), &mut out);
@@ -60,14 +60,14 @@ fn otter(events: &[Arc<Event>]) -> Meanings {
 }
 
 fn all(events: &[Arc<Event>]) -> [Meanings; 3] {
-    [rest(Form::Loop, events), rest(Form::Delta, events), otter(events)]
+    [rest(StreamFormat::Loop, events), rest(StreamFormat::Delta, events), otter(events)]
 }
 
 fn turns() -> impl Strategy<Value = Vec<(u64, Body)>> {
     vec((1..4u64, bodies::any_body()), 0..40)
 }
 
-/// The log as it was seen, and what is left of it with what happened after the power cut.
+/// The log as clients saw it, and the remaining log with the events after the power cut.
 fn cut(seen: &[Arc<Event>], kept: usize, next: u64, later: Vec<(u64, Body)>) -> Vec<Arc<Event>> {
     let kept = kept.min(seen.len());
     [&seen[..kept], &events(next, later)].concat()
@@ -79,21 +79,21 @@ proptest! {
         before in turns(), kept in 0..40usize, unused in 1..=POSITIONS_RESERVED, later in turns(),
     ) {
         let seen = events(1, before);
-        // What is reserved reaches beyond what was written, and the store leaves as much out again.
+        // The reservation reaches beyond what was written, and the store leaves out as much again.
         let reserved = seen.len() as u64 + unused;
         let left = cut(&seen, kept, reserved + POSITIONS_RESERVED + 1, later);
         for (given, after) in all(&seen).into_iter().zip(all(&left)) {
             for (number, meaning) in &after {
                 prop_assert!(given.get(number).is_none_or(|before| before == meaning), "{number}");
             }
-            // Whoever has the newest number is told everything that is new.
+            // A client with the newest number gets everything that is new.
             let newest = given.keys().last().copied().unwrap_or_default();
             let unknown = after.iter().filter(|(number, _)| !given.contains_key(number));
             prop_assert!(unknown.clone().all(|(number, _)| *number > newest));
         }
     }
 
-    /// Numbers that clients have from before this rule stay: such logs have shorter gaps.
+    /// Numbers that clients have from before this rule stay valid: such logs have shorter gaps.
     #[test]
     fn the_frames_of_a_log_with_an_older_gap_keep_their_numbers(
         before in turns(), gap in 1..=POSITIONS_RESERVED, later in turns(),
@@ -101,20 +101,20 @@ proptest! {
         let first = before.len() as u64 + 1;
         let without = [events(1, before.clone()), events(first, later.clone())].concat();
         let with = [events(1, before), events(first + gap, later)].concat();
-        for form in [Form::Loop, Form::Delta] {
+        for form in [StreamFormat::Loop, StreamFormat::Delta] {
             prop_assert_eq!(rest(form, &without), rest(form, &with));
         }
     }
 
     #[test]
     fn no_event_becomes_more_frames_than_are_left_out_for_it(bodies in turns(), delta in any::<bool>()) {
-        let form = if delta { Form::Delta } else { Form::Loop };
-        let mut stream = Stream::new(&session(), form, 0);
+        let form = if delta { StreamFormat::Delta } else { StreamFormat::Loop };
+        let mut stream = RestStream::new(&session(), form, 0);
         for event in events(1, bodies) {
-            let before = stream.told();
-            stream.tell(&event, 0, &mut Vec::new());
-            prop_assert!(stream.told() - before <= FRAMES_PER_EVENT_MAX);
-            // What is synced before anybody sees it is not lost.
+            let before = stream.frame_count();
+            stream.write(&event, 0, &mut Vec::new());
+            prop_assert!(stream.frame_count() - before <= FRAMES_PER_EVENT_MAX);
+            // Events that are synced before anybody sees them are not lost.
             prop_assert!(otter::updates_of(&event) <= 1 || event.body.must_sync());
         }
     }

@@ -1,4 +1,4 @@
-//! What is stored comes back as it was: every kind of event, with and without content kept elsewhere.
+//! Stored events are read back unchanged: every kind of event, with and without blobs.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use wire::record::{self, RecordError};
 
 use crate::bodies;
 
-/// Writes and reads a body back; strings of at least `keep_from` bytes are kept elsewhere.
+/// Writes a body and reads it back; strings of at least `keep_from` bytes become blobs.
 fn round_trip(body: &Body, keep_from: usize) -> (String, Body) {
     let kept = RefCell::new(HashMap::<String, Arc<str>>::new());
     let mut out = Vec::new();
@@ -92,7 +92,8 @@ fn unknown_fields_are_ignored() {
     assert_eq!(body, Body::Text { message: MessageId(1), text: "t".into() });
 }
 
-/// Logs from before arguments counted are read as they were meant, and what does not say it is written as before.
+/// Logs from before arguments counted keep their meaning, and events without the field are written as
+/// before.
 #[test]
 fn whether_an_answer_is_about_its_arguments_is_told_where_it_is() {
     let older = r#"{"ask":1,"resolution":"allowed_always","by":"engine"}"#;

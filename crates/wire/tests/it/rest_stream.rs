@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use wire::rest::{Form, MessageCount, Messages, Stream};
+use wire::rest::{MessageCount, Messages, RestStream, StreamFormat};
 
 use crate::bodies;
 
@@ -28,15 +28,15 @@ fn log(bodies: Vec<(u64, Body)>) -> Vec<Event> {
     bodies.into_iter().enumerate().map(event).collect()
 }
 
-fn told(form: Form, events: &[Event], since: u64) -> String {
-    let (mut stream, mut out) = (Stream::new(&session(), form, 0), Vec::new());
+fn told(form: StreamFormat, events: &[Event], since: u64) -> String {
+    let (mut stream, mut out) = (RestStream::new(&session(), form, 0), Vec::new());
     for event in events {
-        stream.tell(event, since, &mut out);
+        stream.write(event, since, &mut out);
     }
     String::from_utf8(out).unwrap()
 }
 
-/// Each frame as its number, its name and its data.
+/// The number, the name and the data of each frame.
 fn frames(text: &str) -> Vec<(u64, String, Value)> {
     let frame = |frame: &str| {
         let lines: Vec<&str> = frame.split('\n').collect();
@@ -49,14 +49,14 @@ fn frames(text: &str) -> Vec<(u64, String, Value)> {
 }
 
 fn turns() -> impl Strategy<Value = Vec<(u64, Body)>> {
-    // Few turns, so that they are begun, ended and mixed up.
+    // Few turns, so that they start, end and overlap.
     vec((1..4u64, bodies::any_body()), 0..40)
 }
 
 proptest! {
     #[test]
     fn frames_are_numbered_without_gaps_and_each_is_three_lines(bodies in turns(), delta in any::<bool>()) {
-        let form = if delta { Form::Delta } else { Form::Loop };
+        let form = if delta { StreamFormat::Delta } else { StreamFormat::Loop };
         let frames = frames(&told(form, &log(bodies), 0));
         let numbers: Vec<u64> = frames.iter().map(|frame| frame.0).collect();
         prop_assert_eq!(numbers, (1..=frames.len() as u64).collect::<Vec<_>>());
@@ -64,7 +64,7 @@ proptest! {
 
     #[test]
     fn a_client_that_comes_back_gets_exactly_the_rest(bodies in turns(), delta in any::<bool>(), cut in 0..80u64) {
-        let form = if delta { Form::Delta } else { Form::Loop };
+        let form = if delta { StreamFormat::Delta } else { StreamFormat::Loop };
         let events = log(bodies);
         let whole = frames(&told(form, &events, 0));
         let rest = frames(&told(form, &events, cut));
@@ -73,20 +73,20 @@ proptest! {
 
     #[test]
     fn between_turns_the_number_is_all_that_is_needed(bodies in turns(), delta in any::<bool>()) {
-        let form = if delta { Form::Delta } else { Form::Loop };
+        let form = if delta { StreamFormat::Delta } else { StreamFormat::Loop };
         let events = log(bodies);
         let whole = told(form, &events, 0);
-        let (mut stream, mut before) = (Stream::new(&session(), form, 0), Vec::new());
-        // Names in diffs begin at the folder where the session works.
+        let (mut stream, mut before) = (RestStream::new(&session(), form, 0), Vec::new());
+        // Names in diffs are relative to the session's working directory.
         let mut folder = Arc::default();
         for (index, event) in events.iter().enumerate() {
             if stream.is_between_turns() {
-                let later = Stream::new(&session(), form, stream.told());
+                let later = RestStream::new(&session(), form, stream.frame_count());
                 let (mut later, mut after) = (later.in_folder(Arc::clone(&folder)), before.clone());
-                events[index..].iter().for_each(|event| later.tell(event, 0, &mut after));
+                events[index..].iter().for_each(|event| later.write(event, 0, &mut after));
                 prop_assert_eq!(&String::from_utf8(after).unwrap(), &whole);
             }
-            stream.tell(event, 0, &mut before);
+            stream.write(event, 0, &mut before);
             if let Body::Moved { cwd, .. } = &event.body {
                 folder = Arc::new(cwd.clone());
             }
@@ -119,11 +119,11 @@ fn story() -> Vec<Event> {
     ])
 }
 
-fn check(form: Form, expected: &Expect) {
+fn check(form: StreamFormat, expected: &Expect) {
     let mut shown = String::new();
     for (number, name, data) in frames(&told(form, &story(), 0)) {
-        let inner = if form == Form::Loop { &data["data"] } else { &data["metadata"] };
-        let inner = if name == "loop_event" || form == Form::Delta { inner } else { &data };
+        let inner = if form == StreamFormat::Loop { &data["data"] } else { &data["metadata"] };
+        let inner = if name == "loop_event" || form == StreamFormat::Delta { inner } else { &data };
         let mut inner = inner.clone();
         for same in ["message_id", "turn", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"] {
             inner.as_object_mut().unwrap().remove(same);
@@ -137,7 +137,7 @@ fn check(form: Form, expected: &Expect) {
 #[test]
 fn the_loop_form_tells_a_turn_and_sums_it_up() {
     check(
-        Form::Loop,
+        StreamFormat::Loop,
         &expect![[r#"
         1 loop_event stream_start {}
         2 user_message  {"text":"hi"}
@@ -159,7 +159,7 @@ fn the_loop_form_tells_a_turn_and_sums_it_up() {
 #[test]
 fn the_delta_form_tells_steps_and_ends_with_what_came_of_them() {
     check(
-        Form::Delta,
+        StreamFormat::Delta,
         &expect![[r#"
         1 turn_start  {}
         2 user_message  {"text":"hi"}
@@ -181,17 +181,17 @@ fn the_delta_form_tells_steps_and_ends_with_what_came_of_them() {
 
 #[test]
 fn the_end_of_a_turn_is_noted_only_where_it_is_told() {
-    let mut stream = Stream::new(&session(), Form::Delta, 0);
+    let mut stream = RestStream::new(&session(), StreamFormat::Delta, 0);
     for event in story() {
-        stream.tell(&event, u64::MAX, &mut Vec::new());
+        stream.write(&event, u64::MAX, &mut Vec::new());
     }
-    assert_eq!(stream.ended(), None);
+    assert_eq!(stream.last_turn_succeeded(), None);
     let started = log(vec![(3, Body::TurnStarted)]).remove(0);
     let ended = log(vec![(3, Body::TurnEnded { stop: Stop::EndTurn, error: None })]).remove(0);
-    stream.tell(&ended, 0, &mut Vec::new());
-    assert_eq!(stream.ended(), Some(true));
-    stream.tell(&started, 0, &mut Vec::new());
-    assert_eq!(stream.ended(), None);
+    stream.write(&ended, 0, &mut Vec::new());
+    assert_eq!(stream.last_turn_succeeded(), Some(true));
+    stream.write(&started, 0, &mut Vec::new());
+    assert_eq!(stream.last_turn_succeeded(), None);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_very_long_output_is_told_again_only_in_part() {
         (1, text("more")),
         (1, Body::TurnEnded { stop: Stop::EndTurn, error: None }),
     ]);
-    let frames = frames(&told(Form::Loop, &events, 0));
+    let frames = frames(&told(StreamFormat::Loop, &events, 0));
     let (_, name, data) = frames.last().unwrap();
     assert_eq!(name, "result");
     assert_eq!(data["output_truncated"], true);

@@ -1,5 +1,5 @@
-//! A session that leaves as a file: every form that can come back comes back whole, every form for
-//! reading shows everything and lets nothing through.
+//! Exported sessions: every form that can be imported comes back unchanged, and every readable form shows
+//! everything, escaped.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wire::chimera::{self, EventFile};
-use wire::document::{Document, Facts, Form};
+use wire::document::{Document, DocumentFacts, DocumentFormat};
 use wire::transcript::Transcript;
-use wire::{archive, markdown, outcome, page, plain, portable};
+use wire::{archive, event_json, html, markdown, plain_text, turn_result};
 
 use crate::bodies;
 
@@ -51,8 +51,8 @@ fn owned(events: &[Arc<Event>]) -> Vec<Event> {
     events.iter().map(|event| Event::clone(event)).collect()
 }
 
-/// Leaves and comes back as a folder of chimera's.
-fn through_folder(events: &[Arc<Event>]) -> archive::Imported {
+/// Exports to a chimera folder and imports it.
+fn through_folder(events: &[Arc<Event>]) -> archive::ImportedSession {
     let folder = chimera::write(&row(), events);
     let file = |(name, event): (String, Value)| EventFile {
         index: chimera::event_file_index(&name).unwrap(),
@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn every_form_that_comes_back_comes_back_whole(bodies in proptest::collection::vec(bodies::any_body(), 0..6)) {
         let bodies = bodies.into_iter().map(|body| match body {
-            // Ids beyond any honest count are refused; that is another test.
+            // Numbers beyond any honest count are refused, which is another test's subject.
             Body::Asked { request, .. } => Body::Asked { ask: engine::AskId(1), request },
             Body::Resolved { call, resolution, by, .. } => Body::Resolved { ask: engine::AskId(1), call, resolution, by, reply: None, exactly: false },
             body => body,
@@ -90,7 +90,7 @@ proptest! {
     #[test]
     fn nothing_that_a_session_holds_becomes_markup(text in "[<>&\"'`*#a-z /=!-]{0,40}") {
         let text: Arc<str> = format!("{text}<script>x</script><img src=x onerror=y>").into();
-        let html = page::render(&row(), &Transcript::of(events(all_saying(&text)).iter().map(AsRef::as_ref)));
+        let html = html::render(&row(), &Transcript::of(events(all_saying(&text)).iter().map(AsRef::as_ref)));
         prop_assert!(!html.contains("<script"));
         prop_assert!(!html.contains("<img"));
     }
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// One event of each kind that shows text, all with the same.
+/// One event of each kind that shows text, all with the same text.
 fn all_saying(text: &Arc<str>) -> Vec<Body> {
     let call = CallId("c".into());
     let text = || Arc::clone(text);
@@ -202,7 +202,7 @@ fn a_session_reads_well_in_a_terminal() {
 
           (stopped: the answer reached the model's limit)
     "#]]
-    .assert_eq(&plain::render(&row(), &transcript, false));
+    .assert_eq(&plain_text::render(&row(), &transcript, false));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_session_reads_well_as_markdown() {
 #[test]
 fn a_page_needs_nothing_from_anywhere() {
     let events = a_short_session();
-    let html = page::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)));
+    let html = html::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)));
     assert!(html.contains("default-src 'none'"), "{html}");
     assert!(html.contains("<title>Fix &lt;the&gt; parser</title>"), "{html}");
     for outside in ["http:", "https:", "<script", "<link", "@import", "url("] {
@@ -287,7 +287,7 @@ fn a_page_needs_nothing_from_anywhere() {
 fn a_turn_is_told_in_one_object() {
     let events = a_short_session();
     let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
-    let result = outcome::encode(&row().id, &transcript, Stop::MaxTokens, None);
+    let result = turn_result::encode(&row().id, &transcript, Stop::MaxTokens, None);
     assert_eq!(result["type"], "result");
     assert_eq!(result["stop_reason"], "max_tokens");
     assert_eq!(result["text"], "I will **look** first.");
@@ -296,9 +296,9 @@ fn a_turn_is_told_in_one_object() {
     assert_eq!(result["tools"][0]["exit_code"], 101);
     assert_eq!(result["tools"][1]["status"], "completed");
     assert_eq!(result.get("error"), None);
-    let line = outcome::event_line(&row().id, &events[2]);
+    let line = turn_result::event_line(&row().id, &events[2]);
     assert_eq!((&line["type"], &line["session_id"]), (&json!("event"), &json!("0123abcd-0000")));
-    assert_eq!(portable::decode(&line.to_string()).unwrap(), *events[2]);
+    assert_eq!(event_json::decode(&line.to_string()).unwrap(), *events[2]);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn why_something_was_refused_is_shown() {
     }
     let events = events(bodies);
     let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
-    let shown = plain::render(&row(), &transcript, false);
+    let shown = plain_text::render(&row(), &transcript, false);
     assert!(shown.contains("refused by zed") && shown.contains("zed refuses: not on a Friday"), "{shown}");
 }
 
@@ -321,7 +321,7 @@ fn what_was_cleared_is_not_shown() {
     bodies.push(Body::Cleared);
     bodies.push(Body::UserMessage { content: vec![Content::text("anew")] });
     let events = events(bodies);
-    let shown = plain::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)), true);
+    let shown = plain_text::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)), true);
     assert!(shown.contains("cleared") && shown.contains("anew") && !shown.contains("cargo test"), "{shown}");
 }
 
@@ -380,7 +380,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
         You (chimera, 2026-11-15 23:00)
           > more
     "#]]
-    .assert_eq(&plain::render(&row, &Transcript::of(&imported.events), false));
+    .assert_eq(&plain_text::render(&row, &Transcript::of(&imported.events), false));
     expect![[r#"
         1 events are missing: 4
         event-000003-00000000.json is left out: it cannot be read
@@ -424,7 +424,7 @@ fn a_file_is_scanned_event_by_event_whatever_the_order_of_its_parts() {
     let (head, events) = scanned(&written.to_string(), usize::MAX);
     let head = head.unwrap();
     assert_eq!((head.schema.as_str(), head.title, head.cwd), (archive::SCHEMA, row().title, Some(row().cwd)));
-    let mut imported = archive::Imported::default();
+    let mut imported = archive::ImportedSession::default();
     events.iter().for_each(|event| imported.take("event", event));
     assert_eq!(imported.events, archive::decode(&written.to_string()).unwrap().events);
     let (head, events) = scanned(r#"{"events":[{"a":1},2],"more":{},"schema":"s","session":{}}"#, usize::MAX);
@@ -449,7 +449,7 @@ fn names_of_event_files_are_known_with_and_without_digits() {
     }
 }
 
-/// Three turns of the short session, the first of them forgotten.
+/// Three turns of the short session, the first of them cleared.
 fn a_cleared_session() -> Vec<Arc<Event>> {
     let turn = |number: u64| {
         a_short_session()
@@ -462,8 +462,8 @@ fn a_cleared_session() -> Vec<Arc<Event>> {
 }
 
 /// What a document comes to that is written in pages of this size.
-fn in_pages(form: Form, events: &[Arc<Event>], size: usize) -> String {
-    let mut facts = Facts::default();
+fn in_pages(form: DocumentFormat, events: &[Arc<Event>], size: usize) -> String {
+    let mut facts = DocumentFacts::default();
     events.iter().for_each(|event| facts.observe(event));
     let mut document = Document::new(form, row(), Some(facts), NOW);
     let mut out = String::new();
@@ -480,13 +480,13 @@ fn a_session_is_written_the_same_in_pages_of_any_size() {
     for events in [a_cleared_session(), a_short_session(), Vec::new()] {
         let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
         let whole = [
-            (Form::Markdown, markdown::render(&row(), &transcript)),
-            (Form::Html, page::render(&row(), &transcript)),
-            (Form::Plain { full: true }, plain::render(&row(), &transcript, true)),
-            (Form::Json { pretty: true }, format!("{:#}\n", archive::encode(&row(), &events, NOW))),
-            (Form::Json { pretty: false }, archive::encode(&row(), &events, NOW).to_string()),
-            (Form::Chimera, format!("{:#}\n", chimera::write(&row(), &events).envelope(NOW))),
-            (Form::Messages, Value::Array(wire::rest::Messages::of(&events)).to_string()),
+            (DocumentFormat::Markdown, markdown::render(&row(), &transcript)),
+            (DocumentFormat::Html, html::render(&row(), &transcript)),
+            (DocumentFormat::Plain { full: true }, plain_text::render(&row(), &transcript, true)),
+            (DocumentFormat::Json { pretty: true }, format!("{:#}\n", archive::encode(&row(), &events, NOW))),
+            (DocumentFormat::Json { pretty: false }, archive::encode(&row(), &events, NOW).to_string()),
+            (DocumentFormat::Chimera, format!("{:#}\n", chimera::write(&row(), &events).envelope(NOW))),
+            (DocumentFormat::Messages, Value::Array(wire::rest::Messages::of(&events)).to_string()),
         ];
         for (form, whole) in whole {
             for size in [1, 2, 3, 7, 1000] {

@@ -15,9 +15,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use wire::Encoder as _;
 use wire::acp::ClientAbilities;
-use wire::rest::{Form, Messages, Stream};
+use wire::rest::{Messages, RestStream, StreamFormat};
 use wire::transcript::Transcript;
-use wire::{Counted, View, acp, bernstein, chimera, ferret, markdown, otter, outcome, page, plain};
+use wire::{
+    EncodeContext, UpdateCount, acp, bernstein, chimera, ferret, html, markdown, otter, plain_text,
+    turn_result,
+};
 
 use crate::bodies;
 
@@ -108,7 +111,7 @@ fn official(client: ClientAbilities, events: &[Arc<Event>]) -> Vec<Value> {
     let mut updates = acp::Updates::of(client, &session(), Arc::from([approval_spec()]), &snapshot());
     let (mut out, mut rest) = (Vec::new(), events);
     while !rest.is_empty() {
-        let view = View { replay: false, own: OWN };
+        let view = EncodeContext { replay: false, own: OWN };
         let (taken, _) = updates.encode(rest, view, &mut Vec::new(), &mut out);
         rest = &rest[taken..];
     }
@@ -181,7 +184,7 @@ fn pieces_of_two_sub_agents_are_never_put_together() {
     };
     let expected = ["one two", "three", "four"];
     assert_eq!(texts(official(ClientAbilities::default(), &events), "/update/content/text"), expected);
-    let view = View { replay: false, own: OWN };
+    let view = EncodeContext { replay: false, own: OWN };
     let mut out = Vec::new();
     ferret::Updates::of(&session(), &[approval_spec()], &snapshot()).encode(
         &events,
@@ -203,7 +206,7 @@ fn pieces_of_two_sub_agents_are_never_put_together() {
 fn the_older_dialects_and_the_streams_name_the_parent() {
     let events = story();
     let parent = |frame: &Value| frame["parent"].as_str().unwrap_or("-").to_owned();
-    let view = View { replay: false, own: OWN };
+    let view = EncodeContext { replay: false, own: OWN };
 
     let mut out = Vec::new();
     let mut ferret = ferret::Updates::of(&session(), &[approval_spec()], &snapshot());
@@ -212,7 +215,7 @@ fn the_older_dialects_and_the_streams_name_the_parent() {
     assert_eq!(told.concat(), "-----aabaabb-----", "ferret");
 
     let mut out = Vec::new();
-    otter::Updates::new(&session(), Counted::default().into()).encode(&events, &mut Vec::new(), &mut out);
+    otter::Updates::new(&session(), UpdateCount::default().into()).encode(&events, &mut Vec::new(), &mut out);
     let told: Vec<String> = frames(&out).iter().map(|frame| parent(&frame["update"])).collect();
     assert_eq!(told.concat(), "------aabaabb-----", "otter");
 
@@ -221,20 +224,20 @@ fn the_older_dialects_and_the_streams_name_the_parent() {
     let told: Vec<String> = frames(&out).iter().map(parent).collect();
     assert_eq!(told.concat(), "------aabaabb-----", "bernstein");
 
-    let data = |form: Form| -> Vec<Value> {
-        let (mut stream, mut out) = (Stream::new(&session(), form, 0), Vec::new());
-        events.iter().for_each(|event| stream.tell(event, 0, &mut out));
+    let data = |form: StreamFormat| -> Vec<Value> {
+        let (mut stream, mut out) = (RestStream::new(&session(), form, 0), Vec::new());
+        events.iter().for_each(|event| stream.write(event, 0, &mut out));
         let text = String::from_utf8(out).unwrap();
         text.lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .map(|d| serde_json::from_str(d).unwrap())
             .collect()
     };
-    let told = data(Form::Loop);
+    let told = data(StreamFormat::Loop);
     assert_eq!(told.iter().map(parent).collect::<String>(), "------aabaabb-------", "loop");
     assert_eq!(told.last().unwrap()["output"], "I ask two.Both are there.");
     assert_eq!(told.last().unwrap()["steps"], 2);
-    let told = data(Form::Delta);
+    let told = data(StreamFormat::Delta);
     assert_eq!(
         told.iter().map(|frame| parent(&frame["metadata"])).collect::<String>(),
         "-------aabaabb--------",
@@ -294,13 +297,13 @@ fn transcripts_show_a_sub_agent_within_its_call() {
 
         Both are there.
     "#]]
-    .assert_eq(&plain::render(&row(), &transcript, false));
+    .assert_eq(&plain_text::render(&row(), &transcript, false));
     let markdown = markdown::render(&row(), &transcript);
     assert!(markdown.contains("> **shell**: `make`"), "{markdown}");
-    let page = page::render(&row(), &transcript);
+    let page = html::render(&row(), &transcript);
     assert!(page.contains("<div class=\"task\">"), "{page}");
 
-    let told = outcome::encode(&session(), &transcript, Stop::EndTurn, None);
+    let told = turn_result::encode(&session(), &transcript, Stop::EndTurn, None);
     assert_eq!(told["text"], "I ask two.\n\nBoth are there.");
     let tools: Vec<String> = told["tools"]
         .as_array()

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::super::web::{Events, Next, Web};
+use super::super::http_client::{HttpClient, NextEvent, SseEvents};
 use super::{Follower, QUIET_MAX, RETRY, Shared, request};
 
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// One connection of the transport.
 pub struct Remote {
-    web: Web,
+    web: HttpClient,
     pub shared: Shared,
     /// The same number that the log has for what this connection said.
     pub surface: u64,
@@ -24,7 +24,7 @@ pub struct Remote {
 
 /// What became of a POST.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostOutcome {
     Accepted,
     /// The answer says that nothing was done and that it may be tried again.
     TryAgain,
@@ -34,7 +34,7 @@ pub enum Posted {
 
 impl Remote {
     /// `patience`: how long a silent stream is waited for; none: for ever.
-    pub fn connect(web: &Web, patience: Option<Duration>) -> anyhow::Result<Self> {
+    pub fn connect(web: &HttpClient, patience: Option<Duration>) -> anyhow::Result<Self> {
         let hello = request(1, "initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}));
         let answer = web.post("/acp", &hello)?;
         ensure!(answer.status == 200, "initialize was answered with {}", answer.status);
@@ -65,12 +65,12 @@ impl Remote {
         Ok(Follower::new(name, &self.shared, threads))
     }
 
-    pub fn prompt(&mut self, session: &str, text: &str) -> anyhow::Result<(u64, Posted)> {
+    pub fn prompt(&mut self, session: &str, text: &str) -> anyhow::Result<(u64, PostOutcome)> {
         let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
         self.post("session/prompt", &prompt)
     }
 
-    pub fn post(&mut self, method: &str, params: &Value) -> anyhow::Result<(u64, Posted)> {
+    pub fn post(&mut self, method: &str, params: &Value) -> anyhow::Result<(u64, PostOutcome)> {
         self.last += 1;
         let posted = self.send(&request(self.last, method, params))?;
         Ok((self.last, posted))
@@ -82,7 +82,7 @@ impl Remote {
         for question in asked {
             let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
             let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}});
-            if self.send(&answer)? != Posted::Accepted {
+            if self.send(&answer)? != PostOutcome::Accepted {
                 self.shared.lock().asked.push(question);
             }
         }
@@ -93,11 +93,11 @@ impl Remote {
         self.shared.lock().view.answers.contains_key(&id.to_string())
     }
 
-    fn send(&self, message: &Value) -> anyhow::Result<Posted> {
-        let Ok(answer) = self.web.post("/acp", message) else { return Ok(Posted::Unknown) };
+    fn send(&self, message: &Value) -> anyhow::Result<PostOutcome> {
+        let Ok(answer) = self.web.post("/acp", message) else { return Ok(PostOutcome::Unknown) };
         match answer.status {
-            202 => Ok(Posted::Accepted),
-            503 => Ok(Posted::TryAgain),
+            202 => Ok(PostOutcome::Accepted),
+            503 => Ok(PostOutcome::TryAgain),
             status => anyhow::bail!("a POST was answered with {status}: {:?}", answer.text()),
         }
     }
@@ -122,7 +122,7 @@ impl Remote {
         let (shared, patience) = (self.shared.clone(), self.patience);
         let of_session = session.is_some();
         std::thread::spawn(move || {
-            let mut place = Place { last: None, of_session };
+            let mut place = StreamPosition { last: None, of_session };
             while !shared.stopped() {
                 if let Err(error) = place.read(&web, &shared, patience) {
                     shared.fault(format!("{error:#}"));
@@ -135,14 +135,14 @@ impl Remote {
 }
 
 /// How much of a stream the client has.
-struct Place {
+struct StreamPosition {
     last: Option<String>,
     of_session: bool,
 }
 
-impl Place {
+impl StreamPosition {
     /// Reads until the stream ends.
-    fn read(&mut self, web: &Web, shared: &Shared, patience: Option<Duration>) -> anyhow::Result<()> {
+    fn read(&mut self, web: &HttpClient, shared: &Shared, patience: Option<Duration>) -> anyhow::Result<()> {
         let web = match &self.last {
             Some(last) => web.with("last-event-id", last),
             None => web.clone(),
@@ -160,20 +160,22 @@ impl Place {
             }
         }
         shared.lock().connections += 1;
-        let mut events = Events::of(answer);
+        let mut events = SseEvents::of(answer);
         let mut heard = Instant::now();
         while !shared.stopped() {
             match events.next()? {
-                Next::Event(event) => {
+                NextEvent::Event(event) => {
                     heard = Instant::now();
                     let id = event.id.clone().context("an event without an id")?;
                     self.passes(&id)?;
                     self.last = Some(id);
                     shared.take(&event.json());
                 }
-                Next::Quiet if patience.is_some_and(|patience| heard.elapsed() > patience) => return Ok(()),
-                Next::Quiet => {}
-                Next::Over => return Ok(()),
+                NextEvent::Quiet if patience.is_some_and(|patience| heard.elapsed() > patience) => {
+                    return Ok(());
+                }
+                NextEvent::Quiet => {}
+                NextEvent::Over => return Ok(()),
             }
         }
         Ok(())
@@ -191,9 +193,9 @@ impl Place {
 
 /// Places in order: the event, then the process that counted and its count, then frames of the event
 /// that follows.
-type Order = (u64, u64, u64, u64);
+type CursorOrder = (u64, u64, u64, u64);
 
-fn position(id: &str) -> anyhow::Result<Order> {
+fn position(id: &str) -> anyhow::Result<CursorOrder> {
     match (id.split_once('+'), id.split_once('.')) {
         (Some((event, extra)), _) => {
             let (_, process, count, _) = counted(extra)?;
@@ -205,11 +207,11 @@ fn position(id: &str) -> anyhow::Result<Order> {
 }
 
 /// The connection's own frames are counted, by each process anew.
-fn counted(id: &str) -> anyhow::Result<Order> {
+fn counted(id: &str) -> anyhow::Result<CursorOrder> {
     let (process, count) = id.split_once('-').context("an id of no form")?;
     Ok((0, u64::from_str_radix(process, 16)?, count.parse()?, 0))
 }
 
-pub fn usual(web: &Web) -> anyhow::Result<Remote> {
+pub fn usual(web: &HttpClient) -> anyhow::Result<Remote> {
     Remote::connect(web, Some(QUIET_MAX))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::super::web::{Events, Next, Web};
+use super::super::http_client::{HttpClient, NextEvent, SseEvents};
 use super::{QUIET_MAX, RETRY, Shared};
 
 /// Every frame with its number.
@@ -22,7 +22,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn follow(web: &Web, session: &str) -> Self {
+    pub fn follow(web: &HttpClient, session: &str) -> Self {
         let (shared, frames) = (Shared::default(), Arc::<Mutex<Frames>>::default());
         let (of_thread, kept) = (shared.clone(), Arc::clone(&frames));
         let (web, path) = (web.clone(), format!("/session/{session}/events"));
@@ -47,14 +47,14 @@ impl Reader {
 
 impl Frames {
     /// Everything that is there when nothing has come for a moment.
-    pub fn all(web: &Web, session: &str) -> anyhow::Result<Self> {
+    pub fn all(web: &HttpClient, session: &str) -> anyhow::Result<Self> {
         let answer = web.get(&format!("/session/{session}/events"))?;
         ensure!(answer.status == 200, "the events were refused with {}", answer.status);
-        let mut events = Events::of(answer);
+        let mut events = SseEvents::of(answer);
         let mut frames = Self::default();
         let mut heard = Instant::now();
         while heard.elapsed() < Duration::from_millis(150) {
-            if let Next::Event(event) = events.next()? {
+            if let NextEvent::Event(event) = events.next()? {
                 heard = Instant::now();
                 frames.take(event.id.as_deref(), event.event, event.data)?;
             }
@@ -91,7 +91,7 @@ impl Frames {
     }
 }
 
-fn read(web: &Web, path: &str, shared: &Shared, kept: &Mutex<Frames>) -> anyhow::Result<()> {
+fn read(web: &HttpClient, path: &str, shared: &Shared, kept: &Mutex<Frames>) -> anyhow::Result<()> {
     let last = super::locked(kept).last();
     let web = if last > 0 { web.with("last-event-id", &last.to_string()) } else { web.clone() };
     let Ok(answer) = web.get(path) else { return Ok(()) };
@@ -101,18 +101,18 @@ fn read(web: &Web, path: &str, shared: &Shared, kept: &Mutex<Frames>) -> anyhow:
         status => anyhow::bail!("the events after {last} were refused with {status}: {:?}", answer.text()),
     }
     shared.lock().connections += 1;
-    let mut events = Events::of(answer);
+    let mut events = SseEvents::of(answer);
     let mut heard = Instant::now();
     while !shared.stopped() {
         match events.next()? {
-            Next::Event(event) => {
+            NextEvent::Event(event) => {
                 heard = Instant::now();
                 super::locked(kept).take(event.id.as_deref(), event.event, event.data)?;
                 shared.lock().frames += 1;
             }
-            Next::Quiet if heard.elapsed() > QUIET_MAX => return Ok(()),
-            Next::Quiet => {}
-            Next::Over => return Ok(()),
+            NextEvent::Quiet if heard.elapsed() > QUIET_MAX => return Ok(()),
+            NextEvent::Quiet => {}
+            NextEvent::Over => return Ok(()),
         }
     }
     Ok(())

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::super::socket::{Heard, Socket};
-use super::super::web::Web;
+use super::super::http_client::HttpClient;
+use super::super::socket::{SocketEvent, WebSocketClient};
 use super::{Follower, QUIET_MAX, RETRY, Shared, request};
 
 const LOADED_MAX: Duration = Duration::from_secs(10);
 
 struct Client {
-    web: Web,
+    web: HttpClient,
     session: String,
     cwd: Value,
     shared: Shared,
     cursor: Option<String>,
 }
 
-pub fn follow(web: &Web, session: &str, cwd: &Path) -> anyhow::Result<Follower> {
+pub fn follow(web: &HttpClient, session: &str, cwd: &Path) -> anyhow::Result<Follower> {
     let shared = Shared::default();
     let mut client = Client {
         web: web.clone(),
@@ -48,7 +48,7 @@ pub fn follow(web: &Web, session: &str, cwd: &Path) -> anyhow::Result<Follower> 
 impl Client {
     /// One connection, from its beginning to its end.
     fn talk(&mut self) -> anyhow::Result<()> {
-        let Ok(mut socket) = Socket::open(&self.web, "/acp") else { return Ok(()) };
+        let Ok(mut socket) = WebSocketClient::open(&self.web, "/acp") else { return Ok(()) };
         self.shared.lock().connections += 1;
         let abilities = json!({"_meta": {"acp/cursor": true}});
         let hello = request(1, "initialize", &json!({"protocolVersion": 1, "clientCapabilities": abilities}));
@@ -70,13 +70,13 @@ impl Client {
         let mut heard = Instant::now();
         while !self.shared.stopped() {
             match socket.next()? {
-                Heard::Message(message) => {
+                SocketEvent::Message(message) => {
                     heard = Instant::now();
                     self.take(&message)?;
                 }
-                Heard::Quiet if heard.elapsed() > QUIET_MAX => return Ok(()),
-                Heard::Quiet => {}
-                Heard::Over => return Ok(()),
+                SocketEvent::Quiet if heard.elapsed() > QUIET_MAX => return Ok(()),
+                SocketEvent::Quiet => {}
+                SocketEvent::Over => return Ok(()),
             }
         }
         Ok(())

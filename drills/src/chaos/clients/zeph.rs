@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
+use super::super::http_client::{HttpClient, HttpResponse, NextEvent, SseEvents};
 use super::super::view::View;
-use super::super::web::{Answer, Events, Next, Web};
 use super::{Follower, QUIET_MAX, RETRY, Shared, request};
 
 const LOADED_MAX: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ const LOADED_MAX: Duration = Duration::from_secs(10);
 const LOAD_WAIT: Duration = Duration::from_secs(2);
 
 struct Client {
-    web: Web,
+    web: HttpClient,
     session: String,
     cwd: Value,
     shared: Shared,
@@ -25,7 +25,7 @@ struct Client {
 }
 
 struct Connection {
-    web: Web,
+    web: HttpClient,
     last: u64,
     since: Instant,
     /// The load was sent, whether it arrived or not.
@@ -38,7 +38,7 @@ enum Read {
     BeginAgain,
 }
 
-pub fn follow(web: &Web, session: &str, cwd: &Path) -> anyhow::Result<Follower> {
+pub fn follow(web: &HttpClient, session: &str, cwd: &Path) -> anyhow::Result<Follower> {
     let shared = Shared::default();
     let mut client = Client {
         web: web.with("accept", "text/event-stream"),
@@ -120,17 +120,17 @@ impl Client {
         Ok(())
     }
 
-    fn read(&mut self, answer: Answer) -> anyhow::Result<Read> {
+    fn read(&mut self, answer: HttpResponse) -> anyhow::Result<Read> {
         let Some(connection) = &mut self.connection else { return Ok(Read::BeginAgain) };
         self.shared.lock().connections += 1;
-        let mut events = Events::of(answer);
+        let mut events = SseEvents::of(answer);
         let mut heard = Instant::now();
         while !self.shared.stopped() {
             if !loaded(&self.shared) && connection.since.elapsed() > LOAD_WAIT {
                 return Ok(Read::BeginAgain);
             }
             match events.next()? {
-                Next::Event(event) => {
+                NextEvent::Event(event) => {
                     heard = Instant::now();
                     let number: u64 = event.id.as_deref().context("an event without an id")?.parse()?;
                     ensure!(
@@ -141,9 +141,9 @@ impl Client {
                     connection.last = number;
                     self.shared.take(&event.json());
                 }
-                Next::Quiet if heard.elapsed() > QUIET_MAX => return Ok(Read::GoOn),
-                Next::Quiet => {}
-                Next::Over => return Ok(Read::GoOn),
+                NextEvent::Quiet if heard.elapsed() > QUIET_MAX => return Ok(Read::GoOn),
+                NextEvent::Quiet => {}
+                NextEvent::Over => return Ok(Read::GoOn),
             }
         }
         Ok(Read::GoOn)

@@ -1,4 +1,4 @@
-//! What a device is told while nobody looks at it: that something is, and where; never what.
+//! The content of a push: that something happened, and in which session; never what.
 //!
 //! Push services belong to others, and a locked screen shows a notification to whoever holds the phone.
 //! So there is no title, command, path or text in a note. The device asks for those itself, with its own
@@ -11,23 +11,23 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use wire::native::Role;
 
-/// What stands in every note, so that a service worker that is older or newer knows what it reads.
+/// The version in every note, so that a service worker that is older or newer knows what it reads.
 const VERSION: u8 = 1;
 /// The standard's longest topic.
 const TOPIC_CHARS: usize = 32;
-/// An ask waits for its person, who may be asleep; whoever comes after a day looks anyway.
+/// An ask waits for its person, who may be asleep; after a day a person looks anyway.
 const ASK_TTL_SECONDS: u32 = 24 * 60 * 60;
 const ENDED_TTL_SECONDS: u32 = 4 * 60 * 60;
 const TEST_TTL_SECONDS: u32 = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum PushNote {
     /// Something waits for a person.
     Ask {
         session: SessionId,
         ask: AskId,
     },
-    /// What was told of this ask is over.
+    /// The ask of an earlier note is settled.
     Clear {
         session: SessionId,
         ask: AskId,
@@ -39,7 +39,7 @@ pub enum Note {
     Failed {
         session: SessionId,
     },
-    /// Somebody tries whether pushes arrive.
+    /// A test push.
     Test,
 }
 
@@ -53,7 +53,7 @@ struct Payload<'a> {
     ask: Option<u64>,
 }
 
-impl Note {
+impl PushNote {
     pub(super) fn payload(&self) -> Vec<u8> {
         let session = self.session().map(SessionId::as_str);
         let payload = Payload { v: VERSION, kind: self.kind(), session, ask: self.ask().map(|ask| ask.0) };
@@ -61,7 +61,7 @@ impl Note {
         serde_json::to_vec(&payload).unwrap_or_default()
     }
 
-    /// Whoever may not answer need not be told that something is asked.
+    /// The least role that gets this note: a device that may not answer need not know of an ask.
     pub(super) fn takes(&self) -> Role {
         match self {
             Self::Ask { .. } => Role::Approver,
@@ -69,8 +69,8 @@ impl Note {
         }
     }
 
-    /// How long the push service keeps it for a device that is away. What clears an ask lasts as long as
-    /// the ask: it takes its place there.
+    /// How long the push service keeps it for a device that is offline. The note that clears an ask lasts as long as
+    /// the ask's note: it replaces it there.
     pub(super) fn ttl_seconds(&self) -> u32 {
         match self {
             Self::Ask { .. } | Self::Clear { .. } => ASK_TTL_SECONDS,
@@ -138,7 +138,7 @@ mod tests {
         SessionId::parse("s-1").unwrap()
     }
 
-    fn text(note: &Note) -> String {
+    fn text(note: &PushNote) -> String {
         String::from_utf8(note.payload()).unwrap()
     }
 
@@ -146,11 +146,14 @@ mod tests {
     fn a_note_says_what_kind_of_thing_and_where_and_nothing_else() {
         let ask = AskId(7);
         for (note, payload) in [
-            (Note::Ask { session: session(), ask }, r#"{"v":1,"kind":"ask","session":"s-1","ask":7}"#),
-            (Note::Clear { session: session(), ask }, r#"{"v":1,"kind":"clear","session":"s-1","ask":7}"#),
-            (Note::Ended { session: session() }, r#"{"v":1,"kind":"ended","session":"s-1"}"#),
-            (Note::Failed { session: session() }, r#"{"v":1,"kind":"failed","session":"s-1"}"#),
-            (Note::Test, r#"{"v":1,"kind":"test"}"#),
+            (PushNote::Ask { session: session(), ask }, r#"{"v":1,"kind":"ask","session":"s-1","ask":7}"#),
+            (
+                PushNote::Clear { session: session(), ask },
+                r#"{"v":1,"kind":"clear","session":"s-1","ask":7}"#,
+            ),
+            (PushNote::Ended { session: session() }, r#"{"v":1,"kind":"ended","session":"s-1"}"#),
+            (PushNote::Failed { session: session() }, r#"{"v":1,"kind":"failed","session":"s-1"}"#),
+            (PushNote::Test, r#"{"v":1,"kind":"test"}"#),
         ] {
             assert_eq!(text(&note), payload);
         }
@@ -158,12 +161,15 @@ mod tests {
 
     #[test]
     fn what_clears_an_ask_takes_its_place_and_no_other_asks() {
-        let topic = |note: Note| note.topic().unwrap();
-        let ask = |ask| topic(Note::Ask { session: session(), ask: AskId(ask) });
-        assert_eq!(ask(1), topic(Note::Clear { session: session(), ask: AskId(1) }));
+        let topic = |note: PushNote| note.topic().unwrap();
+        let ask = |ask| topic(PushNote::Ask { session: session(), ask: AskId(ask) });
+        assert_eq!(ask(1), topic(PushNote::Clear { session: session(), ask: AskId(1) }));
         assert_ne!(ask(1), ask(2));
-        assert_eq!(topic(Note::Ended { session: session() }), topic(Note::Failed { session: session() }));
-        assert_ne!(ask(1), topic(Note::Ended { session: session() }));
+        assert_eq!(
+            topic(PushNote::Ended { session: session() }),
+            topic(PushNote::Failed { session: session() })
+        );
+        assert_ne!(ask(1), topic(PushNote::Ended { session: session() }));
         let url_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         assert!(ask(1).len() <= 32 && ask(1).bytes().all(url_safe) && !ask(1).contains("s-1"));
     }

@@ -1,9 +1,9 @@
-//! Where a subscription leads, and whether we go there.
+//! The address and keys of a push subscription, and whether pushes may go there.
 //!
-//! The address comes from a device, which may be anybody's phone, and this server stands where the phone
-//! does not: beside other machines of the house and the services of this one. So an address must be one
-//! of the public internet, over TLS, and is looked at twice: as it is written when it is taken, and as
-//! it is found when something is sent (see `post`).
+//! The address comes from a device, which may be anybody's phone, and this server has access to what the phone
+//! has not: other machines of its network and the services of this one. So an address must be one
+//! of the public internet, over TLS, and is checked twice: as it is written when the subscription is made, and as
+//! it resolves when a push is sent (see `delivery`).
 
 use std::net::IpAddr;
 
@@ -12,31 +12,31 @@ use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 use reqwest::Url;
 use ring::agreement::{ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral};
 use ring::rand::SystemRandom;
-use wire::native::Subscription;
+use wire::native::PushSubscription;
 
-use super::seal::Recipient;
+use super::encryption::Recipient;
 
 /// Push services' addresses have some hundred characters.
 const ENDPOINT_CHARS_MAX: usize = 2048;
 /// A key of 65 bytes in base64, with room for padding.
 const KEY_CHARS_MAX: usize = 128;
 
-/// Where pushes may go.
+/// The addresses that pushes may go to.
 #[derive(Clone, Copy)]
-pub struct Reach {
+pub struct AllowedAddresses {
     /// Whether this address may be connected to.
     pub allows: fn(IpAddr) -> bool,
-    /// Addresses of this machine may be named, and without TLS: for tests with a push service of their own.
+    /// Loopback addresses are allowed too, and without TLS: for tests with a push service of their own.
     pub loopback: bool,
 }
 
-impl Reach {
+impl AllowedAddresses {
     pub(super) fn lets(self, address: IpAddr) -> bool {
         (self.allows)(address) || (self.loopback && address.is_loopback())
     }
 }
 
-/// Why a subscription is not taken. Said to the device.
+/// Why a subscription is refused. Shown on the device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSubscription {
     #[error("the push service's address is malformed")]
@@ -53,16 +53,19 @@ pub enum BadSubscription {
     Keys,
 }
 
-/// A subscription that was looked at.
+/// A subscription that was checked.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct PushTarget {
     pub(super) url: Url,
     pub(super) recipient: Recipient,
 }
 
-impl Target {
-    pub fn parse(subscription: &Subscription, reach: Reach) -> Result<Self, BadSubscription> {
-        let url = endpoint(&subscription.endpoint, reach)?;
+impl PushTarget {
+    pub fn parse(
+        subscription: &PushSubscription,
+        allowed: AllowedAddresses,
+    ) -> Result<Self, BadSubscription> {
+        let url = endpoint(&subscription.endpoint, allowed)?;
         let recipient = Recipient {
             point: key(&subscription.p256dh).ok_or(BadSubscription::Keys)?,
             auth: key(&subscription.auth).ok_or(BadSubscription::Keys)?,
@@ -73,13 +76,13 @@ impl Target {
         Ok(Self { url, recipient })
     }
 
-    /// What a token for this push service names.
+    /// The origin that a token for this push service names.
     pub(super) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
     }
 }
 
-fn endpoint(text: &str, reach: Reach) -> Result<Url, BadSubscription> {
+fn endpoint(text: &str, allowed: AllowedAddresses) -> Result<Url, BadSubscription> {
     if text.len() > ENDPOINT_CHARS_MAX {
         return Err(BadSubscription::TooLong);
     }
@@ -87,7 +90,7 @@ fn endpoint(text: &str, reach: Reach) -> Result<Url, BadSubscription> {
     let host = url.host_str().ok_or(BadSubscription::Malformed)?;
     // However a number is written, it comes out of the parsing as one.
     let literal: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
-    let plain = url.scheme() == "http" && reach.loopback && literal.is_some_and(|ip| ip.is_loopback());
+    let plain = url.scheme() == "http" && allowed.loopback && literal.is_some_and(|ip| ip.is_loopback());
     if url.scheme() != "https" && !plain {
         return Err(BadSubscription::Insecure);
     }
@@ -95,7 +98,7 @@ fn endpoint(text: &str, reach: Reach) -> Result<Url, BadSubscription> {
         return Err(BadSubscription::Extras);
     }
     match literal {
-        Some(address) if !reach.lets(address) => Err(BadSubscription::Private(address)),
+        Some(address) if !allowed.lets(address) => Err(BadSubscription::Private(address)),
         _ => Ok(url),
     }
 }
@@ -109,7 +112,7 @@ fn key<const N: usize>(text: &str) -> Option<[u8; N]> {
     bytes.try_into().ok()
 }
 
-/// Whether anything can be encrypted for this key. Told when it is given, and not when it is needed.
+/// Whether anything can be encrypted for this key. Checked when the subscription is made, and not when a push is sent.
 fn on_the_curve(recipient: &Recipient) -> bool {
     let theirs = UnparsedPublicKey::new(&ECDH_P256, recipient.point);
     EphemeralPrivateKey::generate(&ECDH_P256, &SystemRandom::new())
@@ -124,9 +127,9 @@ mod tests {
     const POINT: &str =
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
-    const PUBLIC: Reach =
-        Reach { allows: |address| !address.is_loopback() && !local(address), loopback: false };
-    const TESTING: Reach = Reach { loopback: true, ..PUBLIC };
+    const PUBLIC: AllowedAddresses =
+        AllowedAddresses { allows: |address| !address.is_loopback() && !local(address), loopback: false };
+    const TESTING: AllowedAddresses = AllowedAddresses { loopback: true, ..PUBLIC };
 
     /// Enough of a judge for these tests; the real one has its own.
     const fn local(address: IpAddr) -> bool {
@@ -136,10 +139,10 @@ mod tests {
         }
     }
 
-    fn parse(endpoint: &str, reach: Reach) -> Result<Target, BadSubscription> {
+    fn parse(endpoint: &str, allowed: AllowedAddresses) -> Result<PushTarget, BadSubscription> {
         let subscription =
-            Subscription { endpoint: endpoint.into(), p256dh: POINT.into(), auth: AUTH.into() };
-        Target::parse(&subscription, reach)
+            PushSubscription { endpoint: endpoint.into(), p256dh: POINT.into(), auth: AUTH.into() };
+        PushTarget::parse(&subscription, allowed)
     }
 
     #[test]
@@ -208,15 +211,15 @@ mod tests {
             ("not base64!", AUTH),
         ] {
             let endpoint = "https://push.example.com/a".to_owned();
-            let subscription = Subscription { endpoint, p256dh: p256dh.into(), auth: auth.into() };
-            let refused = Target::parse(&subscription, PUBLIC).err();
+            let subscription = PushSubscription { endpoint, p256dh: p256dh.into(), auth: auth.into() };
+            let refused = PushTarget::parse(&subscription, PUBLIC).err();
             assert_eq!(refused, Some(BadSubscription::Keys), "{p256dh} {auth}");
         }
-        let padded = Subscription {
+        let padded = PushSubscription {
             endpoint: "https://push.example.com/a".into(),
             p256dh: format!("{POINT}="),
             auth: format!("{AUTH}=="),
         };
-        assert!(Target::parse(&padded, PUBLIC).is_ok());
+        assert!(PushTarget::parse(&padded, PUBLIC).is_ok());
     }
 }

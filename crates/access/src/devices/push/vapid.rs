@@ -1,6 +1,6 @@
-//! Who we are to a push service: RFC 8292.
+//! How we identify ourselves to a push service: VAPID, RFC 8292.
 //!
-//! A browser ties its subscription to our public key, and the push service takes messages for it only
+//! A browser ties its subscription to our public key, and the push service accepts messages for it only
 //! with a token that this key has signed. So the key is kept for good: with another one every device
 //! would have to subscribe again.
 
@@ -24,14 +24,14 @@ const FILE_BYTES_MAX: u64 = 4096;
 const TOKEN_SECONDS: i64 = 12 * 60 * 60;
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum VapidKeyError {
     #[error("the key for pushes in {0} cannot be read")]
     Unread(PathBuf, #[source] io::Error),
     #[error("the key for pushes cannot be kept in {0}")]
     Unmade(PathBuf, #[source] io::Error),
     #[error("{0} holds no key for pushes; remove it, and another is made: devices then subscribe again")]
     Damaged(PathBuf),
-    #[error("no key for pushes can be made: there are no random bytes")]
+    #[error("could not create a push key: the operating system's random generator failed")]
     NoRandom,
 }
 
@@ -53,24 +53,24 @@ struct Claims<'a> {
 impl Vapid {
     /// The key in this file, which is made if there is none. `contact` is a `mailto:` or `https:`
     /// address; some push services refuse tokens without one.
-    pub fn load_or_create(path: &Path, contact: &str) -> Result<Self, KeyError> {
-        let unread = |error| KeyError::Unread(path.to_owned(), error);
+    pub fn load_or_create(path: &Path, contact: &str) -> Result<Self, VapidKeyError> {
+        let unread = |error| VapidKeyError::Unread(path.to_owned(), error);
         let text = match read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 create_secret_file(path, &new_key()?)
-                    .map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
-                // Whoever started at the same moment may have been first: theirs is the one.
+                    .map_err(|error| VapidKeyError::Unmade(path.to_owned(), error))?;
+                // Another process that started at the same moment may have been first: its key is used.
                 read(path).map_err(unread)?
             }
             text => text.map_err(unread)?,
         };
-        let damaged = || KeyError::Damaged(path.to_owned());
+        let damaged = || VapidKeyError::Damaged(path.to_owned());
         let bytes = URL_SAFE_NO_PAD.decode(text.trim()).map_err(|_| damaged())?;
         Self::of(&bytes, contact).ok_or_else(damaged)
     }
 
     /// A new key, as it is kept: one line of text.
-    pub fn new_key() -> Result<String, KeyError> {
+    pub fn new_key() -> Result<String, VapidKeyError> {
         new_key()
     }
 
@@ -110,9 +110,9 @@ impl std::fmt::Debug for Vapid {
     }
 }
 
-fn new_key() -> Result<String, KeyError> {
+fn new_key() -> Result<String, VapidKeyError> {
     let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-    Ok(URL_SAFE_NO_PAD.encode(made.map_err(|_| KeyError::NoRandom)?))
+    Ok(URL_SAFE_NO_PAD.encode(made.map_err(|_| VapidKeyError::NoRandom)?))
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -170,7 +170,10 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 1);
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-        assert!(matches!(Vapid::load_or_create(&path, "mailto:a@example.com"), Err(KeyError::Unread(..))));
+        assert!(matches!(
+            Vapid::load_or_create(&path, "mailto:a@example.com"),
+            Err(VapidKeyError::Unread(..))
+        ));
     }
 
     #[test]
@@ -181,7 +184,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
             let error = Vapid::load_or_create(&path, "mailto:a@example.com").unwrap_err();
-            assert!(matches!(error, KeyError::Damaged(_)), "{error}");
+            assert!(matches!(error, VapidKeyError::Damaged(_)), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
     }

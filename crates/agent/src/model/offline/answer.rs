@@ -9,15 +9,16 @@ use super::report;
 use super::request::{Request, parse, resources};
 use crate::model::{Image, Message, ModelRequest};
 
-/// Begins the first answer of a session; also how the model knows that it has introduced itself.
+/// The beginning of the first answer of a session, by which the model also recognises that it has introduced
+/// itself.
 const INTRODUCTION: &str = "This is the offline model: no model key is configured. ";
-/// What makes a real model answer instead.
+/// How to get a real model.
 const ADVICE: &str = "For a real model set a key, as in `export ANTHROPIC_API_KEY=...`, or start Ollama; \
     `ropewalk models list` says what else is looked for.";
 const ABILITIES: &str = "I can do: `read FILE`, `list [DIR]`, `search TEXT`, `run CMD`, `write FILE: TEXT`, \
     `edit FILE: OLD => NEW`, `plan`, `think`, `stream N [BYTES]`, `sleep MS`, `what did I say?`, `fail`; \
     several at once on several lines or joined by ` && then `.";
-/// Long enough to see each state of the plan.
+/// A pause that is long enough to see each state of the plan.
 const PLAN_PAUSE: Duration = Duration::from_millis(150);
 const PLAN: [&str; 3] = ["Look at what is there", "Make the change", "Check the result"];
 
@@ -46,7 +47,7 @@ pub(super) fn steps(request: &ModelRequest) -> Vec<Step> {
 fn introduces(message: &Message) -> bool {
     match message {
         Message::Assistant { text, .. } => text.starts_with(INTRODUCTION),
-        // The introduction came before what was summed up.
+        // The introduction was before the summary.
         Message::Summary(_) => true,
         Message::User { .. } | Message::ToolResult { .. } => false,
     }
@@ -58,7 +59,7 @@ fn attachments(text: &str, images: &[Image]) -> String {
     if seen.is_empty() { String::new() } else { format!("Attached: {}.\n", seen.join(", ")) }
 }
 
-/// The first reply to a prompt: what can be said is said, what needs a tool is called.
+/// The first reply to a prompt: text, and calls of the tools that are needed.
 fn open(requests: &[Request], before: &[Message], terse: bool, attached: &str) -> Vec<Step> {
     let mut said = Vec::new();
     let mut calls = Vec::new();
@@ -135,7 +136,7 @@ fn say(request: &Request, before: &[Message], terse: bool) -> Vec<Step> {
     }
 }
 
-/// What the user said before, as far as the model is told.
+/// The earlier messages of the user, as far as they are in the conversation.
 fn recall(before: &[Message], terse: bool) -> String {
     let lines: Vec<String> = before
         .iter()
@@ -154,7 +155,7 @@ fn recall(before: &[Message], terse: bool) -> String {
     }
 }
 
-/// After tool results: the next state of a plan, or what came out.
+/// After tool results: the next state of a plan, or a report.
 fn go_on(requests: &[Request], after: &[Message], terse: bool) -> Vec<Step> {
     let is_plan = |message: &&Message| matches!(message, Message::ToolResult { tool, .. } if tool.as_ref() == "update_plan");
     let shown = after.iter().filter(is_plan).count();

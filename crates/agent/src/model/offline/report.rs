@@ -1,4 +1,4 @@
-//! What the offline model says of tool results: one sentence each, and the facts of a review.
+//! What the offline model says about tool results: one sentence each, and the facts of a review.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -41,7 +41,9 @@ fn sentence(requests: &[Request], tool: &str, subject: &str, text: &str, failed:
     let reviewed = |request: &Request| matches!(request, Request::Review(Some(path)) if path == subject);
     match tool {
         "shell" => shell_sentence(subject, text),
-        _ if failed => format!("`{tool} {subject}` did not work: {}.", cut(text.trim(), QUOTE_CHARS_MAX * 2)),
+        _ if failed => {
+            format!("`{tool} {subject}` did not work: {}.", cut(text.trim(), QUOTE_CHARS_MAX * 2))
+        }
         "read" if requests.iter().any(reviewed) => review(subject, text),
         "read" => {
             format!("I read {subject}: {}; it begins with {}.", count(text, "line"), quoted_first(text))
@@ -62,7 +64,9 @@ fn shell_sentence(command: &str, text: &str) -> String {
     let (output, ending) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
     let ending = ending.trim_matches(['[', ']']);
     match output.trim_end().lines().next_back() {
-        Some(last) => format!("`{command}`: {ending}; its last line is `{}`.", cut(last, QUOTE_CHARS_MAX)),
+        Some(last) => {
+            format!("`{command}`: {ending}; its last line is `{}`.", cut(last, QUOTE_CHARS_MAX))
+        }
         None => format!("`{command}`: {ending}."),
     }
 }

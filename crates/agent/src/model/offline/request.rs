@@ -1,6 +1,6 @@
 //! What the offline model understands: short requests, one per line or joined by ` && then `.
 
-/// One thing that was asked for.
+/// A single request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     Read(String),
@@ -22,7 +22,7 @@ pub(super) enum Request {
 const CHUNK_BYTES: usize = 100;
 const CHUNK_BYTES_MAX: usize = 65_536;
 
-/// Everything the user asked for in one message, in order. Attached resources are not requests.
+/// All requests in one message of the user, in order. Attached resources are not requests.
 pub(super) fn parse(text: &str) -> Vec<Request> {
     let text = without_resources(text);
     if let Some(review) = parse_review(&text) {
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Vec<Request> {
     for line in text.split('\n').flat_map(|line| line.split(" && then ")) {
         match (parse_one(line.trim()), requests.last_mut()) {
             (Some(request), _) => requests.push(request),
-            // What follows a text that is to be written and is no request itself belongs to the text.
+            // Lines after a text to write that are not requests belong to the text.
             (None, Some(Request::Write { text: more, .. } | Request::Edit { new: more, .. })) => {
                 more.push('\n');
                 more.push_str(line);

@@ -1,30 +1,29 @@
-//! A reply while it is read: what was said, the calls in progress, how it ends.
+//! A reply while it is decoded: its text, the calls in progress, how it ends.
 //!
-//! **Invariant:** calls are told when they are complete, in the order in which they began.
-//! **Invariant:** pieces of arguments are joined once; a call of any number of pieces is read in time
-//! that grows with its length.
+//! **Invariant:** calls are reported when they are complete, in the order in which they began.
+//! **Invariant:** pieces of arguments are joined only once, so decoding a call takes time linear in its length.
 
 use std::sync::Arc;
 
 use engine::Usage;
 use serde_json::Value;
 
-use super::super::{ModelEvent, ModelStop, Native};
+use super::super::{ModelEvent, ModelStop, NativeReply};
 
-/// More calls at once than anybody means; the rest is not carried out.
+/// Calls in one reply; further ones are ignored.
 const CALLS_MAX: usize = 256;
 
 #[derive(Default)]
-pub(in super::super) struct Reply {
-    said: Vec<ModelEvent>,
+pub(in super::super) struct ReplyBuilder {
+    ready_events: Vec<ModelEvent>,
     calls: Vec<PartialCall>,
-    told: usize,
+    delivered_calls: usize,
     stop: Option<ModelStop>,
     usage: Option<Usage>,
     refused: bool,
-    /// The provider has announced calls.
-    promised: bool,
-    /// How much was said so far: text, thoughts and arguments.
+    /// The finish reason announces calls.
+    calls_announced: bool,
+    /// The size so far: text, thoughts and arguments.
     bytes: usize,
     state: State,
 }
@@ -34,7 +33,7 @@ enum State {
     #[default]
     Open,
     Ended,
-    Told,
+    Delivered,
 }
 
 struct PartialCall {
@@ -44,19 +43,19 @@ struct PartialCall {
     complete: bool,
 }
 
-/// Names a call of this reply.
+/// Identifies a call of this reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct CallKey(usize);
 
-impl Reply {
+impl ReplyBuilder {
     pub(in super::super) fn text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         self.bytes += text.len();
-        match self.said.last_mut() {
+        match self.ready_events.last_mut() {
             Some(ModelEvent::Text(said)) => said.push_str(text),
-            _ => self.said.push(ModelEvent::Text(text.to_owned())),
+            _ => self.ready_events.push(ModelEvent::Text(text.to_owned())),
         }
     }
 
@@ -65,13 +64,13 @@ impl Reply {
             return;
         }
         self.bytes += text.len();
-        match self.said.last_mut() {
+        match self.ready_events.last_mut() {
             Some(ModelEvent::Thinking(said)) => said.push_str(text),
-            _ => self.said.push(ModelEvent::Thinking(text.to_owned())),
+            _ => self.ready_events.push(ModelEvent::Thinking(text.to_owned())),
         }
     }
 
-    /// Words with which the model declines. They are said like others, and the reply is a refusal.
+    /// Refusal text. It is reported like other text, and the reply counts as a refusal.
     pub(in super::super) fn refusal(&mut self, text: &str) {
         if !text.is_empty() {
             self.refused = true;
@@ -79,7 +78,7 @@ impl Reply {
         }
     }
 
-    /// None if there are too many calls already.
+    /// `None` if there are too many calls already.
     pub(in super::super) fn begin_call(&mut self, id: &str, name: &str) -> Option<CallKey> {
         if self.calls.len() >= CALLS_MAX {
             return None;
@@ -101,7 +100,7 @@ impl Reply {
         &self.calls[key.0].name
     }
 
-    /// Adds what is not known yet: some servers name a call only in its second piece.
+    /// Sets the id and name if they are not known yet: some servers send them only in the second piece.
     pub(in super::super) fn name_call(&mut self, key: CallKey, id: &str, name: &str) {
         let call = &mut self.calls[key.0];
         if call.id.is_empty() {
@@ -117,7 +116,7 @@ impl Reply {
         self.calls[key.0].arguments.push_str(piece);
     }
 
-    /// The arguments as a whole, where a wire repeats them.
+    /// Sets the whole arguments, if a wire repeats them at the end.
     pub(in super::super) fn set_arguments(&mut self, key: CallKey, arguments: &str) {
         let known = &mut self.calls[key.0].arguments;
         self.bytes += arguments.len().saturating_sub(known.len());
@@ -130,19 +129,19 @@ impl Reply {
 
     pub(in super::super) fn complete_call(&mut self, key: CallKey) {
         self.calls[key.0].complete = true;
-        while let Some(call) = self.calls.get_mut(self.told).filter(|call| call.complete) {
-            // A tool without arguments: several wires then send nothing at all.
+        while let Some(call) = self.calls.get_mut(self.delivered_calls).filter(|call| call.complete) {
+            // For a tool without arguments, several wires send nothing at all.
             if call.arguments.trim().is_empty() {
                 call.arguments = "{}".to_owned();
             }
             let (id, name, arguments) = (call.id.clone(), call.name.clone(), call.arguments.clone());
-            self.said.push(ModelEvent::ToolCall { id, name, arguments });
-            self.told += 1;
+            self.ready_events.push(ModelEvent::ToolCall { id, name, arguments });
+            self.delivered_calls += 1;
         }
     }
 
     pub(in super::super) fn complete_calls(&mut self) {
-        for at in self.told..self.calls.len() {
+        for at in self.delivered_calls..self.calls.len() {
             self.complete_call(CallKey(at));
         }
     }
@@ -155,37 +154,37 @@ impl Reply {
         self.stop
     }
 
-    /// Calls have to come, or the reply is not what it says it is.
-    pub(in super::super) fn promise_calls(&mut self) {
-        self.promised = true;
+    /// Records that the reply must contain calls, or it is incomplete.
+    pub(in super::super) fn announce_calls(&mut self) {
+        self.calls_announced = true;
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Why a reply that has ended is none.
-    pub(super) fn flaw(&self) -> Option<&'static str> {
+    /// Why a reply that has ended is incomplete.
+    pub(super) fn incomplete_reason(&self) -> Option<&'static str> {
         let nothing = self.bytes == 0 && self.calls.is_empty() && !self.refused;
         match self.stop {
             None if nothing => Some("the answer ended before anything was said"),
-            Some(ModelStop::Finished) if self.promised && self.calls.is_empty() => {
+            Some(ModelStop::Finished) if self.calls_announced && self.calls.is_empty() => {
                 Some("the model announced tool calls and sent none")
             }
             None | Some(ModelStop::Finished | ModelStop::MaxTokens | ModelStop::Refusal) => None,
         }
     }
 
-    /// It is over and was no reply: nobody is told that it ended.
+    /// Discards the end of an incomplete reply, so that it is not reported.
     pub(super) fn withdraw(&mut self) {
-        self.state = State::Told;
+        self.state = State::Delivered;
     }
 
     pub(in super::super) fn set_usage(&mut self, usage: Usage) {
         self.usage = Some(usage);
     }
 
-    /// The provider says that this was all.
+    /// Records the end of the reply.
     pub(in super::super) fn end(&mut self) {
         if self.state == State::Open {
             self.complete_calls();
@@ -197,20 +196,20 @@ impl Reply {
         self.state != State::Open
     }
 
-    /// It has ended, and nobody was told yet.
-    pub(super) fn is_due(&self) -> bool {
+    /// It has ended, and the end was not reported yet.
+    pub(super) fn end_is_due(&self) -> bool {
         self.state == State::Ended
     }
 
-    pub(super) fn tell(&mut self, id: &Arc<str>, native: Option<Value>, events: &mut Vec<ModelEvent>) {
-        events.append(&mut self.said);
+    pub(super) fn deliver(&mut self, id: &Arc<str>, native: Option<Value>, events: &mut Vec<ModelEvent>) {
+        events.append(&mut self.ready_events);
         if self.state != State::Ended {
             return;
         }
-        self.state = State::Told;
+        self.state = State::Delivered;
         if let Some(json) = native {
             let ids = self.calls.iter().map(|call| call.id.as_str().into()).collect();
-            let native = Native { provider: Arc::clone(id), json: json.to_string().into(), ids };
+            let native = NativeReply { provider: Arc::clone(id), json: json.to_string().into(), ids };
             events.push(ModelEvent::Native(native));
         }
         events.extend(self.usage.map(ModelEvent::Usage));

@@ -7,7 +7,7 @@ fn edit(old: &str, new: &str) -> Replacement {
 }
 
 fn check(text: &str, old: &str, new: &str, expected: Result<(&str, u32), &str>) {
-    let outcome = edited(text, &[edit(old, new)]).map(|(text, spans)| {
+    let outcome = apply_edits(text, &[edit(old, new)]).map(|(text, spans)| {
         let line = line_at(&text, spans[0].start);
         (text, line)
     });
@@ -78,7 +78,7 @@ fn what_is_not_there_once_is_refused() {
 fn all_places_are_replaced_if_that_is_wanted() {
     let all = |text: &str, old: &str, new: &str| {
         let edit = Replacement { replace_all: true, ..edit(old, new) };
-        edited(text, &[edit]).map(|(text, spans)| (text, spans.len()))
+        apply_edits(text, &[edit]).map(|(text, spans)| (text, spans.len()))
     };
     assert_eq!(all("a b a", "a", "aa"), Ok(("aa b aa".into(), 2)));
     assert_eq!(all("aaa", "aa", "b"), Ok(("ba".into(), 1)));
@@ -89,12 +89,12 @@ fn all_places_are_replaced_if_that_is_wanted() {
 #[test]
 fn several_edits_are_done_in_order_all_or_none() {
     let both = [edit("a", "b c"), edit("c", "d")];
-    assert_eq!(edited("a\n", &both).unwrap().0, "b d\n");
-    let wrong = edited("a\n", &[edit("a", "b"), edit("a", "c")]).unwrap_err();
+    assert_eq!(apply_edits("a\n", &both).unwrap().0, "b d\n");
+    let wrong = apply_edits("a\n", &[edit("a", "b"), edit("a", "c")]).unwrap_err();
     assert!(wrong.starts_with("edit 2 of 2: the old text is not in the file"), "{wrong}");
     assert!(wrong.ends_with(". Nothing was changed"), "{wrong}");
     assert_eq!(
-        edited("a\n", &[edit("a", "b"), edit("b", "a")]).unwrap_err(),
+        apply_edits("a\n", &[edit("a", "b"), edit("b", "a")]).unwrap_err(),
         "the edits leave the file as it is"
     );
 }
@@ -114,7 +114,7 @@ proptest! {
         old in "[ab \u{201D}\"\n]{1,6}",
         new in "[xy\n]{0,4}",
     ) {
-        let Ok((after, spans)) = edited(&text, &[edit(&old, &new)]) else { return Ok(()) };
+        let Ok((after, spans)) = apply_edits(&text, &[edit(&old, &new)]) else { return Ok(()) };
         prop_assert_eq!(spans.len(), 1);
         let span = spans[0].clone();
         let tail = after.len() - span.end;

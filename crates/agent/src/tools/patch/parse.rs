@@ -1,6 +1,6 @@
-//! A patch as models write it, read into what it wants done.
+//! Parses a patch as models write it.
 //!
-//! The format is the one that codex made and models were trained on:
+//! The format is the one of Codex, which models were trained on:
 //!
 //! ```text
 //! *** Begin Patch
@@ -22,16 +22,16 @@ const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
 const END_OF_FILE: &str = "*** End of File";
 
-/// What a patch does to one file.
+/// The patch of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum FilePatch {
     Add { path: String, text: String },
     Delete { path: String },
     Update { path: String, moved: Option<String>, chunks: Vec<Chunk> },
 }
 
-impl Deed {
-    /// The file, and where it goes.
+impl FilePatch {
+    /// The path of the file, and its new path.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         let (path, moved) = match self {
             Self::Add { path, .. } | Self::Delete { path } => (path, None),
@@ -41,40 +41,40 @@ impl Deed {
     }
 }
 
-/// Lines that stand together in a file, some of them to be changed.
+/// Consecutive lines of a file, some of which are changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Chunk {
-    /// Lines that come somewhere before, each after the other.
+    /// Context lines (`@@`) that come somewhere before, in this order.
     pub(super) after: Vec<String>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ChunkLine>,
     /// They are the last lines of the file.
     pub(super) at_end: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ChunkLine {
     Keep(String),
-    Take(String),
-    Put(String),
+    Remove(String),
+    Add(String),
 }
 
-impl Line {
-    /// The line as the file has it before, if it has.
+impl ChunkLine {
+    /// The line in the old file, if it is there.
     pub(super) fn old(&self) -> Option<&str> {
         match self {
-            Self::Keep(line) | Self::Take(line) => Some(line),
-            Self::Put(_) => None,
+            Self::Keep(line) | Self::Remove(line) => Some(line),
+            Self::Add(_) => None,
         }
     }
 }
 
-pub(super) fn parse(patch: &str) -> Result<Vec<Deed>, String> {
+pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     let mut lines = (1..).zip(unwrapped(patch).lines()).peekable();
     match lines.next() {
         Some((_, line)) if line.trim() == BEGIN => {}
         _ => return Err(format!("the patch must begin with the line {BEGIN:?}")),
     }
-    let mut deeds = Vec::new();
+    let mut file_patches = Vec::new();
     let mut ended = false;
     while let Some((number, line)) = lines.next() {
         let line = line.trim_end();
@@ -93,9 +93,9 @@ pub(super) fn parse(patch: &str) -> Result<Vec<Deed>, String> {
                 text.push_str(&line[1..]);
                 text.push('\n');
             }
-            deeds.push(Deed::Add { path: path(rest)?, text });
+            file_patches.push(FilePatch::Add { path: path(rest)?, text });
         } else if let Some(rest) = line.strip_prefix("*** Delete File: ") {
-            deeds.push(Deed::Delete { path: path(rest)? });
+            file_patches.push(FilePatch::Delete { path: path(rest)? });
         } else if let Some(rest) = line.strip_prefix("*** Update File: ") {
             let moved = lines.next_if(|(_, line)| line.starts_with("*** Move to: "));
             let moved =
@@ -104,7 +104,7 @@ pub(super) fn parse(patch: &str) -> Result<Vec<Deed>, String> {
             while let Some(line) = lines.next_if(|(_, line)| is_body(line)) {
                 body.push(line);
             }
-            deeds.push(Deed::Update { path: path(rest)?, moved, chunks: chunks(&body)? });
+            file_patches.push(FilePatch::Update { path: path(rest)?, moved, chunks: chunks(&body)? });
         } else if !line.is_empty() {
             return Err(format!(
                 "line {number} of the patch is not understood: {line:?}. A file begins with {:?}, {:?} or {:?}, \
@@ -112,18 +112,18 @@ pub(super) fn parse(patch: &str) -> Result<Vec<Deed>, String> {
                 "*** Add File: ", "*** Update File: ", "*** Delete File: "
             ));
         }
-        if deeds.len() > FILES_MAX {
+        if file_patches.len() > FILES_MAX {
             return Err(format!("the patch has more than {FILES_MAX} files; split it"));
         }
     }
-    match (ended, deeds.is_empty()) {
+    match (ended, file_patches.is_empty()) {
         (false, _) => Err(format!("the patch must end with the line {END:?}; it may have been cut")),
         (true, true) => Err("the patch names no file".into()),
-        (true, false) => Ok(deeds),
+        (true, false) => Ok(file_patches),
     }
 }
 
-/// Some models wrap the patch as if it were given to a shell.
+/// Some models wrap the patch in a shell heredoc.
 fn unwrapped(patch: &str) -> &str {
     let patch = patch.trim();
     let Some((first, rest)) = patch.split_once('\n') else { return patch };
@@ -155,7 +155,7 @@ fn chunks(body: &[(usize, &str)]) -> Result<Vec<Chunk>, String> {
     let mut open = false;
     for (number, line) in body {
         if let Some(context) = line.strip_prefix("@@") {
-            // Several in a row lead from the outer to the inner: a class, then its method.
+            // Several in a row go from the outer to the inner context: a class, then its method.
             if !(open && chunks.last().is_some_and(|chunk| chunk.lines.is_empty())) {
                 chunks.push(Chunk::default());
                 open = true;
@@ -167,7 +167,7 @@ fn chunks(body: &[(usize, &str)]) -> Result<Vec<Chunk>, String> {
             continue;
         }
         if !open {
-            // Blank lines between files belong to nobody; a first chunk needs no mark.
+            // Blank lines between files are ignored; a first chunk needs no mark.
             if line.trim().is_empty() {
                 continue;
             }
@@ -179,11 +179,11 @@ fn chunks(body: &[(usize, &str)]) -> Result<Vec<Chunk>, String> {
             chunk.at_end = true;
             open = false;
         } else if let Some(text) = line.strip_prefix('+') {
-            chunk.lines.push(Line::Put(text.to_owned()));
+            chunk.lines.push(ChunkLine::Add(text.to_owned()));
         } else if let Some(text) = line.strip_prefix('-') {
-            chunk.lines.push(Line::Take(text.to_owned()));
+            chunk.lines.push(ChunkLine::Remove(text.to_owned()));
         } else if line.is_empty() || line.starts_with(' ') {
-            chunk.lines.push(Line::Keep(line.get(1..).unwrap_or_default().to_owned()));
+            chunk.lines.push(ChunkLine::Keep(line.get(1..).unwrap_or_default().to_owned()));
         } else {
             return Err(format!("line {number} of the patch does not begin with a blank, + or -"));
         }
@@ -195,10 +195,10 @@ fn chunks(body: &[(usize, &str)]) -> Result<Vec<Chunk>, String> {
     Ok(chunks)
 }
 
-/// Empty lines before the next file's mark are there to be read easily; they are no lines of the file.
+/// Removes empty lines before the next file's mark: they are formatting, not lines of the file.
 fn trim_blank_end(chunks: &mut [Chunk]) {
     for chunk in chunks {
-        let blank = |line: &Line| matches!(line, Line::Keep(text) if text.is_empty());
+        let blank = |line: &ChunkLine| matches!(line, ChunkLine::Keep(text) if text.is_empty());
         while chunk.lines.len() > 1 && chunk.lines.last().is_some_and(blank) {
             chunk.lines.pop();
         }

@@ -8,9 +8,9 @@ fn patch(body: &str) -> String {
 
 /// A text before and after an update that has this body.
 fn check(before: &str, body: &str, expected: Result<&str, &str>) {
-    let deeds = parse::parse(&patch(&format!("*** Update File: f\n{body}"))).unwrap();
-    let [Deed::Update { chunks, .. }] = deeds.as_slice() else { panic!("{deeds:?}") };
-    let outcome = updated(before, chunks);
+    let file_patches = parse::parse(&patch(&format!("*** Update File: f\n{body}"))).unwrap();
+    let [FilePatch::Update { chunks, .. }] = file_patches.as_slice() else { panic!("{file_patches:?}") };
+    let outcome = apply_chunks(before, chunks);
     assert_eq!(outcome.as_deref().map_err(String::as_str), expected, "{before:?} {body:?}");
 }
 
@@ -20,27 +20,27 @@ fn a_patch_is_read_as_codex_writes_it() {
         "*** Add File: new.txt\n+one\n+\n+two\n*** Delete File: old.txt\n*** Update File: a.rs\n*** Move to: b.rs\n\
          @@ class A\n@@ fn f()\n keep\n-take\n+put\n\n+more\n*** End of File\n",
     );
-    let deeds = parse::parse(&text).unwrap();
+    let file_patches = parse::parse(&text).unwrap();
     let expected = [
-        Deed::Add { path: "new.txt".into(), text: "one\n\ntwo\n".into() },
-        Deed::Delete { path: "old.txt".into() },
-        Deed::Update {
+        FilePatch::Add { path: "new.txt".into(), text: "one\n\ntwo\n".into() },
+        FilePatch::Delete { path: "old.txt".into() },
+        FilePatch::Update {
             path: "a.rs".into(),
             moved: Some("b.rs".into()),
             chunks: vec![Chunk {
                 after: vec!["class A".into(), "fn f()".into()],
                 lines: vec![
-                    Line::Keep("keep".into()),
-                    Line::Take("take".into()),
-                    Line::Put("put".into()),
-                    Line::Keep(String::new()),
-                    Line::Put("more".into()),
+                    ChunkLine::Keep("keep".into()),
+                    ChunkLine::Remove("take".into()),
+                    ChunkLine::Add("put".into()),
+                    ChunkLine::Keep(String::new()),
+                    ChunkLine::Add("more".into()),
                 ],
                 at_end: true,
             }],
         },
     ];
-    assert_eq!(deeds, expected);
+    assert_eq!(file_patches, expected);
     for wrapped in
         [format!("<<'EOF'\n{text}EOF\n"), format!("apply_patch <<\"X\"\n{text}X"), format!("\n{text}\n\n")]
     {
@@ -118,17 +118,17 @@ proptest! {
         let mut body: String = head.iter().map(|line| format!(" {line}\n")).collect();
         body.extend(old.iter().map(|line| format!("-{line}\n")));
         body.extend(new.iter().map(|line| format!("+{line}\n")));
-        let deeds = parse::parse(&patch(&format!("*** Update File: f\n{body}"))).unwrap();
-        let [Deed::Update { chunks, .. }] = deeds.as_slice() else { panic!("{deeds:?}") };
-        prop_assert_eq!(updated(&text(&old), chunks).unwrap(), text(&new));
+        let file_patches = parse::parse(&patch(&format!("*** Update File: f\n{body}"))).unwrap();
+        let [FilePatch::Update { chunks, .. }] = file_patches.as_slice() else { panic!("{file_patches:?}") };
+        prop_assert_eq!(apply_chunks(&text(&old), chunks).unwrap(), text(&new));
     }
 
     #[test]
     fn no_text_breaks_the_reader(text in "(\\*\\*\\* (Begin Patch|End Patch|Add File: a|Update File: b|Move to: c|End of File)\n|@@ ?x?\n|[ +-]?[ab]?\n){0,12}") {
-        if let Ok(deeds) = parse::parse(&text) {
-            for deed in deeds {
-                if let Deed::Update { chunks, .. } = deed {
-                    updated("a\nb\n", &chunks).ok();
+        if let Ok(file_patches) = parse::parse(&text) {
+            for file_patch in file_patches {
+                if let FilePatch::Update { chunks, .. } = file_patch {
+                    apply_chunks("a\nb\n", &chunks).ok();
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What a search found, as the model and the editor are told of it.
+//! The hits of a search, as the model and the editor get them.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,18 +8,18 @@ use engine::Location;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkFinish, SinkMatch};
 use serde::Deserialize;
 
-use super::super::Outcome;
+use super::super::ToolOutcome;
 use crate::summary::cut;
 
 const LINE_CHARS_MAX: usize = 300;
-/// Places that an editor is told of.
+/// Locations that are reported to the editor.
 const LOCATIONS_MAX: usize = 20;
-/// What one call gives the model at most; hits have lines around them.
+/// The maximum text that one call returns, including context lines.
 const TEXT_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Shown {
+pub(super) enum SearchOutput {
     #[default]
     Lines,
     Files,
@@ -27,25 +27,25 @@ pub(super) enum Shown {
 }
 
 pub(super) struct Hits {
-    shown: Shown,
+    output: SearchOutput,
     limit: usize,
     text: String,
     count: usize,
     locations: Vec<Location>,
-    /// Files that were not looked into.
+    /// Files that were skipped.
     pub(super) left_out: usize,
 }
 
 impl Hits {
-    pub(super) fn new(shown: Shown, limit: usize) -> Self {
-        Self { shown, limit, text: String::new(), count: 0, locations: Vec::new(), left_out: 0 }
+    pub(super) fn new(output: SearchOutput, limit: usize) -> Self {
+        Self { output, limit, text: String::new(), count: 0, locations: Vec::new(), left_out: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.count >= self.limit || self.text.len() >= TEXT_BYTES_MAX
     }
 
-    pub(super) fn outcome(mut self) -> Outcome {
+    pub(super) fn outcome(mut self) -> ToolOutcome {
         if self.is_full() {
             self.text.push_str("[there may be more; look for something narrower]\n");
         }
@@ -61,7 +61,7 @@ impl Hits {
         if self.count == 0 {
             self.text.push_str("no hits\n");
         }
-        Outcome { locations: self.locations, ..Outcome::text(self.text) }
+        ToolOutcome { locations: self.locations, ..ToolOutcome::text(self.text) }
     }
 
     fn point_at(&mut self, path: &Path, line: Option<u64>) {
@@ -72,20 +72,20 @@ impl Hits {
     }
 }
 
-/// A look into one file.
-pub(super) struct Look<'a> {
+/// The hits in one file.
+pub(super) struct FileHits<'a> {
     hits: &'a mut Hits,
     path: &'a Path,
     name: &'a str,
-    /// What was there before this file: taken back if it turns out to be no text.
+    /// The lengths before this file, to remove its hits if it turns out not to be text.
     before: (usize, usize, usize),
-    /// Lines that fit, in this file.
+    /// Matching lines in this file.
     lines: usize,
     first: Option<u64>,
     binary: bool,
 }
 
-impl<'a> Look<'a> {
+impl<'a> FileHits<'a> {
     pub(super) fn new(hits: &'a mut Hits, path: &'a Path, name: &'a str) -> Self {
         let before = (hits.text.len(), hits.count, hits.locations.len());
         Self { hits, path, name, before, lines: 0, first: None, binary: false }
@@ -102,10 +102,10 @@ impl<'a> Look<'a> {
         if self.lines == 0 {
             return;
         }
-        match self.hits.shown {
-            Shown::Lines => return,
-            Shown::Files => writeln!(self.hits.text, "{}", self.name).ok(),
-            Shown::Count => writeln!(self.hits.text, "{}: {}", self.name, self.lines).ok(),
+        match self.hits.output {
+            SearchOutput::Lines => return,
+            SearchOutput::Files => writeln!(self.hits.text, "{}", self.name).ok(),
+            SearchOutput::Count => writeln!(self.hits.text, "{}: {}", self.name, self.lines).ok(),
         };
         self.hits.count += 1;
         self.hits.point_at(self.path, self.first);
@@ -124,7 +124,7 @@ impl<'a> Look<'a> {
     }
 }
 
-impl Sink for Look<'_> {
+impl Sink for FileHits<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -133,32 +133,32 @@ impl Sink for Look<'_> {
         let mut number = first;
         for line in found.lines() {
             self.lines += 1;
-            if self.hits.shown == Shown::Lines {
+            if self.hits.output == SearchOutput::Lines {
                 self.show(number, ':', line);
             }
             number = number.map(|number| number + 1);
         }
-        match self.hits.shown {
-            Shown::Lines => {
+        match self.hits.output {
+            SearchOutput::Lines => {
                 self.hits.count += 1;
                 self.hits.point_at(self.path, first);
                 Ok(!self.hits.is_full())
             }
             // One hit is enough to name the file.
-            Shown::Files => Ok(false),
-            Shown::Count => Ok(true),
+            SearchOutput::Files => Ok(false),
+            SearchOutput::Count => Ok(true),
         }
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
-        if self.hits.shown == Shown::Lines {
+        if self.hits.output == SearchOutput::Lines {
             self.show(context.line_number(), '-', context.bytes());
         }
         Ok(self.hits.text.len() < TEXT_BYTES_MAX)
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
-        if self.hits.shown == Shown::Lines {
+        if self.hits.output == SearchOutput::Lines {
             self.hits.text.push_str("--\n");
         }
         Ok(true)

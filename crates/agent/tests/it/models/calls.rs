@@ -230,11 +230,11 @@ async fn whoever_drops_the_stream_closes_the_connection() {
     let first = tokio::time::timeout(DEADLINE, stream.next()).await.unwrap();
     assert_eq!(first, Ok(ModelEvent::Text("Hi.".into())));
     drop(stream);
-    let heard = tokio::task::spawn_blocking(move || {
+    let reply = tokio::task::spawn_blocking(move || {
         (asked.recv_timeout(DEADLINE).unwrap(), asked.recv_timeout(DEADLINE).unwrap())
     });
     // The connection's own task sees that nobody listens when it next runs.
-    let (_, gone) = tokio::time::timeout(DEADLINE, heard).await.unwrap().unwrap();
+    let (_, gone) = tokio::time::timeout(DEADLINE, reply).await.unwrap().unwrap();
     assert_eq!(gone, "gone: true");
 }
 
@@ -296,11 +296,11 @@ async fn an_answer_without_an_end_is_ended_at_the_limit() {
         };
         assert_eq!(*stop, agent::ModelStop::MaxTokens);
         assert!(notice.contains("1000 bytes") && notice.contains("answer_bytes_max"), "{notice}");
-        let heard = tokio::task::spawn_blocking(move || {
+        let reply = tokio::task::spawn_blocking(move || {
             (asked.recv_timeout(DEADLINE).unwrap(), asked.recv_timeout(DEADLINE).unwrap())
         });
         // The connection's own task sees that nobody listens when it next runs.
-        let (_, gone) = tokio::time::timeout(DEADLINE, heard).await.unwrap().unwrap();
+        let (_, gone) = tokio::time::timeout(DEADLINE, reply).await.unwrap().unwrap();
         assert_eq!(gone, "gone: true");
     }
 }

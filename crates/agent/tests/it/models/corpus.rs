@@ -9,7 +9,7 @@ use agent::ModelStop;
 use expect_test::expect;
 use serde_json::Value;
 
-use crate::models::{Heard, hear, recorded};
+use crate::models::{DecodedReply, hear, recorded};
 
 /// Bodies up to here are also read byte by byte.
 const SMALL_BYTES: usize = 16 * 1024;
@@ -25,9 +25,9 @@ fn nothing_of_a_recorded_reply_is_lost() {
     let mut wrong = Vec::new();
     for row in rows.as_array().unwrap() {
         let (kind, id) = (row["kind"].as_str().unwrap(), recorded::id(row));
-        let heard = hear(recorded::wire(kind), row["body"].as_str().unwrap(), usize::MAX);
+        let reply = hear(recorded::wire(kind), row["body"].as_str().unwrap(), usize::MAX);
         *classes.entry(format!("{kind}: all")).or_default() += 1;
-        for class in compare(kind, row, &expected[&id], &heard) {
+        for class in compare(kind, row, &expected[&id], &reply) {
             match class {
                 Ok(class) => *classes.entry(format!("{kind}: {class}")).or_default() += 1,
                 Err(difference) => wrong.push(format!("{kind} {id}: {difference}")),
@@ -73,36 +73,41 @@ fn how_the_bytes_are_split_makes_no_difference() {
 }
 
 /// The known classes of difference, or a difference that is none of them.
-fn compare(kind: &str, row: &Value, expected: &Value, heard: &Heard) -> Vec<Result<&'static str, String>> {
+fn compare(
+    kind: &str,
+    row: &Value,
+    expected: &Value,
+    reply: &DecodedReply,
+) -> Vec<Result<&'static str, String>> {
     let mut found = Vec::new();
-    words(kind, row, expected, heard, &mut found);
-    calls(expected, heard, &mut found);
-    usage(kind, &expected["usage"], heard, &mut found);
-    ending(expected, heard, &mut found);
+    words(kind, row, expected, reply, &mut found);
+    calls(expected, reply, &mut found);
+    usage(kind, &expected["usage"], reply, &mut found);
+    ending(expected, reply, &mut found);
     found
 }
 
-type Found = Vec<Result<&'static str, String>>;
+type ComparisonResults = Vec<Result<&'static str, String>>;
 
-fn words(kind: &str, row: &Value, expected: &Value, heard: &Heard, found: &mut Found) {
+fn words(kind: &str, row: &Value, expected: &Value, reply: &DecodedReply, found: &mut ComparisonResults) {
     let (text, thinking) = (expected["text"].as_str().unwrap(), expected["think"].as_str().unwrap());
     let refusal = refusal(kind, row["body"].as_str().unwrap());
     if !refusal.is_empty() {
         // The other decoder does not know refusals; theirs is taken from the raw stream here.
         found.push(Ok("a refusal is said and is the reason to stop"));
     }
-    if heard.text != format!("{text}{refusal}") {
-        found.push(Err(format!("text {text:?} {refusal:?}\n   heard {:?}", heard.text)));
+    if reply.text != format!("{text}{refusal}") {
+        found.push(Err(format!("text {text:?} {refusal:?}\n   heard {:?}", reply.text)));
     }
-    if heard.thinking != thinking {
-        if heard.thinking.replace("\n\n", "") == thinking.replace("\n\n", "") {
+    if reply.thinking != thinking {
+        if reply.thinking.replace("\n\n", "") == thinking.replace("\n\n", "") {
             // Parts of a summary begin with a headline; without a gap it sticks to the sentence before.
             found.push(Ok("an empty line between parts of thinking"));
         } else if thinking.is_empty() && row["body"].as_str().unwrap().contains("\"reasoning_details\":[{") {
             // Under the one name that the other decoder does not know.
             found.push(Ok("thinking that is told in details only"));
         } else {
-            found.push(Err(format!("thinking {thinking:?}\n   heard {:?}", heard.thinking)));
+            found.push(Err(format!("thinking {thinking:?}\n   heard {:?}", reply.thinking)));
         }
     }
 }
@@ -121,20 +126,20 @@ fn refusal(kind: &str, body: &str) -> String {
     texts.collect()
 }
 
-fn calls(expected: &Value, heard: &Heard, found: &mut Found) {
+fn calls(expected: &Value, reply: &DecodedReply, found: &mut ComparisonResults) {
     let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
     let theirs = expected["tools"].as_array().unwrap();
     let theirs: Vec<_> =
         theirs.iter().map(|call| (text(call, "id"), text(call, "name"), text(call, "args"))).collect();
-    if theirs == heard.calls {
+    if theirs == reply.calls {
         return;
     }
-    let same = theirs.len() == heard.calls.len()
-        && theirs.iter().zip(&heard.calls).all(|(theirs, ours)| {
+    let same = theirs.len() == reply.calls.len()
+        && theirs.iter().zip(&reply.calls).all(|(theirs, ours)| {
             (&theirs.0, &theirs.1) == (&ours.0, &ours.1) && arguments(&theirs.2) == arguments(&ours.2)
         });
     // Key order and spaces of arguments that come as JSON values, and {} for nothing at all.
-    let difference = || format!("calls {theirs:?}\n   heard {:?}", heard.calls);
+    let difference = || format!("calls {theirs:?}\n   heard {:?}", reply.calls);
     found.push(if same { Ok("arguments written differently, the same in value") } else { Err(difference()) });
 }
 
@@ -143,7 +148,7 @@ fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.into()))
 }
 
-fn usage(kind: &str, told: &Value, heard: &Heard, found: &mut Found) {
+fn usage(kind: &str, told: &Value, reply: &DecodedReply, found: &mut ComparisonResults) {
     let number = |pointer: &str| told.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let (input, output, cached) = match kind {
         "anthropic" => {
@@ -167,7 +172,7 @@ fn usage(kind: &str, told: &Value, heard: &Heard, found: &mut Found) {
         }
         _ => (number("/prompt_eval_count"), number("/eval_count"), 0),
     };
-    let ours = heard.usage.map(|usage| {
+    let ours = reply.usage.map(|usage| {
         let cached = usage.cache_read + usage.cache_write;
         assert_eq!(usage.context_used, usage.input + cached + usage.output);
         assert!(usage.reasoning <= usage.output, "{usage:?}");
@@ -175,7 +180,7 @@ fn usage(kind: &str, told: &Value, heard: &Heard, found: &mut Found) {
     });
     match ours {
         None if told.is_null() => found.push(Ok("no usage was told")),
-        _ if heard.error.is_some() => {}
+        _ if reply.error.is_some() => {}
         // Beside the place where the other decoder looks: `x_groq`, or next to a late error.
         Some(_) if told.is_null() && kind == "openai_chat" => found.push(Ok("usage that stands elsewhere")),
         Some(ours) if ours == (input, output, cached) => {}
@@ -183,22 +188,22 @@ fn usage(kind: &str, told: &Value, heard: &Heard, found: &mut Found) {
     }
 }
 
-fn ending(expected: &Value, heard: &Heard, found: &mut Found) {
+fn ending(expected: &Value, reply: &DecodedReply, found: &mut ComparisonResults) {
     let stop = match expected["stop"].as_str().unwrap_or_default() {
-        _ if heard.stop == Some(ModelStop::Refusal) => ModelStop::Refusal,
+        _ if reply.stop == Some(ModelStop::Refusal) => ModelStop::Refusal,
         "length" | "MAX_TOKENS" | "max_tokens" | "response.incomplete" => ModelStop::MaxTokens,
         _ => ModelStop::Finished,
     };
-    match (&heard.error, expected["err"].is_null()) {
-        (None, true) if heard.stop == Some(stop) => {}
-        (None, false) if heard.stop == Some(stop) && stop == ModelStop::MaxTokens => {
+    match (&reply.error, expected["err"].is_null()) {
+        (None, true) if reply.stop == Some(stop) => {}
+        (None, false) if reply.stop == Some(stop) && stop == ModelStop::MaxTokens => {
             // "Token limit reached" is what the reason to stop has said already.
             found.push(Ok("an error after the reason to stop changes nothing"));
         }
         (Some(_), false) => found.push(Ok("an error inside the stream")),
         _ => found.push(Err(format!(
             "stop {} err {}\n   heard {:?} {:?}",
-            expected["stop"], expected["err"], heard.stop, heard.error
+            expected["stop"], expected["err"], reply.stop, reply.error
         ))),
     }
 }

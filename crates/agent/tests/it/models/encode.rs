@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use agent::{Asking, Image, Message, ModelRequest, Native, Omit, Thinking, ToolCall, ToolSpec, Wire};
+use agent::{
+    Image, Message, ModelRequest, NativeReply, Omit, Thinking, ToolCall, ToolSpec, Wire, WireOptions,
+};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
@@ -82,25 +84,25 @@ fn pretty(body: &Value) -> String {
 }
 
 fn first(wire: Wire, model: &str, expected: Expect) {
-    let asking = Asking { base_url: wire.default_base_url().into(), ..Asking::default() };
-    expected.assert_eq(&pretty(&wire.body(&request(model, past()), &asking)));
+    let options = WireOptions { base_url: wire.default_base_url().into(), ..WireOptions::default() };
+    expected.assert_eq(&pretty(&wire.body(&request(model, past()), &options)));
 }
 
 /// The part of the second question of a turn that tells the first answer, which is read from `reply`.
 fn second(wire: Wire, model: &str, base_url: &str, reply: &str, expected: Expect) {
-    let heard = hear(wire, reply, usize::MAX);
-    assert_eq!(heard.error, None);
-    let native = heard.native.map(|native| Native { provider: model.into(), ..native });
+    let reply = hear(wire, reply, usize::MAX);
+    assert_eq!(reply.error, None);
+    let native = reply.native.map(|native| NativeReply { provider: model.into(), ..native });
     let calls: Vec<ToolCall> =
-        heard.calls.iter().map(|(id, _, arguments)| call(&format!("our-{id}"), arguments)).collect();
+        reply.calls.iter().map(|(id, _, arguments)| call(&format!("our-{id}"), arguments)).collect();
     let results = calls.iter().map(|call| result(&call.id, "done", Vec::new(), false)).collect::<Vec<_>>();
-    let said = Message::Assistant { text: heard.text.as_str().into(), calls, native };
+    let said = Message::Assistant { text: reply.text.as_str().into(), calls, native };
     let messages = [user("Go."), said].into_iter().chain(results).collect();
     let mut request = request(model, messages);
     request.tools = [].into();
     request.thinking = Thinking::Medium;
-    let asking = Asking { base_url: base_url.into(), ..Asking::default() };
-    expected.assert_eq(&pretty(&wire.body(&request, &asking)));
+    let options = WireOptions { base_url: base_url.into(), ..WireOptions::default() };
+    expected.assert_eq(&pretty(&wire.body(&request, &options)));
 }
 
 #[test]
@@ -350,7 +352,7 @@ fn a_reply_of_somebody_else_is_told_plainly() {
     let native = |provider: &str, ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).into()).collect();
         let json = r#"[{"type":"thinking","thinking":"x","signature":"s"}]"#;
-        Some(Native { provider: provider.into(), json: json.into(), ids })
+        Some(NativeReply { provider: provider.into(), json: json.into(), ids })
     };
     let cases = [
         native("openai:gpt-5", &["toolu_1"]),
@@ -363,7 +365,7 @@ fn a_reply_of_somebody_else_is_told_plainly() {
         let messages = vec![user("Go."), said, result("c", "done", Vec::new(), false)];
         let mut request = request("anthropic:claude-sonnet-4-5", messages);
         request.thinking = Thinking::High;
-        let body = Wire::Anthropic.body(&request, &Asking::default());
+        let body = Wire::Anthropic.body(&request, &WireOptions::default());
         let call = json!([{ "type": "tool_use", "id": "call00001", "name": "read", "input": {} }]);
         assert_eq!(body["messages"][1]["content"], call);
         assert_eq!(body["messages"][2]["content"][0]["tool_use_id"], "call00001");
@@ -399,8 +401,8 @@ fn thinking_and_temperature_are_said_as_each_model_wants_it() {
     ];
     let mut table = String::new();
     for (wire, base_url, model) in cases {
-        let asking = Asking { base_url: base_url.into(), ..Asking::default() };
-        let words = [Thinking::Off, Thinking::High].map(|thinking| chosen(wire, model, thinking, &asking));
+        let options = WireOptions { base_url: base_url.into(), ..WireOptions::default() };
+        let words = [Thinking::Off, Thinking::High].map(|thinking| chosen(wire, model, thinking, &options));
         writeln!(table, "{model}: {}", words.join(" or ")).unwrap();
     }
     expect![[r#"
@@ -429,10 +431,10 @@ fn thinking_and_temperature_are_said_as_each_model_wants_it() {
 }
 
 /// The words about thinking and temperature of a body.
-fn chosen(wire: Wire, model: &str, thinking: Thinking, asking: &Asking) -> String {
+fn chosen(wire: Wire, model: &str, thinking: Thinking, options: &WireOptions) -> String {
     let mut request = request(&format!("p:{model}"), vec![user("Hi.")]);
     request.thinking = thinking;
-    let mut body = wire.body(&request, asking);
+    let mut body = wire.body(&request, options);
     let body = body.as_object_mut().unwrap();
     let about =
         ["thinking", "output_config", "reasoning", "reasoning_effort", "include", "temperature", "think"];
@@ -455,8 +457,9 @@ fn what_a_model_refused_is_left_out() {
         (Wire::Gemini, "gemini-2.5-flash"),
         (Wire::Ollama, "qwen3"),
     ] {
-        let asking = Asking { base_url: wire.default_base_url().into(), omit, ..Asking::default() };
-        assert_eq!(chosen(wire, model, Thinking::High, &asking), "{}", "{model}");
+        let options =
+            WireOptions { base_url: wire.default_base_url().into(), omit, ..WireOptions::default() };
+        assert_eq!(chosen(wire, model, Thinking::High, &options), "{}", "{model}");
     }
 }
 
@@ -471,15 +474,15 @@ fn a_schema_that_refers_to_itself_ends() {
     });
     let mut request = request("gemini:gemini-2.5-flash", vec![user("Hi.")]);
     request.tools = [tool("deep", schema)].into();
-    let body = Wire::Gemini.body(&request, &Asking::default()).to_string();
+    let body = Wire::Gemini.body(&request, &WireOptions::default()).to_string();
     assert!(!body.contains("$ref") && body.len() < 1_000_000, "{} bytes", body.len());
 }
 
 #[test]
 fn a_model_that_cannot_see_is_told_that_there_was_an_image() {
-    let asking = Asking { blind: true, ..Asking::default() };
+    let options = WireOptions { text_only: true, ..WireOptions::default() };
     for wire in [Wire::Anthropic, Wire::Responses, Wire::Chat, Wire::Gemini, Wire::Ollama] {
-        let body = wire.body(&request("p:m", past()), &asking).to_string();
+        let body = wire.body(&request("p:m", past()), &options).to_string();
         assert!(!body.contains("AAAA") && body.matches("cannot see").count() == 2, "{wire:?}: {body}");
     }
 }

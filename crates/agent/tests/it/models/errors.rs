@@ -16,9 +16,9 @@ fn provider() -> Provider {
 
 fn kind(kind: ModelErrorKind) -> &'static str {
     match kind {
-        ModelErrorKind::Passing { .. } => "passing",
+        ModelErrorKind::Transient { .. } => "passing",
         ModelErrorKind::TooLong => "too long",
-        ModelErrorKind::Lasting => "lasting",
+        ModelErrorKind::Permanent => "lasting",
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use agent::Wire;
 use expect_test::{Expect, expect};
 
-use crate::models::{Heard, hear};
+use crate::models::{DecodedReply, hear};
 
 fn check(wire: Wire, body: &str, expected: Expect) {
     let whole = hear(wire, body, usize::MAX);
@@ -15,17 +15,17 @@ fn check(wire: Wire, body: &str, expected: Expect) {
     expected.assert_eq(&told(&whole));
 }
 
-fn told(heard: &Heard) -> String {
-    let mut told = format!("order {}\n", heard.order);
-    for (name, text) in [("text", &heard.text), ("thinking", &heard.thinking)] {
+fn told(reply: &DecodedReply) -> String {
+    let mut told = format!("order {}\n", reply.order);
+    for (name, text) in [("text", &reply.text), ("thinking", &reply.thinking)] {
         if !text.is_empty() {
             writeln!(told, "{name} {text:?}").unwrap();
         }
     }
-    for (id, name, arguments) in &heard.calls {
+    for (id, name, arguments) in &reply.calls {
         writeln!(told, "call {id} {name} {arguments}").unwrap();
     }
-    if let Some(usage) = heard.usage {
+    if let Some(usage) = reply.usage {
         let (read, write) = (usage.cache_read, usage.cache_write);
         let (input, output, reasoning, cost) = (usage.input, usage.output, usage.reasoning, usage.cost_usd);
         let all = usage.context_used;
@@ -35,10 +35,10 @@ fn told(heard: &Heard) -> String {
         )
         .unwrap();
     }
-    if let Some(error) = &heard.error {
+    if let Some(error) = &reply.error {
         writeln!(told, "error {:?} {error}", error.kind).unwrap();
     }
-    writeln!(told, "stop {:?}", heard.stop).unwrap();
+    writeln!(told, "stop {:?}", reply.stop).unwrap();
     told
 }
 
@@ -305,7 +305,7 @@ fn a_long_argument_in_small_pieces_is_read_in_linear_time() {
     );
     let first = r#"data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"write","arguments":""}}]}}]}"#;
     let body = format!("{first}\n\n{}data: [DONE]\n\n", format!("{line}\n\n").repeat(25_000));
-    let heard = hear(Wire::Chat, &body, 1024);
-    assert_eq!(heard.calls.len(), 1);
-    assert_eq!(heard.calls[0].2.len(), 200_000);
+    let reply = hear(Wire::Chat, &body, 1024);
+    assert_eq!(reply.calls.len(), 1);
+    assert_eq!(reply.calls[0].2.len(), 200_000);
 }

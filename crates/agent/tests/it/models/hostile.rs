@@ -92,8 +92,8 @@ proptest! {
         // Now and then somebody speaks the wrong language.
         let wire = if wire == 0 { own } else { REPLIES[(which + harms.len()) % REPLIES.len()].0 };
         let body = harms.iter().fold(reply.to_owned(), |body, harm| done_to(&body, harm));
-        let heard = hear(wire, &body, usize::MAX);
-        prop_assert_eq!(heard.error.is_some(), heard.stop.is_none());
-        prop_assert_eq!(&heard, &hear(wire, &body, size));
+        let reply = hear(wire, &body, usize::MAX);
+        prop_assert_eq!(reply.error.is_some(), reply.stop.is_none());
+        prop_assert_eq!(&reply, &hear(wire, &body, size));
     }
 }

@@ -1,4 +1,4 @@
-//! Stores that fail, agents that fail: what is shown, what is kept, and how it goes on.
+//! Failing stores and failing agents: what is shown, what is stored, and how sessions continue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use expect_test::expect;
 
-use super::{House, end_of, in_time, me, run, start, wish};
+use super::{TestRegistry, end_of, in_time, me, new_session, run, start};
 use crate::event::{Body, Event, Stop};
 use crate::handle::SessionHandle;
 use crate::ids::Seq;
-use crate::log::Taken;
-use crate::registry::Limits;
-use crate::session::{Answer, Input};
-use crate::store::Page;
+use crate::log::LogRead;
+use crate::registry::SessionLimits;
+use crate::session::{Input, PermissionAnswer};
+use crate::store::PageRequest;
 use crate::testing::{brief, prompt, sender, until};
 
 /// Reads a log to its end, and why it ended.
@@ -23,7 +23,9 @@ async fn to_the_end(handle: &SessionHandle) -> (Vec<Arc<Event>>, Option<Arc<str>
     while let Some(events) = in_time(reader.next()).await.unwrap() {
         seen.extend(events);
     }
-    let Taken::Ended { trouble } = reader.take(Page::USUAL).await.unwrap() else { panic!("it was over") };
+    let LogRead::Ended { trouble } = reader.take(PageRequest::USUAL).await.unwrap() else {
+        panic!("it was over")
+    };
     (seen, trouble)
 }
 
@@ -34,7 +36,7 @@ async fn a_whole_turn(session: &SessionHandle) {
     while let Some(events) = in_time(reader.next()).await.unwrap() {
         for event in events {
             if let Body::Asked { ask, .. } = event.body {
-                let input = Input::Answer { by: sender(), ask, answer: Answer::AllowOnce };
+                let input = Input::Answer { by: sender(), ask, answer: PermissionAnswer::AllowOnce };
                 drop(session.send(input).await);
             }
             if super::is_end(&event) {
@@ -48,23 +50,23 @@ async fn a_whole_turn(session: &SessionHandle) {
 async fn whichever_write_fails_nothing_is_shown_that_is_not_stored() {
     let mut failures = 0;
     for number in 1.. {
-        let house = House::new(Limits::default());
-        house.store.fail_append.store(number, Ordering::SeqCst);
-        let session = house.create().await;
+        let fixture = TestRegistry::new(SessionLimits::default());
+        fixture.store.fail_append.store(number, Ordering::SeqCst);
+        let session = fixture.create().await;
         a_whole_turn(&session).await;
         let (seen, trouble) = to_the_end(&session).await;
-        assert_eq!(seen, house.stored(&session).await);
-        if house.store.appends.load(Ordering::SeqCst) < number {
+        assert_eq!(seen, fixture.stored(&session).await);
+        if fixture.store.appends.load(Ordering::SeqCst) < number {
             assert_eq!(trouble, None);
             break;
         }
         failures += 1;
         expect!["the session log could not be written: the disk is full"].assert_eq(&trouble.unwrap());
         assert!(session.send(prompt("say more")).await.is_err());
-        let again = house.open(&session).await;
+        let again = fixture.open(&session).await;
         assert_eq!(run(&again, "say back").await, Stop::EndTurn);
         // Every turn has one end, and the first turn's prompt is there or was never accepted.
-        let stored = house.stored(&again).await;
+        let stored = fixture.stored(&again).await;
         let count = |wanted: fn(&Body) -> bool| stored.iter().filter(|event| wanted(&event.body)).count();
         let started = count(|body| matches!(body, Body::TurnStarted));
         assert_eq!(started, count(|body| matches!(body, Body::TurnEnded { .. })), "{}", brief(&stored));
@@ -79,24 +81,24 @@ async fn whichever_write_fails_nothing_is_shown_that_is_not_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_shows_only_what_is_stored() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
-    house.store.stuck.store(true, Ordering::SeqCst);
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
+    fixture.store.stuck.store(true, Ordering::SeqCst);
     session.send(Input::Rename { by: sender(), title: "first".into() }).await.unwrap();
     session.send(Input::Rename { by: sender(), title: "second".into() }).await.unwrap();
     assert_eq!(session.snapshot().title, None);
-    house.store.stuck.store(false, Ordering::SeqCst);
+    fixture.store.stuck.store(false, Ordering::SeqCst);
     until(&session, |event| matches!(&event.body, Body::Title { title } if &**title == "first")).await;
     // Stuck again before the second one could be written, or not: both are told apart by the log.
-    let stored = house.stored(&session).await.len();
+    let stored = fixture.stored(&session).await.len();
     let title = session.snapshot().title.clone();
     assert_eq!(title.as_deref(), Some(if stored == 1 { "first" } else { "second" }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_panics_fails_its_turn_alone() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     for script in ["panic", "panic at once"] {
         assert_eq!(run(&session, script).await, Stop::Failed);
         assert_eq!(run(&session, "say still here").await, Stop::EndTurn);
@@ -119,13 +121,13 @@ async fn an_agent_that_panics_fails_its_turn_alone() {
         4 text still here
         4 ended EndTurn
     "#]]
-    .assert_eq(&house.stored_brief(&session).await);
+    .assert_eq(&fixture.stored_brief(&session).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_listen_is_stopped_by_force() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     let turn = start(&session, "tool t;deaf").await;
     let before = tokio::time::Instant::now();
     session.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
@@ -137,8 +139,8 @@ async fn an_agent_that_does_not_listen_is_stopped_by_force() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_again_and_again_does_not_give_it_more_time() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     start(&session, "deaf").await;
     let before = tokio::time::Instant::now();
     for _ in 0..20 {
@@ -154,21 +156,24 @@ async fn closing_again_and_again_does_not_give_it_more_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_cancelled_before_it_began_never_begins() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
-    house.store.stuck.store(true, Ordering::SeqCst);
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
+    fixture.store.stuck.store(true, Ordering::SeqCst);
     let first = session.send(prompt("panic at once")).await.unwrap().turn.unwrap();
     let second = session.send(prompt("say two")).await.unwrap().turn.unwrap();
     session.send(Input::Cancel { by: sender(), only: Some(first) }).await.unwrap();
-    house.store.stuck.store(false, Ordering::SeqCst);
+    fixture.store.stuck.store(false, Ordering::SeqCst);
     assert_eq!(end_of(&session, first).await, Stop::Cancelled);
     assert_eq!(end_of(&session, second).await, Stop::EndTurn);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ask_waits_for_its_time_and_no_longer() {
-    let house = House::new(Limits { ask_timeout: Some(Duration::from_secs(60)), ..Limits::default() });
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits {
+        ask_timeout: Some(Duration::from_secs(60)),
+        ..SessionLimits::default()
+    });
+    let session = fixture.create().await;
     let before = tokio::time::Instant::now();
     assert_eq!(run(&session, "ask git push").await, Stop::EndTurn);
     assert_eq!(before.elapsed().as_secs(), 60);
@@ -180,33 +185,33 @@ async fn an_ask_waits_for_its_time_and_no_longer() {
         1 text nobody answered in time
         1 ended EndTurn
     "#]]
-    .assert_eq(&house.stored_brief(&session).await);
+    .assert_eq(&fixture.stored_brief(&session).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_nothing_can_be_saved_no_session_is_made_until_it_can() {
-    let house = House::new(Limits { sessions_max: 1, ..Limits::default() });
-    house.store.unavailable.store(true, Ordering::SeqCst);
-    let refused = house.registry.create(wish()).await.err().unwrap();
+    let fixture = TestRegistry::new(SessionLimits { sessions_max: 1, ..SessionLimits::default() });
+    fixture.store.unavailable.store(true, Ordering::SeqCst);
+    let refused = fixture.registry.create(new_session()).await.err().unwrap();
     assert_eq!(refused.to_string(), "the session store cannot be used: the disk is on fire");
-    assert_eq!(house.registry.live_count(), 0);
-    house.store.unavailable.store(false, Ordering::SeqCst);
-    let saved = house.registry.create(wish()).await.unwrap();
+    assert_eq!(fixture.registry.live_count(), 0);
+    fixture.store.unavailable.store(false, Ordering::SeqCst);
+    let saved = fixture.registry.create(new_session()).await.unwrap();
     run(&saved, "say saved").await;
-    assert_eq!(house.stored(&saved).await.len(), 4);
+    assert_eq!(fixture.stored(&saved).await.len(), 4);
 }
 
 /// What a model said is not dropped because another process holds the lock for a while.
 #[tokio::test(start_paused = true)]
 async fn a_turn_waits_for_a_locked_store_and_goes_on_when_it_is_free() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     start(&session, "say one; sleep 1; say two; sleep 1; say three").await;
     until(&session, |event| matches!(&event.body, Body::Text { text, .. } if **text == *"one")).await;
-    house.store.locked.store(true, Ordering::SeqCst);
+    fixture.store.locked.store(true, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!session.is_closed());
-    house.store.locked.store(false, Ordering::SeqCst);
+    fixture.store.locked.store(false, Ordering::SeqCst);
     let seen = until(&session, |event| matches!(event.body, Body::Notice { .. })).await;
     let shown = brief(&seen);
     assert!(shown.contains("text one\n1 text two\n"), "{shown}");
@@ -217,18 +222,18 @@ async fn a_turn_waits_for_a_locked_store_and_goes_on_when_it_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_cannot_be_written_is_refused_and_its_session_is_there_again_later() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     assert_eq!(run(&session, "say one").await, Stop::EndTurn);
-    house.store.locked.store(true, Ordering::SeqCst);
+    fixture.store.locked.store(true, Ordering::SeqCst);
     session.send(prompt("say lost")).await.unwrap();
     let (_, trouble) = to_the_end(&session).await;
     assert_eq!(trouble.as_deref(), Some("the session store is busy: locked by process 123"));
-    let refused = house.registry.open(&me(), session.id()).await.err().unwrap();
+    let refused = fixture.registry.open(&me(), session.id()).await.err().unwrap();
     assert!(refused.to_string().contains("process 123"), "{refused}");
-    house.store.locked.store(false, Ordering::SeqCst);
-    let again = house.open(&session).await;
+    fixture.store.locked.store(false, Ordering::SeqCst);
+    let again = fixture.open(&session).await;
     assert_eq!(run(&again, "say two").await, Stop::EndTurn);
-    let shown = house.stored_brief(&again).await;
+    let shown = fixture.stored_brief(&again).await;
     assert!(shown.contains("text one") && shown.contains("text two") && !shown.contains("lost"), "{shown}");
 }

@@ -86,83 +86,84 @@ fn id(text: &str) -> SessionId {
     SessionId::parse(text).unwrap()
 }
 
-fn house(names: &[(&str, i64)]) -> (House, Arc<Folders>) {
+fn fixture(names: &[(&str, i64)]) -> (TestRegistry, Arc<Folders>) {
     let folders = Arc::new(Folders::default());
     folders.there.lock().unwrap().extend(names.iter().map(|(name, at)| (id(name), *at)));
-    let store = Arc::new(Switched::default());
-    let parts = RegistryParts::new(Arc::<Switched>::clone(&store), Obedient::new(), TestClock::new());
+    let store = Arc::new(FailingStore::default());
+    let parts =
+        RegistryParts::new(Arc::<FailingStore>::clone(&store), ScriptedBackend::new(), TestClock::new());
     let parts = RegistryParts { folders: Some(Arc::<Folders>::clone(&folders)), ..parts };
-    (House { store, registry: Registry::new(parts) }, folders)
+    (TestRegistry { store, registry: Registry::new(parts) }, folders)
 }
 
-async fn listed(house: &House, query: ListQuery) -> Vec<String> {
-    let listed = house.registry.list_with_folders(query, "ferret-").await.unwrap();
+async fn listed(fixture: &TestRegistry, query: ListQuery) -> Vec<String> {
+    let listed = fixture.registry.list_with_folders(query, "ferret-").await.unwrap();
     assert!(listed.iter().all(|listed| listed.row.owner == me()));
     listed.iter().map(|listed| listed.row.id.to_string()).collect()
 }
 
-async fn take_in(house: &House, name: &str) -> Result<SessionHandle, OpenError> {
-    let found = house.registry.folder(&id(name)).await?.unwrap();
-    house.registry.take_in(&id(name), wish(), found).await
+async fn take_in(fixture: &TestRegistry, name: &str) -> Result<SessionHandle, OpenError> {
+    let found = fixture.registry.folder(&id(name)).await?.unwrap();
+    fixture.registry.take_in(&id(name), new_session(), found).await
 }
 
 #[tokio::test]
 async fn folders_are_listed_among_the_sessions_page_by_page() {
     let names =
         [("ferret-a", 10), ("ferret-b", 30), ("ferret-corrupt", 25), ("otter-c", 40), ("ferret-d", 20)];
-    let (house, folders) = house(&names);
+    let (fixture, folders) = fixture(&names);
     let all = ListQuery::all(me());
-    assert_eq!(listed(&house, all.clone()).await, ["ferret-b", "ferret-d", "ferret-a"]);
-    let first = listed(&house, ListQuery { limit: 2, ..all.clone() }).await;
+    assert_eq!(listed(&fixture, all.clone()).await, ["ferret-b", "ferret-d", "ferret-a"]);
+    let first = listed(&fixture, ListQuery { limit: 2, ..all.clone() }).await;
     assert_eq!(first, ["ferret-b", "ferret-d"]);
     let before = Some((Timestamp(20), id("ferret-d")));
-    assert_eq!(listed(&house, ListQuery { limit: 2, before, ..all.clone() }).await, ["ferret-a"]);
+    assert_eq!(listed(&fixture, ListQuery { limit: 2, before, ..all.clone() }).await, ["ferret-a"]);
     let elsewhere = ListQuery { cwd: Some("/elsewhere".into()), ..all.clone() };
-    assert!(listed(&house, elsewhere).await.is_empty());
+    assert!(listed(&fixture, elsewhere).await.is_empty());
     // Sessions of ours are newer than any of them: a full page needs nothing of a folder.
-    let ours = house.create().await;
+    let ours = fixture.create().await;
     folders.described.store(0, Ordering::SeqCst);
-    assert_eq!(listed(&house, ListQuery { limit: 1, ..all }).await, [ours.id().to_string()]);
+    assert_eq!(listed(&fixture, ListQuery { limit: 1, ..all }).await, [ours.id().to_string()]);
     assert_eq!(folders.described.load(Ordering::SeqCst), 0);
-    house.registry.shutdown().await;
+    fixture.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_session_is_taken_in_once_under_its_own_id_and_does_not_come_back_when_deleted() {
-    let (house, _) = house(&[("ferret-a", 10)]);
-    let handle = take_in(&house, "ferret-a").await.unwrap();
-    let row = house.registry.row(&me(), handle.id()).await.unwrap();
+    let (fixture, _) = fixture(&[("ferret-a", 10)]);
+    let handle = take_in(&fixture, "ferret-a").await.unwrap();
+    let row = fixture.registry.row(&me(), handle.id()).await.unwrap();
     assert_eq!((row.id.as_str(), row.title.as_deref()), ("ferret-a", Some("an old one")));
     assert_eq!((row.created_at, row.last_seq), (Timestamp(5), Seq(2)));
-    assert!(house.registry.folder(handle.id()).await.unwrap().is_none());
-    assert_eq!(listed(&house, ListQuery::all(me())).await, ["ferret-a"]);
-    assert!(house.registry.delete(&me(), handle.id()).await.unwrap());
-    assert!(listed(&house, ListQuery::all(me())).await.is_empty());
-    assert!(house.registry.folder(&id("ferret-a")).await.unwrap().is_none());
-    house.registry.shutdown().await;
+    assert!(fixture.registry.folder(handle.id()).await.unwrap().is_none());
+    assert_eq!(listed(&fixture, ListQuery::all(me())).await, ["ferret-a"]);
+    assert!(fixture.registry.delete(&me(), handle.id()).await.unwrap());
+    assert!(listed(&fixture, ListQuery::all(me())).await.is_empty());
+    assert!(fixture.registry.folder(&id("ferret-a")).await.unwrap().is_none());
+    fixture.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn whoever_takes_in_the_same_session_at_once_gets_the_same_one() {
-    let (house, _) = house(&[("ferret-a", 10)]);
-    let found = house.registry.folder(&id("ferret-a")).await.unwrap().unwrap();
-    let first = take_in(&house, "ferret-a").await.unwrap();
-    let second = house.registry.take_in(&id("ferret-a"), wish(), found).await.unwrap();
+    let (fixture, _) = fixture(&[("ferret-a", 10)]);
+    let found = fixture.registry.folder(&id("ferret-a")).await.unwrap().unwrap();
+    let first = take_in(&fixture, "ferret-a").await.unwrap();
+    let second = fixture.registry.take_in(&id("ferret-a"), new_session(), found).await.unwrap();
     assert_eq!(first.id(), second.id());
-    assert_eq!(house.live().await, 1);
-    house.registry.shutdown().await;
+    assert_eq!(fixture.live().await, 1);
+    fixture.registry.shutdown().await;
 }
 
 #[tokio::test]
 async fn what_breaks_off_is_not_taken_in_and_can_be_tried_again() {
-    let (house, folders) = house(&[("ferret-a", 10)]);
+    let (fixture, folders) = fixture(&[("ferret-a", 10)]);
     *folders.broken.lock().unwrap() = true;
-    let broken = take_in(&house, "ferret-a").await.map(drop).unwrap_err();
+    let broken = take_in(&fixture, "ferret-a").await.map(drop).unwrap_err();
     assert!(matches!(&broken, OpenError::Store(StoreError::Write { reason }) if reason == "the disk broke"));
-    assert!(house.registry.list(ListQuery::all(me())).await.unwrap().is_empty());
+    assert!(fixture.registry.list(ListQuery::all(me())).await.unwrap().is_empty());
     *folders.broken.lock().unwrap() = false;
-    take_in(&house, "ferret-a").await.unwrap();
-    house.registry.shutdown().await;
+    take_in(&fixture, "ferret-a").await.unwrap();
+    fixture.registry.shutdown().await;
 }
 
 /// C2: an id that is taken, by a session of ours, a deleted one or a folder, is not given again.
@@ -173,19 +174,19 @@ async fn a_taken_id_is_replaced_by_another() {
         assert_ne!(at, Timestamp(0));
         id(&format!("ferret-{}", MADE.fetch_add(1, Ordering::SeqCst)))
     }
-    let (house, _) = house(&[("ferret-2", 10)]);
-    let first = house.registry.create_with_id(wish(), make).await.unwrap();
-    let second = house.registry.create_with_id(wish(), make).await.unwrap();
-    house.registry.delete(&me(), first.id()).await.unwrap();
+    let (fixture, _) = fixture(&[("ferret-2", 10)]);
+    let first = fixture.registry.create_with_id(new_session(), make).await.unwrap();
+    let second = fixture.registry.create_with_id(new_session(), make).await.unwrap();
+    fixture.registry.delete(&me(), first.id()).await.unwrap();
     MADE.store(0, Ordering::SeqCst);
-    let third = house.registry.create_with_id(wish(), make).await.unwrap();
-    let copy = house.registry.fork_with_id(third.id(), wish(), make).await.unwrap();
+    let third = fixture.registry.create_with_id(new_session(), make).await.unwrap();
+    let copy = fixture.registry.fork_with_id(third.id(), new_session(), make).await.unwrap();
     let ids = [first, second, third, copy].map(|handle| handle.id().to_string());
     assert_eq!(ids, ["ferret-0", "ferret-1", "ferret-3", "ferret-4"]);
     fn stuck(_: Timestamp) -> SessionId {
         id("ferret-2")
     }
-    let refused = house.registry.create_with_id(wish(), stuck).await.map(drop).unwrap_err();
+    let refused = fixture.registry.create_with_id(new_session(), stuck).await.map(drop).unwrap_err();
     assert!(matches!(refused, OpenError::Store(StoreError::Exists)));
-    house.registry.shutdown().await;
+    fixture.registry.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Many at once on one id, or on one house that is too small: on several threads, with no order at all.
+//! Many concurrent operations on one id, or on a registry that is too small, on several threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,38 +6,40 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use super::{House, me, run, start, wish};
+use super::{TestRegistry, me, new_session, run, start};
 use crate::event::{Body, Stop};
 use crate::handle::{SendError, SessionHandle};
 use crate::ids::Seq;
-use crate::log::Taken;
-use crate::registry::{Limits, OpenError};
+use crate::log::LogRead;
+use crate::registry::{OpenError, SessionLimits};
 use crate::session::Refusal;
-use crate::store::{Page, Store, StoreError};
+use crate::store::{PageRequest, Store, StoreError};
 use crate::testing::prompt;
 
 /// A log that was fenced or died says so at its end; every other one ends in good order.
 async fn ended_well(handle: &SessionHandle) {
     let mut reader = handle.read(Seq::START);
     while reader.next().await.unwrap().is_some() {}
-    let Taken::Ended { trouble } = reader.take(Page::USUAL).await.unwrap() else { panic!("it was over") };
+    let LogRead::Ended { trouble } = reader.take(PageRequest::USUAL).await.unwrap() else {
+        panic!("it was over")
+    };
     assert_eq!(trouble, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn opening_and_closing_one_id_from_everywhere_never_makes_two_of_it() {
-    let house = Arc::new(House::new(Limits::default()));
-    let session = house.create().await;
+    let fixture = Arc::new(TestRegistry::new(SessionLimits::default()));
+    let session = fixture.create().await;
     run(&session, "say first").await;
     let tasks = TaskTracker::new();
     let ended = Arc::new(AtomicUsize::new(0));
     for number in 0..24 {
-        let (house, session, ended) = (Arc::clone(&house), session.clone(), Arc::clone(&ended));
+        let (fixture, session, ended) = (Arc::clone(&fixture), session.clone(), Arc::clone(&ended));
         tasks.spawn(async move {
             for round in 0..20 {
-                let handle = house.open(&session).await;
+                let handle = fixture.open(&session).await;
                 if (number + round) % 3 == 0 {
-                    house.registry.close(&me(), session.id()).await.unwrap();
+                    fixture.registry.close(&me(), session.id()).await.unwrap();
                 } else if handle.send(prompt("say more;yield;say still")).await.is_ok() {
                     ended.fetch_add(1, Ordering::SeqCst);
                 }
@@ -49,8 +51,8 @@ async fn opening_and_closing_one_id_from_everywhere_never_makes_two_of_it() {
     }
     tasks.close();
     tasks.wait().await;
-    house.registry.close(&me(), session.id()).await.unwrap();
-    let stored = house.stored(&session).await;
+    fixture.registry.close(&me(), session.id()).await.unwrap();
+    let stored = fixture.stored(&session).await;
     assert!(stored.iter().map(|event| event.seq.0).eq(1..=stored.len() as u64));
     // Whatever was accepted has one end, by the agent or by the close.
     let ends = stored.iter().filter(|event| super::is_end(event)).count();
@@ -63,23 +65,23 @@ async fn opening_and_closing_one_id_from_everywhere_never_makes_two_of_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_deleted_session_never_comes_back() {
     for _ in 0..50 {
-        let house = Arc::new(House::new(Limits::default()));
-        let session = house.create().await;
+        let fixture = Arc::new(TestRegistry::new(SessionLimits::default()));
+        let session = fixture.create().await;
         let tasks = TaskTracker::new();
         let deleted = Arc::new(AtomicUsize::new(0));
         for number in 0..12 {
-            let (house, session, deleted) = (Arc::clone(&house), session.clone(), Arc::clone(&deleted));
+            let (fixture, session, deleted) = (Arc::clone(&fixture), session.clone(), Arc::clone(&deleted));
             tasks.spawn(async move {
                 let id = session.id();
                 match number % 4 {
-                    0 => drop(house.registry.close(&me(), id).await),
-                    1 if house.registry.delete(&me(), id).await.unwrap() => {
+                    0 => drop(fixture.registry.close(&me(), id).await),
+                    1 if fixture.registry.delete(&me(), id).await.unwrap() => {
                         deleted.fetch_add(1, Ordering::SeqCst);
                     }
                     1 => {}
-                    2 => drop(house.registry.rename(crate::testing::sender(), &me(), id, "x").await),
+                    2 => drop(fixture.registry.rename(crate::testing::sender(), &me(), id, "x").await),
                     _ => {
-                        if let Ok(handle) = house.registry.open(&me(), id).await {
+                        if let Ok(handle) = fixture.registry.open(&me(), id).await {
                             drop(handle.send(prompt("say x")).await);
                         }
                     }
@@ -89,9 +91,9 @@ async fn a_deleted_session_never_comes_back() {
         tasks.close();
         tasks.wait().await;
         assert_eq!(deleted.load(Ordering::SeqCst), 1);
-        assert_eq!(house.registry.live_count(), 0);
-        assert!(matches!(house.registry.open(&me(), session.id()).await, Err(OpenError::NotFound(_))));
-        assert!(matches!(house.store.inner.find(session.id()).await, Err(StoreError::NotFound)));
+        assert_eq!(fixture.registry.live_count(), 0);
+        assert!(matches!(fixture.registry.open(&me(), session.id()).await, Err(OpenError::NotFound(_))));
+        assert!(matches!(fixture.store.inner.find(session.id()).await, Err(StoreError::NotFound)));
         assert!(session.is_closed());
     }
 }
@@ -99,19 +101,19 @@ async fn a_deleted_session_never_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_house_that_is_too_small_loses_no_prompt_and_is_never_overfull() {
     const ROOM: usize = 4;
-    let house = Arc::new(House::with_room_for(ROOM));
+    let fixture = Arc::new(TestRegistry::with_room_for(ROOM));
     let tasks = TaskTracker::new();
     let served = Arc::new(AtomicUsize::new(0));
     for _ in 0..32 {
-        let (house, served) = (Arc::clone(&house), Arc::clone(&served));
+        let (fixture, served) = (Arc::clone(&fixture), Arc::clone(&served));
         tasks.spawn(async move {
             let mut session: Option<SessionHandle> = None;
             let mut rounds = 0;
             while rounds < 5 {
-                assert!(house.registry.live_count() <= ROOM);
+                assert!(fixture.registry.live_count() <= ROOM);
                 let opened = match &session {
-                    Some(session) => house.registry.open(&me(), session.id()).await,
-                    None => house.registry.create(wish()).await,
+                    Some(session) => fixture.registry.open(&me(), session.id()).await,
+                    None => fixture.registry.create(new_session()).await,
                 };
                 let handle = match opened {
                     Ok(handle) => handle,
@@ -142,28 +144,28 @@ async fn a_house_that_is_too_small_loses_no_prompt_and_is_never_overfull() {
 
 #[tokio::test(start_paused = true)]
 async fn many_new_sessions_at_once_push_out_idle_ones_instead_of_failing() {
-    let house = Arc::new(House::with_room_for(3));
+    let fixture = Arc::new(TestRegistry::with_room_for(3));
     let tasks = TaskTracker::new();
     for _ in 0..40 {
-        let house = Arc::clone(&house);
-        tasks.spawn(async move { drop(house.create().await) });
+        let fixture = Arc::clone(&fixture);
+        tasks.spawn(async move { drop(fixture.create().await) });
     }
     tasks.close();
     super::in_time(tasks.wait()).await;
-    assert_eq!(house.registry.live_count(), 3);
+    assert_eq!(fixture.registry.live_count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_close_that_nobody_waits_for_is_finished_by_the_next_open() {
-    let house = House::new(Limits::default());
-    let session = house.create().await;
+    let fixture = TestRegistry::new(SessionLimits::default());
+    let session = fixture.create().await;
     start(&session, "deaf").await;
     // The client that closes hangs up before the turn has ended.
     let owner = me();
-    let closing = house.registry.close(&owner, session.id());
+    let closing = fixture.registry.close(&owner, session.id());
     assert!(tokio::time::timeout(Duration::from_millis(10), closing).await.is_err());
     assert!(!session.is_closed());
-    let again = super::in_time(house.registry.open(&me(), session.id())).await.unwrap();
+    let again = super::in_time(fixture.registry.open(&me(), session.id())).await.unwrap();
     assert!(session.is_closed() && !again.is_same(&session));
     ended_well(&session).await;
     assert_eq!(run(&again, "say back").await, Stop::EndTurn);

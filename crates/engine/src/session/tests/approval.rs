@@ -1,4 +1,4 @@
-//! What becomes of the wishes that wait when somebody chooses another approval.
+//! What happens to waiting permission requests when another approval preset is chosen.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Wishes: what the policy says, who is asked, and whose answer counts.
+//! Permission requests: what the policy says, who is asked, and whose answer counts.
 
 use expect_test::expect;
 
@@ -599,8 +599,8 @@ fn what_is_asked_because_rules_cannot_be_read_says_so() {
         let input = Input::FromTurn { turn: TurnId(1), within: None, report };
         let effects = session.apply(Timestamp(0), input).unwrap();
         let reason = |effect: &Effect| {
-            if let Effect::Record { said, .. } = effect
-                && let Body::Asked { request, .. } = &said.body
+            if let Effect::Record { event, .. } = effect
+                && let Body::Asked { request, .. } = &event.body
             {
                 return Some(request.reason.to_string());
             }

@@ -1,4 +1,4 @@
-//! Commands that would run outside the fence: whose word lets them.
+//! Commands that would run outside the sandbox: who can allow them.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Questions: asked whatever the presets say, answered once and in words.
+//! Questions of the agent: they are asked under every preset and answered once, with text.
 
 use expect_test::expect;
 

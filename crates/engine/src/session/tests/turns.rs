@@ -1,11 +1,11 @@
-//! Turns: accepted, queued, cancelled, ended once; and what a restart makes of them.
+//! Turns are accepted, queued, cancelled and ended exactly once; and what a restart does with open ones.
 
 use expect_test::expect;
 
 use super::{check, check_running};
 use crate::content::Content;
 use crate::ids::{SurfaceId, Timestamp};
-use crate::session::script::Stage;
+use crate::session::script::ScriptRunner;
 use crate::session::{Input, QUEUE_BYTES_MAX, QUEUE_MAX, Refusal, Sender, Session};
 use std::sync::Arc;
 
@@ -537,7 +537,7 @@ fn a_restart_with_nothing_open_has_nothing_to_do() {
 
 #[test]
 fn a_full_queue_refuses_and_takes_again_once_there_is_room() {
-    let mut stage = Stage::new(false);
+    let mut stage = ScriptRunner::new(false);
     stage.line("editor: prompt running");
     for _ in 0..QUEUE_MAX {
         stage.line("editor: prompt waiting");

@@ -1,4 +1,4 @@
-//! Known values that are written in another form, and what only looks like one.
+//! Known values in other encodings, and what only looks like one.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 /// Has signs that are written differently in each form.
 const AWKWARD: &str = "p?~>ä \"/\\+%&k1";
 
-static AWKWARD_SECRETS: LazyLock<Secrets> = LazyLock::new(|| Secrets::new([AWKWARD.into()]).unwrap());
+static AWKWARD_SECRETS: LazyLock<SecretRedactor> =
+    LazyLock::new(|| SecretRedactor::new([AWKWARD.into()]).unwrap());
 
 /// As `base64` writes it, of its own making: what is tested must not be what tests.
 fn base64(bytes: &[u8]) -> String {
@@ -41,14 +42,14 @@ fn percent(text: &str, stays: impl Fn(u8) -> bool, upper: bool) -> String {
 
 /// All at once and a byte at a time.
 #[track_caller]
-fn check(secrets: &Secrets, text: &str, expected: &str) {
+fn check(secrets: &SecretRedactor, text: &str, expected: &str) {
     assert_eq!(secrets.redact(text).as_deref().unwrap_or(text), expected, "{text}");
     let mut stream = secrets.stream();
     let mut joined = String::new();
     for c in text.chars() {
         match stream.push(c.encode_utf8(&mut [0; 4])) {
-            engine::Released::Unchanged => joined.push(c),
-            engine::Released::Text(text) => joined.push_str(&text),
+            engine::RedactedPiece::Unchanged => joined.push(c),
+            engine::RedactedPiece::Text(text) => joined.push_str(&text),
         }
     }
     joined.extend(stream.pause());
@@ -58,7 +59,7 @@ fn check(secrets: &Secrets, text: &str, expected: &str) {
 #[test]
 fn a_known_value_is_taken_out_of_base64_wherever_it_stands_in_it() {
     for secret in [KNOWN, AWKWARD, "sixteen bytes 16", "seventeen bytes 1", "exactly8"] {
-        let secrets = Secrets::new([secret.to_owned()]).unwrap();
+        let secrets = SecretRedactor::new([secret.to_owned()]).unwrap();
         for before in ["", "u", "us", "use", "user:", "Username=me&p="] {
             for behind in ["", "\n", "&x", "&xy", " and more"] {
                 let whole = base64(format!("{before}{secret}{behind}").as_bytes());
@@ -92,7 +93,7 @@ fn the_header_of_a_request_and_lines_that_are_broken_are_no_hiding_place() {
         "auth = \"bWU6Wn[REDACTED]\"".replace("Wn[", "WnE[").as_str(),
     );
     let long = "Zq7-".repeat(40);
-    let secrets = Secrets::new([long.clone()]).unwrap();
+    let secrets = SecretRedactor::new([long.clone()]).unwrap();
     let encoded = base64(long.as_bytes());
     for (end, indent) in [("\n", ""), ("\r\n", ""), ("\n", "    ")] {
         let lines: Vec<_> = encoded.as_bytes().chunks(76).map(|line| str::from_utf8(line).unwrap()).collect();
@@ -104,7 +105,7 @@ fn the_header_of_a_request_and_lines_that_are_broken_are_no_hiding_place() {
 #[test]
 fn a_known_value_is_taken_out_of_hexadecimal_digits() {
     for secret in [KNOWN, AWKWARD] {
-        let secrets = Secrets::new([secret.to_owned()]).unwrap();
+        let secrets = SecretRedactor::new([secret.to_owned()]).unwrap();
         let hex = percent(secret, |_| false, false).replace('%', "");
         check(&secrets, &format!("x {hex} y"), "x [REDACTED] y");
         check(&secrets, &format!("x {} y", hex.to_uppercase()), "x [REDACTED] y");
@@ -145,13 +146,13 @@ fn a_known_value_is_taken_out_of_json_that_is_shown_as_text() {
     for text in [&plain, &ascii, &web] {
         check(secrets, &format!("{{\"a\":{text},\"b\":\"\\n\"}}"), "{\"a\":\"[REDACTED]\",\"b\":\"\\n\"}");
     }
-    let pair = Secrets::new(["two 😀 words".to_owned()]).unwrap();
+    let pair = SecretRedactor::new(["two 😀 words".to_owned()]).unwrap();
     check(&pair, "\"two \\ud83d\\ude00 words\"", "\"[REDACTED]\"");
 }
 
 #[test]
 fn what_is_not_the_value_stays() {
-    let secrets = Secrets::new([KNOWN.to_owned(), "short".to_owned(), "%41%42%4".to_owned()]).unwrap();
+    let secrets = SecretRedactor::new([KNOWN.to_owned(), "short".to_owned(), "%41%42%4".to_owned()]).unwrap();
     for text in [
         "short c2hvcnQ= 73686f7274 %73%68%6f%72%74",
         "Zq7-known-Valu WnE3LWtub3duLVZhbH 5a71372d6b6e6f776e2d56616c75",

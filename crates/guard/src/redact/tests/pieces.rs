@@ -1,6 +1,6 @@
-//! Text that comes in pieces: the same comes out, and little is held.
+//! Text in pieces: the result is the same as for the whole text, and little is held back.
 
-use engine::Released;
+use engine::RedactedPiece;
 use proptest::prelude::*;
 
 use super::*;
@@ -49,8 +49,8 @@ fn only_what_may_become_a_secret_is_held() {
 }
 
 /// Everything as it is let out when it comes in these pieces, and the most that was held before the end.
-fn in_pieces(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
-    let mut stream = Stream::new(Arc::clone(&secrets.0));
+fn in_pieces(secrets: &SecretRedactor, pieces: &[&str]) -> (String, usize) {
+    let mut stream = SecretStream::new(Arc::clone(&secrets.0));
     let (mut out, mut most) = (String::new(), 0);
     for piece in pieces {
         push(&mut stream, piece, &mut out);
@@ -60,10 +60,10 @@ fn in_pieces(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
     (out, most)
 }
 
-fn push(stream: &mut Stream, piece: &str, out: &mut String) {
+fn push(stream: &mut SecretStream, piece: &str, out: &mut String) {
     match stream.push(piece) {
-        Released::Unchanged => out.push_str(piece),
-        Released::Text(text) => out.push_str(&text),
+        RedactedPiece::Unchanged => out.push_str(piece),
+        RedactedPiece::Text(text) => out.push_str(&text),
     }
 }
 
@@ -83,10 +83,10 @@ fn cut<'a>(text: &'a str, sizes: &[usize]) -> Vec<&'a str> {
 }
 
 /// Values that are hard to find: with signs that escape, of one letter, with a mark and the value of it inside.
-static NASTY: LazyLock<Secrets> = LazyLock::new(|| {
+static NASTY: LazyLock<SecretRedactor> = LazyLock::new(|| {
     let values =
         [KNOWN, "sk-mine 00 with spaces", "%ab\"c/d😀äA", "aaaaaaaa", "token=abcd1234 xyz", "xyz token: q1"];
-    Secrets::new(values.map(str::to_owned)).unwrap()
+    SecretRedactor::new(values.map(str::to_owned)).unwrap()
 });
 
 /// Secrets, parts of them and what only looks like one.
@@ -199,7 +199,7 @@ proptest! {
     ) {
         let text = fragments.concat();
         let (before, after) = text.split_at(text.floor_char_boundary(pause.index(text.len() + 1)));
-        let mut stream = Stream::new(Arc::clone(&NASTY.0));
+        let mut stream = SecretStream::new(Arc::clone(&NASTY.0));
         let (mut first, mut second) = (String::new(), String::new());
         cut(before, &sizes).into_iter().for_each(|piece| push(&mut stream, piece, &mut first));
         first.extend(stream.pause());

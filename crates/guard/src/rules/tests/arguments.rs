@@ -1,4 +1,4 @@
-//! Answers that are about exact arguments.
+//! Answers about exact arguments.
 
 use super::*;
 
@@ -35,11 +35,11 @@ fn an_answer_about_exact_arguments_holds_for_these_alone() {
     let (book, work) = (world.book(), world.work());
     let request = |tool: &str, subject: &str, input: &str| AskRequest {
         input: engine::Opaque(input.into()),
-        ..imagined(tool, subject, &work, None)
+        ..hypothetical_request(tool, subject, &work, None)
     };
     let answer = |request: &AskRequest, allow: bool| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let answer = Remembered {
+        let answer = RememberedAnswer {
             workspace: work.clone(),
             tool: Arc::clone(&request.tool),
             subject: Arc::clone(&request.subject),

@@ -70,7 +70,7 @@ fn every_source_that_cannot_be_read_makes_everything_asked() {
         assert!(
             world
                 .book()
-                .find(&world.work(), &imagined("shell", "ls", &world.work(), None))
+                .find(&world.work(), &hypothetical_request("shell", "ls", &world.work(), None))
                 .is_some_and(|hit| hit.source.contains(file.rsplit('/').next().unwrap_or_default()))
         );
     }
@@ -119,11 +119,11 @@ fn an_empty_file_is_not_written_over_and_none_is_left_empty() {
     let world = World::with("");
     let refused = answer(&world.book(), &world.work(), "shell", "ls", true).unwrap_err();
     assert!(refused.contains("it is empty (0 bytes)") && refused.contains("remove the file"), "{refused}");
-    assert!(world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell(rm:*)").is_err());
+    assert!(world.book().add(&RuleLocation::Everywhere, RuleEffect::Deny, "shell(rm:*)").is_err());
     assert_eq!((world.user_file(), world.says("shell", "ls")), (String::new(), "ask"));
     fs::remove_file(world.path("home/permissions.toml")).unwrap();
-    world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell(rm:*)").unwrap();
-    world.book().remove(&Where::Everywhere, "shell(rm:*)").unwrap();
+    world.book().add(&RuleLocation::Everywhere, RuleEffect::Deny, "shell(rm:*)").unwrap();
+    world.book().remove(&RuleLocation::Everywhere, "shell(rm:*)").unwrap();
     assert!(!world.user_file().is_empty());
     assert_eq!((world.says("shell", "ls"), damage(&world)), ("-", vec![]));
 }

@@ -1,7 +1,7 @@
-//! As much of CBOR (RFC 8949) as authenticators write: integers, bytes, text, lists, maps and a few plain values, with
-//! their lengths ahead. What is deeper or larger than any authenticator writes is no CBOR here.
+//! The part of CBOR (RFC 8949) that authenticators write: integers, bytes, text, lists, maps and a few simple values, of
+//! definite length. Anything deeper or larger than authenticators write is refused.
 
-/// Lists and maps within each other.
+/// Nesting of lists and maps.
 const DEPTH_MAX: usize = 8;
 /// Values in all.
 const VALUES_MAX: usize = 512;
@@ -13,7 +13,7 @@ pub(super) enum Cbor<'a> {
     Text(&'a str),
     List(Vec<Cbor<'a>>),
     Map(Vec<(Cbor<'a>, Cbor<'a>)>),
-    /// Yes, no, nothing or a number with a point: never asked for.
+    /// A boolean, null or float: never used here.
     Plain,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Cbor<'a> {
         Some((value, reader.rest))
     }
 
-    /// What a map has under this key. Twice the same key is none: nobody knows which one was meant.
+    /// The value of a map's key. A duplicate key counts as missing, because it is ambiguous.
     pub(super) fn get(&self, key: &Cbor<'_>) -> Option<&Cbor<'a>> {
         let Self::Map(entries) = self else { return None };
         let mut found = entries.iter().filter(|(known, _)| known == key);
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
             25 => 2,
             26 => 4,
             27 => 8,
-            // A length that is not said ahead.
+            // An indefinite length.
             _ => return None,
         };
         Some(self.take(bytes)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))

@@ -1,8 +1,7 @@
-//! Challenges that need not be remembered before they are answered.
+//! Challenges that need not be stored before they are answered.
 //!
-//! A challenge says when it ends, and carries a tag for its purpose and its person under a key that all nodes have. So
-//! nobody can fill the database by asking for challenges; only an answer that was good is written down, so that
-//! it is good once.
+//! A challenge contains its expiry, and a tag over its purpose and its person under a key that all nodes share. So nobody
+//! can fill the database by requesting challenges; only a successful answer is stored, so that it is valid once.
 
 use engine::Timestamp;
 use ring::hmac;
@@ -10,14 +9,14 @@ use ring::hmac;
 const RANDOM_BYTES: usize = 16;
 const TAG_BYTES: usize = 32;
 const BYTES: usize = RANDOM_BYTES + 8 + TAG_BYTES;
-/// How long somebody may take to find their key.
+/// How long a person may take to use their authenticator.
 const LIFE_MS: i64 = 5 * 60 * 1000;
 
-/// What an answer to a challenge is for.
+/// What a challenge is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::people) enum Purpose<'a> {
-    /// Somebody, who is known when they have answered, signs in.
-    Enter,
+    /// A person, who is known only from the response, signs in.
+    SignIn,
     /// This person adds a passkey.
     Add(&'a str),
 }
@@ -32,27 +31,27 @@ impl Challenges {
     pub(super) fn make(&self, purpose: Purpose<'_>, random: &[u8; 32], now: Timestamp) -> Vec<u8> {
         let mut challenge = random[..RANDOM_BYTES].to_vec();
         challenge.extend((now.0 + LIFE_MS).to_be_bytes());
-        let tag = hmac::sign(&self.0, &tagged(purpose, &challenge));
+        let tag = hmac::sign(&self.0, &tag_input(purpose, &challenge));
         challenge.extend(tag.as_ref());
         challenge
     }
 
-    /// Until when it is good, if it is one of ours for this purpose.
+    /// Until when a challenge is valid, if it was made here for this purpose.
     pub(super) fn check(&self, purpose: Purpose<'_>, challenge: &[u8], now: Timestamp) -> Option<Timestamp> {
         if challenge.len() != BYTES {
             return None;
         }
-        let (said, tag) = challenge.split_at_checked(RANDOM_BYTES + 8)?;
-        hmac::verify(&self.0, &tagged(purpose, said), tag).ok()?;
-        let until = Timestamp(i64::from_be_bytes(said[RANDOM_BYTES..].try_into().ok()?));
+        let (signed_part, tag) = challenge.split_at_checked(RANDOM_BYTES + 8)?;
+        hmac::verify(&self.0, &tag_input(purpose, signed_part), tag).ok()?;
+        let until = Timestamp(i64::from_be_bytes(signed_part[RANDOM_BYTES..].try_into().ok()?));
         (until > now).then_some(until)
     }
 }
 
-/// All challenges are of one length, so that what follows it cannot be taken for a part of it.
-fn tagged(purpose: Purpose<'_>, challenge: &[u8]) -> Vec<u8> {
+/// What the tag is computed over. All challenges have the same length, so purpose and person cannot be confused with them.
+fn tag_input(purpose: Purpose<'_>, challenge: &[u8]) -> Vec<u8> {
     let (word, person) = match purpose {
-        Purpose::Enter => ("enter", ""),
+        Purpose::SignIn => ("enter", ""),
         Purpose::Add(person) => ("add", person),
     };
     [challenge, word.as_bytes(), b" ", person.as_bytes()].concat()
@@ -69,7 +68,7 @@ mod tests {
         assert_eq!(ours.check(Purpose::Add("p1"), &made, now), Some(Timestamp(1_000 + LIFE_MS)));
         assert_eq!(ours.check(Purpose::Add("p1"), &made, Timestamp(1_000 + LIFE_MS)), None);
         assert_eq!(ours.check(Purpose::Add("p2"), &made, now), None);
-        assert_eq!(ours.check(Purpose::Enter, &made, now), None);
+        assert_eq!(ours.check(Purpose::SignIn, &made, now), None);
         assert_eq!(Challenges::new(&[2; 32]).check(Purpose::Add("p1"), &made, now), None);
         for byte in 0..made.len() {
             let mut other = made.clone();

@@ -1,7 +1,7 @@
-//! What a browser and its authenticator say of a passkey, checked: WebAuthn level 2, sections 7.1 and 7.2.
+//! Verifies the responses of a browser and its authenticator: WebAuthn level 2, sections 7.1 and 7.2.
 //!
-//! Values only; challenges, owners and counters are the caller's. What an authenticator says about its maker is not
-//! asked for, and not looked at.
+//! Pure functions: challenges, owners and counters are checked by the caller. Attestation of the authenticator's maker is
+//! neither requested nor checked.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -19,7 +19,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 /// The standard's longest id.
 const CREDENTIAL_BYTES_MAX: usize = 1023;
-/// Up to and with the counter.
+/// The authenticator data up to the counter, inclusive.
 const HEAD_BYTES: usize = 37;
 
 /// ECDSA on P-256 with SHA-256, by its number at IANA.
@@ -32,9 +32,9 @@ const VERIFIED: u8 = 1 << 2;
 const ATTESTED: u8 = 1 << 6;
 const EXTENDED: u8 = 1 << 7;
 
-/// Why a passkey, or what was signed with it, is not taken.
+/// Why a passkey, or its signature, is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Bad {
+pub(super) enum WebauthnError {
     #[error("what the browser sent cannot be read")]
     Malformed,
     #[error("it was made for another purpose")]
@@ -55,21 +55,21 @@ pub(super) enum Bad {
     Signature,
 }
 
-/// What the browser says it was asked for.
+/// The client data of a response, verified for its purpose and site.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct VerifiedClientData {
     pub challenge: Vec<u8>,
     hash: [u8; 32],
 }
 
-/// Where it must have been made.
+/// The site that a response must be made for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Site<'a> {
     pub origin: &'a str,
     pub relying_party: &'a str,
 }
 
-/// A public key as it is kept.
+/// A public key as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PublicKey {
     pub algorithm: i64,
@@ -94,51 +94,55 @@ struct ClientData {
     cross_origin: bool,
 }
 
-pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Bad> {
-    BASE64.decode(text).map_err(|_| Bad::Malformed)
+pub(super) fn decode(text: &str) -> Result<Vec<u8>, WebauthnError> {
+    BASE64.decode(text).map_err(|_| WebauthnError::Malformed)
 }
 
 /// `purpose` is `webauthn.create` or `webauthn.get`.
-pub(super) fn client(json: &[u8], purpose: &str, site: Site<'_>) -> Result<Client, Bad> {
-    let data: ClientData = serde_json::from_slice(json).map_err(|_| Bad::Malformed)?;
+pub(super) fn verify_client_data(
+    json: &[u8],
+    purpose: &str,
+    site: Site<'_>,
+) -> Result<VerifiedClientData, WebauthnError> {
+    let data: ClientData = serde_json::from_slice(json).map_err(|_| WebauthnError::Malformed)?;
     if data.purpose != purpose {
-        return Err(Bad::Purpose);
+        return Err(WebauthnError::Purpose);
     }
     if data.origin != site.origin || data.cross_origin {
-        return Err(Bad::Origin);
+        return Err(WebauthnError::Origin);
     }
-    Ok(Client { challenge: decoded(&data.challenge)?, hash: Sha256::digest(json).into() })
+    Ok(VerifiedClientData { challenge: decode(&data.challenge)?, hash: Sha256::digest(json).into() })
 }
 
 /// The key of an attestation object.
-pub(super) fn new_key(attestation: &[u8], site: Site<'_>) -> Result<NewKey, Bad> {
-    let (object, rest) = Cbor::read(attestation).ok_or(Bad::Malformed)?;
-    let data = object.get(&Cbor::Text("authData")).and_then(Cbor::bytes).ok_or(Bad::Malformed)?;
+pub(super) fn verify_attestation(attestation: &[u8], site: Site<'_>) -> Result<NewKey, WebauthnError> {
+    let (object, rest) = Cbor::read(attestation).ok_or(WebauthnError::Malformed)?;
+    let data = object.get(&Cbor::Text("authData")).and_then(Cbor::bytes).ok_or(WebauthnError::Malformed)?;
     if !rest.is_empty() {
-        return Err(Bad::Malformed);
+        return Err(WebauthnError::Malformed);
     }
     let data = AuthenticatorData::read(data, site)?;
-    let (credential, key) = data.attested.ok_or(Bad::Malformed)?;
+    let (credential, key) = data.attested.ok_or(WebauthnError::Malformed)?;
     Ok(NewKey { credential: credential.to_vec(), key: public_key(&key)?, counter: data.counter })
 }
 
 /// The counter of an assertion that this key has signed.
-pub(super) fn signed(
+pub(super) fn verify_assertion(
     key: &PublicKey,
     data: &[u8],
     signature: &[u8],
-    client: &Client,
+    client: &VerifiedClientData,
     site: Site<'_>,
-) -> Result<u32, Bad> {
+) -> Result<u32, WebauthnError> {
     let counter = AuthenticatorData::read(data, site)?.counter;
     let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
         ES256 => &ECDSA_P256_SHA256_ASN1,
         EDDSA => &ED25519,
-        _ => return Err(Bad::Algorithm),
+        _ => return Err(WebauthnError::Algorithm),
     };
     let message = [data, &client.hash].concat();
     let verified = UnparsedPublicKey::new(algorithm, &key.bytes).verify(&message, signature);
-    verified.map_err(|_| Bad::Signature)?;
+    verified.map_err(|_| WebauthnError::Signature)?;
     Ok(counter)
 }
 
@@ -148,31 +152,31 @@ struct AuthenticatorData<'a> {
 }
 
 impl<'a> AuthenticatorData<'a> {
-    fn read(bytes: &'a [u8], site: Site<'_>) -> Result<Self, Bad> {
-        let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(Bad::Malformed)?;
-        let (name, tail) = head.split_at_checked(32).ok_or(Bad::Malformed)?;
-        let [flags, counter @ ..] = tail else { return Err(Bad::Malformed) };
+    fn read(bytes: &'a [u8], site: Site<'_>) -> Result<Self, WebauthnError> {
+        let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(WebauthnError::Malformed)?;
+        let (name, tail) = head.split_at_checked(32).ok_or(WebauthnError::Malformed)?;
+        let [flags, counter @ ..] = tail else { return Err(WebauthnError::Malformed) };
         if name != Sha256::digest(site.relying_party.as_bytes()).as_slice() {
-            return Err(Bad::Site);
+            return Err(WebauthnError::Site);
         }
         if flags & PRESENT == 0 {
-            return Err(Bad::Absent);
+            return Err(WebauthnError::Absent);
         }
-        // A key that opens to whoever touches it is no proof of a person.
+        // Without user verification, a touch of the key by anybody would sign in.
         if flags & VERIFIED == 0 {
-            return Err(Bad::Unverified);
+            return Err(WebauthnError::Unverified);
         }
-        let counter = u32::from_be_bytes(counter.try_into().map_err(|_| Bad::Malformed)?);
+        let counter = u32::from_be_bytes(counter.try_into().map_err(|_| WebauthnError::Malformed)?);
         let mut attested = None;
         if flags & ATTESTED != 0 {
-            let (credential, after) = credential(rest).ok_or(Bad::Malformed)?;
-            let (key, after) = Cbor::read(after).ok_or(Bad::Malformed)?;
+            let (credential, after) = credential(rest).ok_or(WebauthnError::Malformed)?;
+            let (key, after) = Cbor::read(after).ok_or(WebauthnError::Malformed)?;
             (attested, rest) = (Some((credential, key)), after);
         }
         if flags & EXTENDED != 0 {
-            rest = Cbor::read(rest).ok_or(Bad::Malformed)?.1;
+            rest = Cbor::read(rest).ok_or(WebauthnError::Malformed)?.1;
         }
-        if rest.is_empty() { Ok(Self { counter, attested }) } else { Err(Bad::Malformed) }
+        if rest.is_empty() { Ok(Self { counter, attested }) } else { Err(WebauthnError::Malformed) }
     }
 }
 
@@ -187,18 +191,18 @@ fn credential(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// A COSE key (RFC 9053) of one of the kinds that were offered.
-fn public_key(key: &Cbor<'_>) -> Result<PublicKey, Bad> {
+/// Reads a COSE key (RFC 9053) of one of the algorithms that were offered.
+fn public_key(key: &Cbor<'_>) -> Result<PublicKey, WebauthnError> {
     let int = |label: i64| key.get(&Cbor::Int(label)).and_then(Cbor::int);
     let point = |label: i64| {
         let bytes = key.get(&Cbor::Int(label)).and_then(Cbor::bytes);
-        bytes.filter(|bytes| bytes.len() == 32).ok_or(Bad::Malformed)
+        bytes.filter(|bytes| bytes.len() == 32).ok_or(WebauthnError::Malformed)
     };
     match (int(1), int(3), int(-1)) {
         (Some(2), Some(ES256), Some(1)) => {
             Ok(PublicKey { algorithm: ES256, bytes: [&[4], point(-2)?, point(-3)?].concat() })
         }
         (Some(1), Some(EDDSA), Some(6)) => Ok(PublicKey { algorithm: EDDSA, bytes: point(-2)?.to_vec() }),
-        _ => Err(Bad::Algorithm),
+        _ => Err(WebauthnError::Algorithm),
     }
 }

@@ -1,4 +1,4 @@
-//! An authenticator in software: it makes passkeys and signs with them, rightly or in one wrong way.
+//! An authenticator in software: it makes passkeys and signs with them, correctly or with one error.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,7 +7,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPa
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::people::house::PUBLIC;
+use crate::people::test_hub::PUBLIC;
 
 enum Pair {
     P256(EcdsaKeyPair),
@@ -21,9 +21,9 @@ pub struct Authenticator {
     pub counter: u32,
 }
 
-/// What is said, and where it is said; a test changes one of these.
+/// The values that go into a response; a test changes one of these.
 #[derive(Clone)]
-pub struct Saying {
+pub struct CeremonyInput {
     pub purpose: &'static str,
     pub origin: String,
     pub cross_origin: bool,
@@ -31,13 +31,13 @@ pub struct Saying {
     pub flags: u8,
     /// Instead of the challenge that was given.
     pub challenge: Option<String>,
-    /// Follows the authenticator's data.
+    /// Appended to the authenticator's data.
     pub tail: Vec<u8>,
     pub spoil_signature: bool,
     pub user: Option<Value>,
 }
 
-impl Saying {
+impl CeremonyInput {
     pub fn create() -> Self {
         Self { purpose: "webauthn.create", flags: 0x45, ..Self::get() }
     }
@@ -93,7 +93,7 @@ impl Authenticator {
         Self { pair, credential: Sha256::digest(public)[..20].to_vec(), user: String::new(), counter: 0 }
     }
 
-    /// Where the key is, in the form of COSE.
+    /// The public key, in COSE form.
     fn cose(&self) -> Vec<u8> {
         match &self.pair {
             Pair::P256(pair) => {
@@ -108,23 +108,23 @@ impl Authenticator {
         }
     }
 
-    fn data(&self, saying: &Saying) -> Vec<u8> {
-        let mut data = Sha256::digest(saying.site.as_bytes()).to_vec();
-        data.push(saying.flags);
+    fn data(&self, ceremony: &CeremonyInput) -> Vec<u8> {
+        let mut data = Sha256::digest(ceremony.site.as_bytes()).to_vec();
+        data.push(ceremony.flags);
         data.extend(self.counter.to_be_bytes());
-        if saying.flags & 0x40 != 0 {
+        if ceremony.flags & 0x40 != 0 {
             data.extend([7; 16]);
             data.extend(u16::try_from(self.credential.len()).unwrap().to_be_bytes());
             data.extend(&self.credential);
             data.extend(self.cose());
         }
-        data.extend(&saying.tail);
+        data.extend(&ceremony.tail);
         data
     }
 
     /// The bytes of `{fmt: "none", attStmt: {}, authData}`.
-    pub fn attestation(&self, saying: &Saying) -> Vec<u8> {
-        let data = self.data(saying);
+    pub fn attestation(&self, ceremony: &CeremonyInput) -> Vec<u8> {
+        let data = self.data(ceremony);
         let mut object = b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59".to_vec();
         object.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
         object.extend(data);
@@ -132,7 +132,7 @@ impl Authenticator {
     }
 
     /// Answers `navigator.credentials.create`.
-    pub fn create(&mut self, asked: &Value, saying: &Saying) -> Value {
+    pub fn create(&mut self, asked: &Value, ceremony: &CeremonyInput) -> Value {
         let user = asked["publicKey"]["user"]["id"].as_str().unwrap();
         self.user = user.to_owned();
         json!({
@@ -140,22 +140,22 @@ impl Authenticator {
             "rawId": encode(&self.credential),
             "type": "public-key",
             "response": {
-                "clientDataJSON": encode(&saying.client_data(asked)),
-                "attestationObject": encode(&self.attestation(saying)),
+                "clientDataJSON": encode(&ceremony.client_data(asked)),
+                "attestationObject": encode(&self.attestation(ceremony)),
                 "transports": ["internal"],
             },
         })
     }
 
     /// Answers `navigator.credentials.get`.
-    pub fn get(&self, asked: &Value, saying: &Saying) -> Value {
-        let (data, client) = (self.data(saying), saying.client_data(asked));
+    pub fn get(&self, asked: &Value, ceremony: &CeremonyInput) -> Value {
+        let (data, client) = (self.data(ceremony), ceremony.client_data(asked));
         let message = [&data[..], &Sha256::digest(&client)].concat();
         let mut signature = match &self.pair {
             Pair::P256(pair) => pair.sign(&SystemRandom::new(), &message).unwrap().as_ref().to_vec(),
             Pair::Ed25519(pair) => pair.sign(&message).as_ref().to_vec(),
         };
-        if saying.spoil_signature {
+        if ceremony.spoil_signature {
             *signature.last_mut().unwrap() ^= 1;
         }
         json!({
@@ -166,7 +166,7 @@ impl Authenticator {
                 "clientDataJSON": encode(&client),
                 "authenticatorData": encode(&data),
                 "signature": encode(&signature),
-                "userHandle": saying.user.clone().unwrap_or_else(|| json!(self.user)),
+                "userHandle": ceremony.user.clone().unwrap_or_else(|| json!(self.user)),
             },
         })
     }

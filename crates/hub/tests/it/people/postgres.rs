@@ -2,25 +2,25 @@
 
 use testkit::postgres::Cluster;
 
-use crate::people::house::ON_POSTGRES;
-use crate::people::{entrance, members, passkeys, push, shares, tokens};
+use crate::people::test_hub::ON_POSTGRES;
+use crate::people::{members, passkeys, push, shares, sign_in_links, tokens};
 
 #[test]
 fn people_are_the_same_on_postgresql() {
     let cluster = Cluster::start();
     let promises: &[fn()] = &[
-        entrance::the_setup_link_makes_the_first_admin_and_nobody_after,
-        entrance::of_two_who_are_first_at_the_same_moment_one_is,
-        entrance::an_invitation_is_good_once_and_for_seven_days,
-        entrance::the_server_itself_makes_a_link_for_who_lost_theirs,
-        entrance::a_browser_that_signs_in_again_gives_its_old_key_up,
-        entrance::other_pages_cannot_sign_anybody_in_or_use_their_cookie,
-        entrance::a_cookie_without_its_proof_is_refused_on_every_route,
-        entrance::a_form_a_large_body_and_what_is_no_json_are_refused,
-        entrance::a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days,
-        entrance::who_leaves_is_signed_out_everywhere_at_once,
-        entrance::browsers_are_listed_and_signed_out_by_their_own_person_only,
-        entrance::a_cookie_that_is_made_up_opens_nothing,
+        sign_in_links::the_setup_link_makes_the_first_admin_and_nobody_after,
+        sign_in_links::of_two_who_are_first_at_the_same_moment_one_is,
+        sign_in_links::an_invitation_is_good_once_and_for_seven_days,
+        sign_in_links::the_server_itself_makes_a_link_for_who_lost_theirs,
+        sign_in_links::a_browser_that_signs_in_again_gives_its_old_key_up,
+        sign_in_links::other_pages_cannot_sign_anybody_in_or_use_their_cookie,
+        sign_in_links::a_cookie_without_its_proof_is_refused_on_every_route,
+        sign_in_links::a_form_a_large_body_and_what_is_no_json_are_refused,
+        sign_in_links::a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days,
+        sign_in_links::who_leaves_is_signed_out_everywhere_at_once,
+        sign_in_links::browsers_are_listed_and_signed_out_by_their_own_person_only,
+        sign_in_links::a_cookie_that_is_made_up_opens_nothing,
         members::only_an_admin_sees_invites_and_removes_people,
         members::names_come_back_as_the_text_they_are,
         members::an_invitation_makes_no_admin_of_somebody_who_is_there,

@@ -1,4 +1,4 @@
-//! Tokens: what opens the door for machines, what does not, and when it closes.
+//! Tokens of machines: what is accepted, what is refused, and revocation.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -6,142 +6,145 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Extension, Router};
-use hub::guest::Doorkeeper;
-use hub::people::{Address, slow_down};
+use hub::accounts::Accounts;
+use hub::people::{RemoteAddress, throttle};
 use hyper_util::service::TowerToHyperService;
-use wire::native::hub::{HubAnswered, HubRequest, TokenView};
+use wire::native::hub::{HubReplyBody, HubRequest, TokenView};
 
-use crate::people::house::{Browser, DAY_MS, House, keeping_up, seen_off};
+use crate::people::test_hub::{Browser, DAY_MS, TestHub, until_revoked, with_upkeep};
 
-async fn tokens(house: &House, browser: &Browser) -> Vec<TokenView> {
-    match browser.ask(house, HubRequest::Tokens).await.unwrap() {
-        HubAnswered::Tokens { tokens } => tokens,
+async fn tokens(test_hub: &TestHub, browser: &Browser) -> Vec<TokenView> {
+    match browser.ask(test_hub, HubRequest::Tokens).await.unwrap() {
+        HubReplyBody::Tokens { tokens } => tokens,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 pub async fn a_token_is_64_hexadecimal_digits_and_speaks_for_its_person() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let (secret, id) = admin.token(&house, None).await;
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let (secret, id) = admin.token(&test_hub, None).await;
     assert!(secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()), "{secret}");
-    let bearer = house.machine(&secret).await.unwrap();
-    assert_eq!((&*bearer.token, &*bearer.person.0), (&*id, &*admin.id(&house).await));
-    let listed = tokens(&house, &admin).await;
+    let machine_token = test_hub.machine(&secret).await.unwrap();
+    assert_eq!((&*machine_token.token, &*machine_token.person.0), (&*id, &*admin.id(&test_hub).await));
+    let listed = tokens(&test_hub, &admin).await;
     assert_eq!(listed.len(), 1);
     assert_eq!((&*listed[0].name, listed[0].until), ("laptop", None));
     assert!(listed[0].used_at.is_some());
     let rows = "SELECT digest FROM tokens";
-    let found = house.db.run(vec![store::sql::Statement::new(rows, [])], Vec::new()).await.unwrap();
+    let found = test_hub.db.run(vec![store::sql::Statement::new(rows, [])], Vec::new()).await.unwrap();
     assert_ne!(&*found[0].rows[0].text(0).unwrap(), secret, "it is nowhere as it is");
 }
 
 #[tokio::test]
 pub async fn wrong_revoked_and_expired_tokens_are_told_apart_by_nobody() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let (expired, _) = admin.token(&house, Some(1_700_000_000_000 + DAY_MS)).await;
-    let (revoked, id) = admin.token(&house, None).await;
-    assert!(house.machine(&expired).await.is_ok());
-    assert!(house.machine(&revoked).await.is_ok());
-    house.clock.advance_ms(DAY_MS);
-    admin.ask(&house, HubRequest::DropToken { token: id }).await.unwrap();
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let (expired, _) = admin.token(&test_hub, Some(1_700_000_000_000 + DAY_MS)).await;
+    let (revoked, id) = admin.token(&test_hub, None).await;
+    assert!(test_hub.machine(&expired).await.is_ok());
+    assert!(test_hub.machine(&revoked).await.is_ok());
+    test_hub.clock.advance_ms(DAY_MS);
+    admin.ask(&test_hub, HubRequest::DropToken { token: id }).await.unwrap();
 
-    let wrong = house.machine(&"0".repeat(64)).await.unwrap_err();
+    let wrong = test_hub.machine(&"0".repeat(64)).await.unwrap_err();
     assert_eq!(wrong.0, StatusCode::UNAUTHORIZED);
     for bad in [&*expired, &revoked, "", "x", &"g".repeat(64), &"0".repeat(63), &"0".repeat(100_000)] {
-        assert_eq!(house.machine(bad).await.unwrap_err(), wrong, "{bad}");
+        assert_eq!(test_hub.machine(bad).await.unwrap_err(), wrong, "{bad}");
     }
     for header in ["Basic dDp0", "Bearer", ""] {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", header.parse().unwrap());
-        assert_eq!(house.people.machine(&headers).await.unwrap_err(), wrong, "{header}");
+        assert_eq!(test_hub.people.machine(&headers).await.unwrap_err(), wrong, "{header}");
     }
-    assert_eq!(house.people.machine(&HeaderMap::new()).await.unwrap_err(), wrong);
-    let (good, _) = admin.token(&house, None).await;
+    assert_eq!(test_hub.people.machine(&HeaderMap::new()).await.unwrap_err(), wrong);
+    let (good, _) = admin.token(&test_hub, None).await;
     let mut twice = HeaderMap::new();
     twice.append("authorization", format!("Bearer {good}").parse().unwrap());
-    assert!(house.people.machine(&twice).await.is_ok());
+    assert!(test_hub.people.machine(&twice).await.is_ok());
     twice.append("authorization", format!("Bearer {good}").parse().unwrap());
-    assert_eq!(house.people.machine(&twice).await.unwrap_err(), wrong);
+    assert_eq!(test_hub.people.machine(&twice).await.unwrap_err(), wrong);
     // A sign-in of a browser is no token, and a token is no sign-in.
     let key = admin.cookies.values().next().unwrap();
-    assert_eq!(house.machine(key).await.unwrap_err(), wrong);
+    assert_eq!(test_hub.machine(key).await.unwrap_err(), wrong);
     let name = admin.cookies.keys().next().unwrap().clone();
-    assert!(Browser { cookies: [(name, good)].into(), ..admin.clone() }.arrive(&house.people).await.is_err());
+    assert!(
+        Browser { cookies: [(name, good)].into(), ..admin.clone() }.arrive(&test_hub.people).await.is_err()
+    );
 }
 
 #[tokio::test]
 pub async fn a_machine_learns_at_once_that_its_token_was_revoked_also_on_another_node() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let (secret, id) = admin.token(&house, None).await;
-    let elsewhere = house.node("two").await;
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let (secret, id) = admin.token(&test_hub, None).await;
+    let elsewhere = test_hub.node("two").await;
     let test = async {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", format!("bearer {secret}").parse().unwrap());
         let there = elsewhere.machine(&headers).await.unwrap();
-        let here = house.machine(&secret).await.unwrap();
-        let (there, here) = (elsewhere.ended(&there), house.people.ended(&here));
-        admin.ask(&house, HubRequest::DropToken { token: id }).await.unwrap();
+        let here = test_hub.machine(&secret).await.unwrap();
+        let (there, here) = (elsewhere.revoked(&there), test_hub.people.revoked(&here));
+        admin.ask(&test_hub, HubRequest::DropToken { token: id }).await.unwrap();
         assert!(here.is_cancelled());
-        seen_off(&there).await;
+        until_revoked(&there).await;
     };
-    keeping_up(&elsewhere, test).await;
+    with_upkeep(&elsewhere, test).await;
 }
 
 #[tokio::test]
 pub async fn a_machine_is_cut_off_when_its_token_ends() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let (secret, _) = admin.token(&house, Some(1_700_000_000_000 + DAY_MS)).await;
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let (secret, _) = admin.token(&test_hub, Some(1_700_000_000_000 + DAY_MS)).await;
     let test = async {
-        let bearer = house.machine(&secret).await.unwrap();
-        let ended = house.people.ended(&bearer);
-        assert!(!ended.is_cancelled());
-        house.clock.advance_ms(DAY_MS);
-        seen_off(&ended).await;
-        assert!(house.people.ended(&bearer).is_cancelled(), "also for who asks late");
+        let machine_token = test_hub.machine(&secret).await.unwrap();
+        let revoked = test_hub.people.revoked(&machine_token);
+        assert!(!revoked.is_cancelled());
+        test_hub.clock.advance_ms(DAY_MS);
+        until_revoked(&revoked).await;
+        assert!(test_hub.people.revoked(&machine_token).is_cancelled(), "also for who asks late");
     };
-    keeping_up(&house.people, test).await;
+    with_upkeep(&test_hub.people, test).await;
 }
 
 #[tokio::test]
 pub async fn nobody_sees_or_revokes_the_tokens_of_others() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let person = house.person(&admin, "ops").await;
-    let (secret, id) = person.token(&house, None).await;
-    assert!(tokens(&house, &admin).await.is_empty());
-    assert_eq!(admin.refused(&house, HubRequest::DropToken { token: id }).await, "notFound");
-    assert!(house.machine(&secret).await.is_ok());
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let person = test_hub.person(&admin, "ops").await;
+    let (secret, id) = person.token(&test_hub, None).await;
+    assert!(tokens(&test_hub, &admin).await.is_empty());
+    assert_eq!(admin.refused(&test_hub, HubRequest::DropToken { token: id }).await, "notFound");
+    assert!(test_hub.machine(&secret).await.is_ok());
 }
 
 #[tokio::test]
 pub async fn a_token_has_a_name_and_does_not_end_in_the_past() {
-    let house = House::open().await;
-    let admin = house.admin().await;
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
     let make = |name: &str, until| HubRequest::MakeToken { name: name.into(), until };
-    assert_eq!(admin.refused(&house, make(" ", None)).await, "badRequest");
-    assert_eq!(admin.refused(&house, make("x", Some(1_000))).await, "badRequest");
-    assert_eq!(admin.refused(&house, make("x", Some(i64::MIN))).await, "badRequest");
-    assert!(house.people.token_for("admin", "ci", None).await.is_ok());
-    assert!(house.people.token_for("nobody", "ci", None).await.is_err());
+    assert_eq!(admin.refused(&test_hub, make(" ", None)).await, "badRequest");
+    assert_eq!(admin.refused(&test_hub, make("x", Some(1_000))).await, "badRequest");
+    assert_eq!(admin.refused(&test_hub, make("x", Some(i64::MIN))).await, "badRequest");
+    assert!(test_hub.people.token_for("admin", "ci", None).await.is_ok());
+    assert!(test_hub.people.token_for("nobody", "ci", None).await.is_err());
 }
 
 #[tokio::test]
 pub async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
-    let house = House::open().await;
-    let admin = house.admin().await;
-    let (good, _) = admin.token(&house, None).await;
-    let people = house.people.clone();
-    let route = get(move |Extension(Address(from)): Extension<Address>, headers: HeaderMap| async move {
-        people.machine(&headers).await.map(|_| from.to_string())
-    });
+    let test_hub = TestHub::open().await;
+    let admin = test_hub.admin().await;
+    let (good, _) = admin.token(&test_hub, None).await;
+    let people = test_hub.people.clone();
+    let route =
+        get(move |Extension(RemoteAddress(from)): Extension<RemoteAddress>, headers: HeaderMap| async move {
+            people.machine(&headers).await.map(|_| from.to_string())
+        });
     let router = Router::new()
         .route("/api/sessions", route)
-        .layer(from_fn_with_state(house.people.clone(), slow_down));
+        .layer(from_fn_with_state(test_hub.people.clone(), throttle));
     let send = async |token: &str, from: &str| {
         let request = Request::get("/api/sessions").header("authorization", format!("Bearer {token}"));
         let request = request.header("x-forwarded-for", from).body(Body::empty()).unwrap();
@@ -170,24 +173,24 @@ pub async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
 
 #[tokio::test]
 pub async fn who_guesses_codes_has_to_wait_too() {
-    let house = House::open().await;
+    let test_hub = TestHub::open().await;
     let mut guesser = Browser::default();
-    let from = [("origin", crate::people::house::PUBLIC), ("x-forwarded-for", "192.0.2.9")];
+    let from = [("origin", crate::people::test_hub::PUBLIC), ("x-forwarded-for", "192.0.2.9")];
     for number in 0..20 {
         let body = serde_json::json!({ "code": format!("join.{number}") });
-        assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 403);
+        assert_eq!(guesser.post_from(&test_hub, "/ui/enter", body, &from).await.0, 403);
     }
     let body = serde_json::json!({ "code": "join.x" });
-    assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 429);
-    let from = [("origin", crate::people::house::PUBLIC), ("x-forwarded-for", "127.0.0.1")];
+    assert_eq!(guesser.post_from(&test_hub, "/ui/enter", body, &from).await.0, 429);
+    let from = [("origin", crate::people::test_hub::PUBLIC), ("x-forwarded-for", "127.0.0.1")];
     for number in 0..20 {
         let body = serde_json::json!({ "code": format!("join.{number}") });
-        assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 403);
+        assert_eq!(guesser.post_from(&test_hub, "/ui/enter", body, &from).await.0, 403);
     }
     let body = serde_json::json!({ "code": "join.x" });
-    assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 429);
+    assert_eq!(guesser.post_from(&test_hub, "/ui/enter", body, &from).await.0, 429);
     // The setup link of the same machine is still good.
-    let link = house.people.setup_link().await.unwrap().unwrap();
+    let link = test_hub.people.setup_link().await.unwrap().unwrap();
     let body = serde_json::json!({ "code": link.split_once('#').unwrap().1 });
-    assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 200);
+    assert_eq!(guesser.post_from(&test_hub, "/ui/enter", body, &from).await.0, 200);
 }

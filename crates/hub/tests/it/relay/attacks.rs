@@ -1,19 +1,19 @@
-//! Everything that comes is hostile: wrong tokens, other people's ids, frames that are none, pages of others.
+//! Hostile input: wrong tokens, other people's ids, malformed frames, pages of other sites.
 
 use serde_json::json;
 use wire::json::names_internals;
 
-use crate::relay::rig::{Rig, events, view};
+use crate::relay::test_cluster::{TestCluster, events, view};
 
 const TUNNEL: (&str, &str) = ("sec-websocket-protocol", "ropewalk.tunnel.v1");
 
 #[tokio::test]
 async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let _machine = node.machine("ops", "box").await;
-    rig.held("box").await;
+    cluster.wait_for_machine("box").await;
     let beat = || Some(json!({ "sandbox": "", "approval": "", "cost_total_usd": 0.0 }));
     let routes = [
         ("POST", "/api/sessions/s1/heartbeat", beat()),
@@ -52,8 +52,8 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
 
 #[tokio::test]
 async fn a_page_of_others_gets_nowhere_with_somebodys_cookie() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let own = format!("http://{}", node.address);
     for path in ["/ui/socket", "/ws/s1"] {
@@ -77,8 +77,8 @@ async fn a_page_of_others_gets_nowhere_with_somebodys_cookie() {
 
 #[tokio::test]
 async fn frames_that_are_none_end_their_own_socket_and_no_other() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "good", None).await;
     node.register("ops", "bad", None).await;
     let mut good = node.bridge("ops", "good").await;
@@ -114,8 +114,8 @@ async fn frames_that_are_none_end_their_own_socket_and_no_other() {
 
 #[tokio::test]
 async fn a_frame_that_is_too_large_ends_its_socket() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
@@ -128,8 +128,8 @@ async fn a_frame_that_is_too_large_ends_its_socket() {
 
 #[tokio::test]
 async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let token = [("authorization", "Bearer of-ops"), TUNNEL];
     let name =
         |id: &str, name: &str| json!({ "machine": { "id": id, "name": name, "version": "1" } }).to_string();
@@ -159,8 +159,8 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
 
 #[tokio::test]
 async fn registrations_that_are_none_are_refused() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let ids = ["", "a/b", "machine", "../x", &"x".repeat(200), "a b"];
     for id in ids {
         assert_eq!(node.register("ops", id, None).await.0, 400, "{id:?}");
@@ -188,8 +188,8 @@ async fn registrations_that_are_none_are_refused() {
 
 #[tokio::test]
 async fn a_browser_that_sends_nonsense_is_answered_and_stays() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let mut browser = node.browser("who=ops").await;
     for (text, re) in [
         ("x", 0),
@@ -213,8 +213,8 @@ async fn a_browser_that_sends_nonsense_is_answered_and_stays() {
 
 #[tokio::test]
 async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     for path in ["/", "/s/abc", "/p/x", "/settings"] {
         let (status, body) = node.http("GET", path, "", None).await;
         assert_eq!((status, body), (200, serde_json::Value::Null), "{path}");
@@ -230,11 +230,11 @@ async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
 
 #[tokio::test]
 async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "a1", Some("box")).await;
     let mut machine = node.machine("ops", "box").await;
-    rig.held("box").await;
+    cluster.wait_for_machine("box").await;
     let mut ops = node.browser("who=ops").await;
     let forgotten = ops.ask(json!({ "id": 1, "do": "forgetMachine", "machine": "box" })).await;
     assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
@@ -242,7 +242,7 @@ async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
     // Both ids are free for a moment, and then the machine is back.
     assert_eq!(node.register("dev", "a1", Some("box")).await.0, 200);
     let mut machine = node.machine("ops", "box").await;
-    rig.held("box").await;
+    cluster.wait_for_machine("box").await;
     let mut dev = node.browser("who=dev").await;
     let prompt =
         |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });

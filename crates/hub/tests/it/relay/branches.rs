@@ -1,4 +1,4 @@
-//! A machine whose state was put back: what was mirrored is kept beside, and the log is mirrored from its beginning.
+//! A machine whose state was restored: what was mirrored becomes a branch, and the log is mirrored from its beginning.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::sql::{Db, PostgresDb, Statement, log};
 use testkit::postgres::Cluster;
 
-use crate::relay::rig::{Node, Rig, Socket, card, events, view};
+use crate::relay::test_cluster::{Node, Socket, TestCluster, card, events, view};
 
 /// The names that processes give themselves.
 const FIRST: &str = "process-1";
@@ -58,13 +58,13 @@ async fn leave(node: &Node, session: &str, process: &str) {
     says(node, &format!("DELETE /api/sessions/{session}"), process, "").await;
 }
 
-async fn seqs(rig: &Rig, session: &str) -> Vec<u64> {
-    let found = rig.db.run(vec![log::read(session, 0, 100)], Vec::new()).await.unwrap();
+async fn seqs(cluster: &TestCluster, session: &str) -> Vec<u64> {
+    let found = cluster.db.run(vec![log::read(session, 0, 100)], Vec::new()).await.unwrap();
     found[0].rows.iter().map(|row| row.count(0).unwrap()).collect()
 }
 
-async fn what_was_mirrored_is_kept_beside(rig: &Rig) {
-    let (node, other) = (rig.node().await, rig.node().await);
+async fn what_was_mirrored_is_kept_beside(cluster: &TestCluster) {
+    let (node, other) = (cluster.node().await, cluster.node().await);
     mirrored(&node, "s1").await;
     leave(&node, "s1", FIRST).await;
     let mut browser = other.browser("who=ops").await;
@@ -78,8 +78,8 @@ async fn what_was_mirrored_is_kept_beside(rig: &Rig) {
     let again = ready(&mut bridge).await;
     assert_eq!((&again["events"], &again["before"]["events"]), (&json!(0), &json!(5)), "{again}");
     let kept = again["before"]["session"].as_str().unwrap().to_owned();
-    assert_eq!(seqs(rig, &kept).await, [1, 2, 3, 4, 5], "all of it");
-    assert_eq!(seqs(rig, "s1").await, [0_u64; 0]);
+    assert_eq!(seqs(cluster, &kept).await, [1, 2, 3, 4, 5], "all of it");
+    assert_eq!(seqs(cluster, "s1").await, [0_u64; 0]);
     // Whoever lost the answer is told again, until something is mirrored.
     drop(bridge);
     let mut bridge = node.bridge("ops", "s1").await;
@@ -89,7 +89,7 @@ async fn what_was_mirrored_is_kept_beside(rig: &Rig) {
     bridge.say(card("s1", "Knots", 60)).await;
     bridge.say(view("s1", None, 70_000)).await;
     bridge.until(|frame| frame["ack"]["view"] == 70_000).await;
-    assert_eq!(seqs(rig, "s1").await, [1, 2, 3, 4]);
+    assert_eq!(seqs(cluster, "s1").await, [1, 2, 3, 4]);
     let after = node.bridge("ops", "s1").await.next().await["ready"].clone();
     assert_eq!((&after["mark"], after.get("before")), (&json!("plain.four"), None), "{after}");
 
@@ -120,8 +120,8 @@ async fn what_was_mirrored_is_kept_beside(rig: &Rig) {
     assert_eq!((&shown["session"], &shown["upto"]), (&json!(kept), &json!(5)), "{shown}");
 
     only_looked_at_and_deleted(&node, &mut browser, &kept).await;
-    assert_eq!(seqs(rig, &kept).await, [0_u64; 0]);
-    assert_eq!(seqs(rig, "s1").await, [1, 2, 3, 4], "and nothing else goes with it");
+    assert_eq!(seqs(cluster, &kept).await, [0_u64; 0]);
+    assert_eq!(seqs(cluster, "s1").await, [1, 2, 3, 4], "and nothing else goes with it");
 }
 
 async fn only_looked_at_and_deleted(node: &Node, browser: &mut Socket, kept: &str) {
@@ -136,8 +136,8 @@ async fn only_looked_at_and_deleted(node: &Node, browser: &mut Socket, kept: &st
 }
 
 /// Two machines that run with copies of one state.
-async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
-    let node = rig.node().await;
+async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(cluster: &TestCluster) {
+    let node = cluster.node().await;
     mirrored(&node, "s2").await;
     let beat = json!({ "sandbox": "s", "approval": "a", "cost_total_usd": 0.0 }).to_string();
     let refused = async |process: &str| {
@@ -150,7 +150,7 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
     };
     refused(SECOND).await;
     for _ in 0..4 {
-        rig.later(Duration::from_secs(60));
+        cluster.later(Duration::from_secs(60));
         for process in [FIRST, SECOND] {
             says(&node, "POST /api/sessions/s2/heartbeat", process, &beat).await;
         }
@@ -158,7 +158,7 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
         leave(&node, "s2", SECOND).await;
         refused(SECOND).await;
     }
-    assert_eq!(seqs(rig, "s2").await, [1, 2, 3, 4, 5], "nothing is mixed");
+    assert_eq!(seqs(cluster, "s2").await, [1, 2, 3, 4, 5], "nothing is mixed");
     // The one that wrote goes on where it was.
     let mut bridge = node.bridge("ops", "s2").await;
     assert_eq!(ready(&mut bridge).await["mark"], "plain.five");
@@ -166,7 +166,7 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
     bridge.acked(6).await;
     drop(bridge);
     // It was killed: after a while it does not count any more.
-    rig.later(Duration::from_secs(100));
+    cluster.later(Duration::from_secs(100));
     let mut bridge = node.bridge("ops", "s2").await;
     ready(&mut bridge).await;
     bridge.say(branch(SECOND)).await;
@@ -175,8 +175,8 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
 
 /// No machine has what is kept, so it does not go with the session; whoever may delete the session deletes it, by a
 /// browser or by the person's token.
-async fn what_is_kept_outlives_its_session_and_can_be_deleted(rig: &Rig) {
-    let node = rig.node().await;
+async fn what_is_kept_outlives_its_session_and_can_be_deleted(cluster: &TestCluster) {
+    let node = cluster.node().await;
     for (session, by_browser) in [("s5", true), ("s6", false)] {
         mirrored(&node, session).await;
         leave(&node, session, FIRST).await;
@@ -187,15 +187,15 @@ async fn what_is_kept_outlives_its_session_and_can_be_deleted(rig: &Rig) {
         bridge.say(with_source(events(0, 1..=2), SECOND, Some("plain.two"))).await;
         bridge.acked(2).await;
         says(&node, &format!("DELETE /api/sessions/{session}?deleted=true"), SECOND, "").await;
-        assert_eq!(seqs(rig, session).await, [0_u64; 0]);
-        assert_eq!(seqs(rig, &kept).await, [1, 2, 3, 4, 5]);
+        assert_eq!(seqs(cluster, session).await, [0_u64; 0]);
+        assert_eq!(seqs(cluster, &kept).await, [1, 2, 3, 4, 5]);
 
         let delete = json!({ "id": 1, "do": "delete", "session": kept });
         let mut stranger = node.browser("who=dev").await;
         assert_eq!(stranger.ask(delete.clone()).await["error"]["code"], "notFound");
         let path = format!("/api/sessions/{kept}?deleted=true");
         assert!(node.http("DELETE", &path, "of-dev", None).await.0 >= 400);
-        assert_eq!(seqs(rig, &kept).await, [1, 2, 3, 4, 5], "it is nobody else's");
+        assert_eq!(seqs(cluster, &kept).await, [1, 2, 3, 4, 5], "it is nobody else's");
 
         let mut browser = node.browser("who=ops").await;
         let look = json!({ "id": 2, "do": "watch", "session": kept, "after": null });
@@ -210,7 +210,7 @@ async fn what_is_kept_outlives_its_session_and_can_be_deleted(rig: &Rig) {
             ["mirrors WHERE session", "views WHERE session", "log_entries WHERE log", "logs WHERE id"]
         {
             let count = Statement::new(format!("SELECT COUNT(*) FROM {table} = $1"), [kept.as_str().into()]);
-            let found = rig.db.run(vec![count], Vec::new()).await.unwrap();
+            let found = cluster.db.run(vec![count], Vec::new()).await.unwrap();
             assert_eq!(found[0].rows[0].count(0).unwrap(), 0, "{table}");
         }
         let mut browser = node.browser("who=ops").await;
@@ -218,8 +218,8 @@ async fn what_is_kept_outlives_its_session_and_can_be_deleted(rig: &Rig) {
     }
 }
 
-async fn a_branch_comes_first_and_of_something(rig: &Rig) {
-    let node = rig.node().await;
+async fn a_branch_comes_first_and_of_something(cluster: &TestCluster) {
+    let node = cluster.node().await;
     node.register("ops", "s3", None).await;
     let mut bridge = node.bridge("ops", "s3").await;
     ready(&mut bridge).await;
@@ -245,8 +245,8 @@ async fn a_branch_comes_first_and_of_something(rig: &Rig) {
 }
 
 /// A sealed session: the hub changes nothing of what it cannot read, and says for which session it was sealed.
-async fn a_sealed_session_is_kept_as_it_was_sealed(rig: &Rig) {
-    let node = rig.node().await;
+async fn a_sealed_session_is_kept_as_it_was_sealed(cluster: &TestCluster) {
+    let node = cluster.node().await;
     let register = json!({ "session_id": "s4", "machine": "vault", "sealed": true });
     assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(register)).await.0, 200);
     let mut bridge = node.bridge("ops", "s4").await;
@@ -284,38 +284,38 @@ async fn a_sealed_session_is_kept_as_it_was_sealed(rig: &Rig) {
 
 #[tokio::test]
 async fn what_was_mirrored_before_a_state_was_put_back_is_a_session_of_its_own() {
-    what_was_mirrored_is_kept_beside(&Rig::new()).await;
+    what_was_mirrored_is_kept_beside(&TestCluster::new()).await;
 }
 
 #[tokio::test]
 async fn of_two_machines_with_one_state_the_one_that_wrote_last_keeps_the_session() {
-    who_wrote_last_keeps_the_session_while_it_is_heard_of(&Rig::new()).await;
+    who_wrote_last_keeps_the_session_while_it_is_heard_of(&TestCluster::new()).await;
 }
 
 #[tokio::test]
 async fn what_is_kept_of_a_deleted_session_can_be_deleted_by_its_owner_and_nobody_else() {
-    what_is_kept_outlives_its_session_and_can_be_deleted(&Rig::new()).await;
+    what_is_kept_outlives_its_session_and_can_be_deleted(&TestCluster::new()).await;
 }
 
 #[tokio::test]
 async fn a_branch_is_asked_for_before_the_first_batch() {
-    a_branch_comes_first_and_of_something(&Rig::new()).await;
+    a_branch_comes_first_and_of_something(&TestCluster::new()).await;
 }
 
 #[tokio::test]
 async fn what_is_kept_of_a_sealed_session_says_for_which_it_was_sealed() {
-    a_sealed_session_is_kept_as_it_was_sealed(&Rig::new()).await;
+    a_sealed_session_is_kept_as_it_was_sealed(&TestCluster::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn branches_are_the_same_on_postgresql() {
-    let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
-    let rig = Rig::on(Arc::new(PostgresDb::connect(&cluster.database(), None).await.unwrap()));
-    what_was_mirrored_is_kept_beside(&rig).await;
-    who_wrote_last_keeps_the_session_while_it_is_heard_of(&rig).await;
-    what_is_kept_outlives_its_session_and_can_be_deleted(&rig).await;
-    a_branch_comes_first_and_of_something(&rig).await;
-    a_sealed_session_is_kept_as_it_was_sealed(&rig).await;
+    let postgres = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
+    let cluster = TestCluster::on(Arc::new(PostgresDb::connect(&postgres.database(), None).await.unwrap()));
+    what_was_mirrored_is_kept_beside(&cluster).await;
+    who_wrote_last_keeps_the_session_while_it_is_heard_of(&cluster).await;
+    what_is_kept_outlives_its_session_and_can_be_deleted(&cluster).await;
+    a_branch_comes_first_and_of_something(&cluster).await;
+    a_sealed_session_is_kept_as_it_was_sealed(&cluster).await;
     let layout = Statement::new("SELECT version FROM layouts WHERE name = 'relay'", []);
-    assert_eq!(rig.db.run(vec![layout], Vec::new()).await.unwrap()[0].rows[0].count(0).unwrap(), 2);
+    assert_eq!(cluster.db.run(vec![layout], Vec::new()).await.unwrap()[0].rows[0].count(0).unwrap(), 2);
 }

@@ -1,10 +1,10 @@
-//! Requests of people, on their way to a machine and back.
+//! Requests that are forwarded to a machine, and their answers.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::relay::rig::{Node, Rig, Socket, view};
+use crate::relay::test_cluster::{Node, Socket, TestCluster, view};
 
 async fn set_up(node: &Node) -> (Socket, Socket) {
     node.register("ops", "a1", Some("box")).await;
@@ -32,8 +32,8 @@ fn prompt(id: u64) -> Value {
 
 #[tokio::test]
 async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let (_bridge, mut machine) = set_up(&one).await;
     // At the machine's own node, and at another one, by mail.
     for node in [&one, &other] {
@@ -61,7 +61,7 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
     }
     // Recorded when there is time.
     let calls = loop {
-        let mut noted = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+        let mut noted = hub::audit::read(cluster.db.as_ref(), 100).await.unwrap();
         noted.retain(|line| line.what == "call.relayed");
         if noted.len() == 6 {
             break noted;
@@ -73,40 +73,42 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
 
 #[tokio::test]
 async fn a_guest_asks_with_the_role_of_the_link() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let (_bridge, mut machine) = set_up(&node).await;
-    let mut guest = node.browser("share=a1.approver").await;
-    here(&mut guest).await;
-    guest.say(json!({ "id": 1, "do": "answer", "session": "a1", "ask": 1, "decision": "allowOnce", "text": null })).await;
+    let mut visitor = node.browser("share=a1.approver").await;
+    here(&mut visitor).await;
+    visitor.say(json!({ "id": 1, "do": "answer", "session": "a1", "ask": 1, "decision": "allowOnce", "text": null })).await;
     let call = answer(&mut machine, |_| json!({ "re": 1, "ok": { "is": "done" } })).await;
     assert_eq!(call["by"]["role"], "approver");
     assert_eq!(call["by"]["id"], "share.link.share=a1.approver");
-    assert_eq!(guest.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
+    assert_eq!(visitor.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
     // Recorded when there is time.
     let noted = async {
         loop {
-            let lines = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+            let lines = hub::audit::read(cluster.db.as_ref(), 100).await.unwrap();
             if let Some(line) = lines.into_iter().find(|line| line.what == "call.relayed") {
                 return line;
             }
         }
     };
-    let noted = tokio::time::timeout(crate::relay::rig::DEADLINE, noted).await.expect("a line of the record");
+    let noted = tokio::time::timeout(crate::relay::test_cluster::DEADLINE, noted)
+        .await
+        .expect("a line of the record");
     assert_eq!((noted.person, noted.about.as_deref()), (None, Some("answer a1 by share link")));
-    let lines = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+    let lines = hub::audit::read(cluster.db.as_ref(), 100).await.unwrap();
     assert!(lines.iter().all(|line| !line.what.contains(' ')), "one vocabulary: {lines:?}");
 }
 
 #[tokio::test]
 async fn who_drives_by_a_link_does_not_delete_the_session() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let (_bridge, mut machine) = set_up(&node).await;
-    let mut guest = node.browser("share=a1.driver").await;
-    here(&mut guest).await;
+    let mut visitor = node.browser("share=a1.driver").await;
+    here(&mut visitor).await;
     let delete = json!({ "id": 1, "do": "delete", "session": "a1" });
-    assert_eq!(guest.ask(delete.clone()).await["error"]["code"], "forbidden");
+    assert_eq!(visitor.ask(delete.clone()).await["error"]["code"], "forbidden");
     let mut owner = node.browser("who=ops").await;
     here(&mut owner).await;
     owner.say(delete).await;
@@ -117,8 +119,8 @@ async fn who_drives_by_a_link_does_not_delete_the_session() {
 
 #[tokio::test]
 async fn requests_leave_in_the_order_they_were_made_and_need_not_wait_for_each_other() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let (_bridge, mut machine) = set_up(&one).await;
     for node in [&one, &other] {
         let mut browser = node.browser("who=ops").await;
@@ -144,14 +146,14 @@ async fn requests_leave_in_the_order_they_were_made_and_need_not_wait_for_each_o
 
 #[tokio::test]
 async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let (_bridge, machine) = set_up(&node).await;
     let mut browser = node.browser("who=ops").await;
     here(&mut browser).await;
     drop(machine);
     browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == false).await;
-    rig.later(Duration::from_secs(180));
+    cluster.later(Duration::from_secs(180));
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy");
     let message = reply["error"]["message"].as_str().unwrap();
@@ -164,8 +166,8 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
 
 #[tokio::test]
 async fn a_machine_that_goes_in_the_middle_of_a_call_leaves_nobody_waiting() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     for node in [&one, &other] {
         let (_bridge, mut machine) = set_up(&one).await;
         let mut browser = node.browser("who=ops").await;
@@ -180,8 +182,8 @@ async fn a_machine_that_goes_in_the_middle_of_a_call_leaves_nobody_waiting() {
 
 #[tokio::test]
 async fn a_dead_nodes_machine_is_away() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let (_bridge, _machine) = set_up(&one).await;
     let mut browser = other.browser("who=ops").await;
     here(&mut browser).await;
@@ -190,22 +192,22 @@ async fn a_dead_nodes_machine_is_away() {
         store::sql::Statement::new("INSERT INTO nodes (id, seen_at) VALUES ('dead', 999000000)", []),
         store::sql::Statement::new("UPDATE machines SET node = 'dead'", []),
     ];
-    store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
+    store::sql::Db::run(cluster.db.as_ref(), work, Vec::new()).await.unwrap();
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy", "{reply}");
 }
 
 #[tokio::test]
 async fn who_waits_for_a_node_that_dies_is_told_soon() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let (_bridge, mut machine) = set_up(&one).await;
     let mut browser = other.browser("who=ops").await;
     here(&mut browser).await;
     browser.say(prompt(1)).await;
     machine.until(|frame| frame.get("call").is_some()).await;
     let work = vec![store::sql::Statement::new("UPDATE machines SET node = 'dead'", [])];
-    store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
+    store::sql::Db::run(cluster.db.as_ref(), work, Vec::new()).await.unwrap();
     let reply = browser.until(|frame| frame["re"] == 1).await;
     assert_eq!(reply["error"]["code"], "busy");
     assert!(reply["error"]["message"].as_str().unwrap().contains("went away"), "{reply}");
@@ -213,12 +215,12 @@ async fn who_waits_for_a_node_that_dies_is_told_soon() {
 
 #[tokio::test]
 async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
-    let rig = Rig::new();
-    let left = rig.node().await;
+    let cluster = TestCluster::new();
+    let left = cluster.node().await;
     let (_bridge, _machine) = set_up(&left).await;
-    rig.held("box").await;
+    cluster.wait_for_machine("box").await;
     // The other is as good as killed: it has said nothing, and its last beat is a moment old.
-    let node = rig.alone().await;
+    let node = cluster.alone().await;
     let mut browser = node.browser("who=ops").await;
     let machines = browser.told("machines").await;
     assert_eq!(machines["machines"][0]["here"], false, "{machines}");
@@ -229,8 +231,8 @@ async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
 
 #[tokio::test]
 async fn the_newest_socket_of_a_machine_counts_whichever_node_has_it() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let (_bridge, mut old) = set_up(&one).await;
     let mut browser = one.browser("who=ops").await;
     here(&mut browser).await;
@@ -243,8 +245,8 @@ async fn the_newest_socket_of_a_machine_counts_whichever_node_has_it() {
 
 #[tokio::test]
 async fn an_answer_that_is_none_harms_nobody() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let (_bridge, mut machine) = set_up(&node).await;
     let mut browser = node.browser("who=ops").await;
     here(&mut browser).await;

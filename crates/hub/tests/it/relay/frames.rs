@@ -1,8 +1,8 @@
-//! Bridges without a mirror: their frames are shown as they came.
+//! Bridges that send frames instead of a mirror: the frames are shown unchanged.
 
 use serde_json::json;
 
-use crate::relay::rig::{Node, Rig, Socket};
+use crate::relay::test_cluster::{Node, Socket, TestCluster};
 
 const FRAMES: [&str; 3] = [
     "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"text\":\"a  b\\u0041\"}}",
@@ -22,8 +22,8 @@ async fn looks(node: &Node, cookie: &str, path: &str) -> Socket {
 
 #[tokio::test]
 async fn frames_are_shown_byte_for_byte_before_and_after_and_at_every_node() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let mut bridge = bridge(&one).await;
     let mut early = looks(&one, "who=ops", "/ws/s1").await;
     for frame in FRAMES {
@@ -42,8 +42,8 @@ async fn frames_are_shown_byte_for_byte_before_and_after_and_at_every_node() {
 
 #[tokio::test]
 async fn who_comes_late_sees_the_last_fifty() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let mut bridge = bridge(&node).await;
     let mut early = looks(&node, "who=ops", "/ws/s1").await;
     for number in 1..=60 {
@@ -58,8 +58,8 @@ async fn who_comes_late_sees_the_last_fifty() {
 
 #[tokio::test]
 async fn what_people_say_goes_back_to_the_bridge_wherever_it_is_if_they_may_say_it() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     let mut bridge = bridge(&one).await;
     let message = "{\"jsonrpc\":\"2.0\",  \"id\":1,\"method\":\"session/message\",\"params\":{}}";
     let answer = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"permission/respond\",\"params\":{}}";
@@ -80,8 +80,8 @@ async fn what_people_say_goes_back_to_the_bridge_wherever_it_is_if_they_may_say_
 
 #[tokio::test]
 async fn what_is_no_json_ends_the_bridge_and_nothing_of_it_is_kept() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let mut first = bridge(&node).await;
     first.say_text("{\"a\":1").await;
     assert_eq!(first.closed().await.0, 1008);
@@ -93,17 +93,17 @@ async fn what_is_no_json_ends_the_bridge_and_nothing_of_it_is_kept() {
 
 #[tokio::test]
 async fn frames_wait_for_the_database_and_are_kept_once() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     let mut bridge = bridge(&node).await;
     let mut browser = looks(&node, "who=ops", "/ws/s1").await;
     bridge.say_text("{\"a\":1}").await;
     assert_eq!(browser.next_text().await.unwrap(), "{\"a\":1}");
-    rig.away(true);
+    cluster.away(true);
     bridge.say_text("{\"a\":2}").await;
     bridge.say_text("{\"a\":3}").await;
-    rig.away(false);
-    rig.db.silent_once.store(true, std::sync::atomic::Ordering::Relaxed);
+    cluster.away(false);
+    cluster.db.lose_next_answer.store(true, std::sync::atomic::Ordering::Relaxed);
     bridge.say_text("{\"a\":4}").await;
     for number in 2..=4 {
         assert_eq!(browser.next_text().await.unwrap(), format!("{{\"a\":{number}}}"));

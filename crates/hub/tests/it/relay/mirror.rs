@@ -1,8 +1,8 @@
-//! Mirrors: what comes is kept once, from wherever it is continued, and shown to who looks.
+//! Mirrors: batches are stored once, wherever a bridge continues, and shown to browsers that watch.
 
 use serde_json::{Value, json};
 
-use crate::relay::rig::{Rig, Socket, events, view};
+use crate::relay::test_cluster::{Socket, TestCluster, events, view};
 
 async fn watch(browser: &mut Socket, id: u64, session: &str, after: Option<u64>) {
     let answer = browser.ask(json!({ "id": id, "do": "watch", "session": session, "after": after })).await;
@@ -19,8 +19,8 @@ async fn views(browser: &mut Socket, count: usize) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_bridge_goes_on_wherever_it_was_cut_and_nothing_is_kept_twice() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     assert_eq!(node.register("ops", "s1", None).await.0, 200);
     for cut in 1..=5u64 {
         let mut bridge = node.bridge("ops", "s1").await;
@@ -36,7 +36,7 @@ async fn a_bridge_goes_on_wherever_it_was_cut_and_nothing_is_kept_twice() {
     let mut bridge = node.bridge("ops", "s1").await;
     assert_eq!(bridge.ready().await, (15, None));
     let read = store::sql::log::read("s1", 0, 100);
-    let found = store::sql::Db::run(rig.db.as_ref(), vec![read], Vec::new()).await.unwrap();
+    let found = store::sql::Db::run(cluster.db.as_ref(), vec![read], Vec::new()).await.unwrap();
     let seqs: Vec<u64> = found[0].rows.iter().map(|row| row.count(0).unwrap()).collect();
     assert_eq!(seqs, (1..=15).collect::<Vec<_>>());
     let body: Value = serde_json::from_str(&found[0].rows[6].text(1).unwrap()).unwrap();
@@ -45,8 +45,8 @@ async fn a_bridge_goes_on_wherever_it_was_cut_and_nothing_is_kept_twice() {
 
 #[tokio::test]
 async fn a_gap_closes_the_socket_and_the_bridge_learns_where_to_go_on() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
@@ -61,8 +61,8 @@ async fn a_gap_closes_the_socket_and_the_bridge_learns_where_to_go_on() {
 
 #[tokio::test]
 async fn who_takes_a_session_over_fences_off_who_had_it() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     one.register("ops", "s1", None).await;
     let mut old = one.bridge("ops", "s1").await;
     old.ready().await;
@@ -77,8 +77,8 @@ async fn who_takes_a_session_over_fences_off_who_had_it() {
 
 #[tokio::test]
 async fn who_looks_gets_a_whole_view_and_then_what_changes_at_every_node() {
-    let rig = Rig::new();
-    let (one, other) = (rig.node().await, rig.node().await);
+    let cluster = TestCluster::new();
+    let (one, other) = (cluster.node().await, cluster.node().await);
     one.register("ops", "s1", None).await;
     let mut bridge = one.bridge("ops", "s1").await;
     assert_eq!(bridge.ready().await, (0, None));
@@ -111,8 +111,8 @@ async fn who_looks_gets_a_whole_view_and_then_what_changes_at_every_node() {
 
 #[tokio::test]
 async fn a_view_that_stands_for_itself_is_asked_for_when_the_others_grow_too_large_or_do_not_fit() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
@@ -135,19 +135,19 @@ async fn a_view_that_stands_for_itself_is_asked_for_when_the_others_grow_too_lar
         bridge.until(|frame| frame["ack"]["view"] == upto).await;
     }
     let count = store::sql::Statement::new("SELECT COUNT(*) FROM views WHERE session = 's1'", []);
-    let found = store::sql::Db::run(rig.db.as_ref(), vec![count], Vec::new()).await.unwrap();
+    let found = store::sql::Db::run(cluster.db.as_ref(), vec![count], Vec::new()).await.unwrap();
     assert_eq!(found[0].rows[0].count(0).unwrap(), 2, "what the last two whole ones do not need is gone");
 }
 
 #[tokio::test]
 async fn a_revoked_token_ends_the_sockets_that_it_opened() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
     let mut machine = node.machine("ops", "m1").await;
-    rig.keeper.token("ops").cancel();
+    cluster.accounts.token("ops").cancel();
     assert_eq!(bridge.closed().await.0, 1008);
     assert_eq!(machine.closed().await.0, 1008);
     let token = [("authorization", "Bearer of-ops"), ("sec-websocket-protocol", "ropewalk.tunnel.v1")];
@@ -156,12 +156,12 @@ async fn a_revoked_token_ends_the_sockets_that_it_opened() {
 
 #[tokio::test]
 async fn what_was_done_although_it_was_not_said_is_not_done_again() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
-    rig.db.silent_once.store(true, std::sync::atomic::Ordering::Relaxed);
+    cluster.db.lose_next_answer.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut batch = events(0, 1..=3);
     batch["batch"]["view"] = view("s1", None, 3)["batch"]["view"].clone();
     bridge.say(batch).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::relay::rig::{Node, Rig, events, view};
+use crate::relay::test_cluster::{Node, TestCluster, events, view};
 
 async fn open(node: &Node, path: &str, person: &str) -> String {
     let (status, body) =
@@ -25,8 +25,8 @@ async fn down(node: &Node, path: &str, connection: &str, wanted: impl Fn(&Value)
 
 #[tokio::test]
 async fn a_session_is_mirrored_and_a_machine_called_by_polling() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", Some("box")).await;
     let session = open(&node, "s1", "ops").await;
     let machine = open(&node, "machine/box", "ops").await;
@@ -56,8 +56,8 @@ async fn a_session_is_mirrored_and_a_machine_called_by_polling() {
 
 #[tokio::test]
 async fn a_connection_opens_nothing_to_anybody_else_and_says_why_it_was_closed() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     node.register("ops", "s2", None).await;
     let connection = open(&node, "s1", "ops").await;
@@ -76,8 +76,8 @@ async fn a_connection_opens_nothing_to_anybody_else_and_says_why_it_was_closed()
 /// A hostile bridge without a socket: what is too large is not even read, and what are no frames are taken from nobody.
 #[tokio::test]
 async fn a_body_that_is_too_large_or_no_frames_is_refused_and_the_next_one_is_taken() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let connection = open(&node, "s1", "ops").await;
     down(&node, "s1", &connection, |frame| frame.get("ready").is_some()).await;
@@ -102,8 +102,8 @@ async fn a_body_that_is_too_large_or_no_frames_is_refused_and_the_next_one_is_ta
 
 #[tokio::test]
 async fn who_finds_no_place_for_a_poll_cuts_nobody_off() {
-    let rig = Rig::new();
-    let node = rig.node().await;
+    let cluster = TestCluster::new();
+    let node = cluster.node().await;
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;

@@ -60,7 +60,7 @@ async fn folders_are_listed_by_name_and_time_and_described_by_their_summary() {
     session(root.path(), "mink-20260430T123000-1f3c2a8b", 3000);
     fs::write(root.path().join("ferret-file"), "").unwrap();
     symlink(root.path().join(FERRET), root.path().join("ferret-link")).unwrap();
-    let folders = Folders::new(root.path().to_owned());
+    let folders = ChimeraFolders::new(root.path().to_owned());
     let mut entries = folders.entries().await;
     entries.sort_by_key(|entry| entry.updated_at);
     let at = |name, ms| FolderEntry { id: id(name), updated_at: Timestamp(ms) };
@@ -71,7 +71,7 @@ async fn folders_are_listed_by_name_and_time_and_described_by_their_summary() {
     assert_eq!((row.id.as_str(), row.title.as_deref()), (FERRET, Some("fix the build")));
     assert_eq!((&*row.source, row.cwd.as_path()), ("ferret", root.path()));
     assert_eq!((row.parent.clone(), row.updated_at), (Some(id(OTTER)), Timestamp(1_000_000)));
-    let none = Folders::new(root.path().join("nowhere"));
+    let none = ChimeraFolders::new(root.path().join("nowhere"));
     assert!(none.entries().await.is_empty() && !none.has(&id(FERRET)).await);
     assert!(none.read(&id(FERRET)).await.unwrap().is_none());
 }
@@ -80,7 +80,7 @@ async fn folders_are_listed_by_name_and_time_and_described_by_their_summary() {
 async fn a_session_is_read_with_its_history() {
     let root = TempDir::new().unwrap();
     session(root.path(), FERRET, 1000);
-    let folders = Folders::new(root.path().to_owned());
+    let folders = ChimeraFolders::new(root.path().to_owned());
     let found = folders.read(&id(FERRET)).await.unwrap().unwrap();
     assert_eq!(found.cwd.as_deref(), Some(root.path()));
     assert_eq!(found.created_at, wire::timestamp::parse("2026-04-30T12:30:00Z").unwrap());
@@ -92,7 +92,7 @@ async fn a_session_is_read_with_its_history() {
 #[tokio::test]
 async fn what_is_no_session_or_hostile_is_left_out_and_refused() {
     let root = TempDir::new().unwrap();
-    let folders = Folders::new(root.path().to_owned());
+    let folders = ChimeraFolders::new(root.path().to_owned());
     let make = |name: &str| {
         session(root.path(), name, 1000);
         root.path().join(name).join("summary.json")
@@ -126,7 +126,7 @@ async fn a_file_that_cannot_be_read_is_named_in_the_session() {
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("event-000003-00000003.json"), rustix::fs::Mode::RUSR)
         .unwrap();
     fs::write(folder.join("event-000004-00000004.json"), "{").unwrap();
-    let found = Folders::new(root.path().to_owned()).read(&id(FERRET)).await.unwrap().unwrap();
+    let found = ChimeraFolders::new(root.path().to_owned()).read(&id(FERRET)).await.unwrap().unwrap();
     let events = history(found).await.unwrap();
     let notices: Vec<_> = events
         .iter()
@@ -149,7 +149,7 @@ async fn only_the_newest_of_very_many_are_listed() {
     for number in 0..5 {
         touch(&root.path().join(format!("otter-{number:05}")), 1000);
     }
-    let entries = Folders::new(root.path().to_owned()).entries().await;
+    let entries = ChimeraFolders::new(root.path().to_owned()).entries().await;
     assert_eq!(entries.len(), FOLDERS_MAX);
     assert!(entries.iter().all(|entry| entry.updated_at > Timestamp(1_000_000)));
 }

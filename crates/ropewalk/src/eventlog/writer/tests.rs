@@ -10,7 +10,7 @@ use super::*;
 
 const ID: &str = "ferret-20260430T123000-1f3c2a8b";
 
-fn described() -> Described {
+fn described() -> SessionMeta {
     let row = SessionRow {
         id: SessionId::parse(ID).unwrap(),
         owner: Principal::local(),
@@ -24,7 +24,7 @@ fn described() -> Described {
         busy: false,
         last_seq: Seq::START,
     };
-    Described { row, model: Some("gpt-5".into()) }
+    SessionMeta { row, model: Some("gpt-5".into()) }
 }
 
 fn event(seq: u64, origin: Origin, body: Body) -> Arc<Event> {

@@ -3,24 +3,29 @@ use agent::Price;
 use super::*;
 
 /// Each provider with where it comes from and its first models.
-fn check(settings: &ModelSettings, variables: &[(&str, &str)], local: &[Local], wish: Option<&str>) -> Found {
+fn check(
+    settings: &ModelSettings,
+    variables: &[(&str, &str)],
+    local: &[LocalServer],
+    wish: Option<&str>,
+) -> AvailableModels {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     find(settings, &variable, local, wish, false)
 }
 
-fn names(found: &Found) -> Vec<(&str, &str)> {
+fn names(found: &AvailableModels) -> Vec<(&str, &str)> {
     found.providers.iter().map(|provider| (&*provider.config.name, provider.from.as_str())).collect()
 }
 
-fn ids(found: &Found, name: &str) -> Vec<String> {
+fn ids(found: &AvailableModels, name: &str) -> Vec<String> {
     let provider = found.providers.iter().find(|provider| *provider.config.name == *name).unwrap();
     provider.config.models.iter().map(|model| model.id.to_string()).collect()
 }
 
-fn ollama() -> Local {
+fn ollama() -> LocalServer {
     let models = vec!["qwen3:4b".into(), "big-cloud".into()];
-    Local { name: "ollama", base_url: "http://127.0.0.1:11434".into(), models }
+    LocalServer { name: "ollama", base_url: "http://127.0.0.1:11434".into(), models }
 }
 
 fn entry(name: &str) -> ProviderEntry {
@@ -40,7 +45,7 @@ fn keys_are_preferred_in_the_usual_order_and_what_is_local_comes_last() {
             ("openrouter", "OPENROUTER_API_KEY"),
             ("xai", "XAI_API_KEY"),
             ("gemini", "GOOGLE_API_KEY"),
-            ("ollama", "it listens at 127.0.0.1:11434"),
+            ("ollama", "server at 127.0.0.1:11434"),
         ]
     );
     assert!(found.missing.iter().any(|missing| missing.fix == "export GROQ_API_KEY=..."));
@@ -107,7 +112,7 @@ fn a_model_is_named_whole_or_without_its_provider_or_is_new() {
     let key = [("ANTHROPIC_API_KEY", "k")];
     let resolve = |wish: &str| {
         let found = check(&ModelSettings::default(), &key, &[], Some(wish));
-        found.resolve(wish).map(|id| id.to_string()).map_err(|trouble| format!("{trouble:?}"))
+        found.resolve(wish).map(|id| id.to_string()).map_err(|error| format!("{error:?}"))
     };
     assert_eq!(resolve("claude-opus-5").unwrap(), "anthropic:claude-opus-5");
     assert_eq!(resolve("anthropic:claude-opus-5").unwrap(), "anthropic:claude-opus-5");
@@ -150,7 +155,8 @@ fn the_settings_narrow_the_offline_models_too() {
         available: available.iter().map(|id| (*id).to_owned()).collect(),
         ..ModelSettings::default()
     };
-    let offline = |found: &Found| found.offline.iter().map(|model| model.id.to_string()).collect::<Vec<_>>();
+    let offline =
+        |found: &AvailableModels| found.offline.iter().map(|model| model.id.to_string()).collect::<Vec<_>>();
     for offline_only in [false, true] {
         let none = |_: &str| None;
         let found = find(&settings(&["offline:terse"]), &none, &[], None, offline_only);

@@ -1,4 +1,4 @@
-//! Who works: named, written out, or of the settings; and who does not.
+//! How the agent is chosen: by name, as a command, or in the settings; and what is refused.
 
 use crate::agents::world::World;
 
@@ -35,12 +35,14 @@ fn a_session_of_another_agent_is_gone_on_with_by_that_agent_or_by_ours_if_that_i
     let id = first["session_id"].as_str().unwrap();
     let refused = world.run(&["run", "--continue", "hello again"]).with(2).err;
     assert!(
-        refused.contains("inner works in this session") && refused.contains("--agent inner"),
+        refused.contains("this session belongs to the agent inner") && refused.contains("--agent inner"),
         "{refused}"
     );
-    assert!(world.run(&["run", "--resume", id, "hello again"]).with(2).err.contains("inner works"));
+    assert!(
+        world.run(&["run", "--resume", id, "hello again"]).with(2).err.contains("belongs to the agent inner")
+    );
     let chat = world.run(&["chat", "--plain", "--resume", id, "hello again"]).with(2).err;
-    assert!(chat.contains("inner works in this session"), "{chat}");
+    assert!(chat.contains("this session belongs to the agent inner"), "{chat}");
     world.run(&["run", "--continue", "--agent", "inner", "hello again"]).with(0);
     world.run(&["run", "--continue", "--agent", "ropewalk", "hello for the third time"]).with(0);
     let shown = world.run(&["sessions", "show", id]).with(0).out;
@@ -53,9 +55,9 @@ fn a_session_of_another_agent_is_gone_on_with_by_that_agent_or_by_ours_if_that_i
 fn a_turn_that_takes_too_long_is_cancelled() {
     let world = World::new();
     let late = world.run(&["run", "--agent", "inner", "--timeout", "1", "sleep 600000"]).with(2);
-    assert!(late.err.contains("1 s are over"), "{}", late.err);
+    assert!(late.err.contains("timed out after 1 s"), "{}", late.err);
     let late = world.run(&["run", "--timeout", "1", "sleep 600000"]).with(2);
-    assert!(late.err.contains("1 s are over"), "{}", late.err);
+    assert!(late.err.contains("timed out after 1 s"), "{}", late.err);
     world.wait_until_no_agent_runs();
 }
 
@@ -63,7 +65,7 @@ fn a_turn_that_takes_too_long_is_cancelled() {
 fn a_start_that_takes_too_long_is_given_up_too() {
     let world = World::new();
     let late = world.run(&["run", "--command", "sleep 600", "--timeout", "1", "hello"]).with(2);
-    assert!(late.err.contains("1 s are over"), "{}", late.err);
+    assert!(late.err.contains("timed out after 1 s"), "{}", late.err);
 }
 
 /// A folder among the temporary files is there for an agent that may only read, and it only reads.
@@ -142,13 +144,13 @@ fn what_cannot_work_says_why_and_what_to_do() {
         missing.err
     );
     let missing = world.run(&["run", "--command", "no-such-agent", "x"]).with(1);
-    assert!(missing.err.contains("no program no-such-agent"), "{}", missing.err);
+    assert!(missing.err.contains("program no-such-agent not found"), "{}", missing.err);
     let ours = world.run(&["run", "--agent", "inner", "--max-cost", "1", "x"]).with(2);
-    assert!(ours.err.contains("--max-cost means nothing to inner"), "{}", ours.err);
+    assert!(ours.err.contains("--max-cost does not work with inner"), "{}", ours.err);
     world.run(&["run", "--agent", "inner", "--command", "x", "x"]).with(2);
     world.run(&["run", "--agent-env", "X", "x"]).with(2);
     let own = world.run(&["agents", "check", "ropewalk"]).with(2).err;
-    assert!(own.contains("Ropewalk's own agent") && !own.contains("did you mean"), "{own}");
+    assert!(own.contains("Ropewalk's built-in agent") && !own.contains("did you mean"), "{own}");
     world.run(&["run", "--command", "'", "x"]).with(2);
     world.settings("[agents.broken]\ncommand = \"/bin/false\"\n");
     let broken = world.run(&["run", "--agent", "broken", "x"]).with(1);

@@ -1,4 +1,4 @@
-//! Whoever dies, the session lives and no process is left.
+//! Whichever process dies, the session survives and no process is left running.
 
 use std::time::Duration;
 

@@ -55,10 +55,7 @@ fn one_changed_frame_of_a_journal_is_named_by_its_step() {
     );
     assert_eq!(sound["faults"], 0, "{sound}");
     let shown = world.run(&["agents", "replay", &file]).with(0).out;
-    assert!(
-        shown.starts_with(&format!("{steps} steps of inner are as they were recorded\nchain ")),
-        "{shown}"
-    );
+    assert!(shown.starts_with(&format!("{steps} steps of inner match the recording\nchain ")), "{shown}");
     let whole = lines(&file);
     assert_eq!(whole.len() as u64, steps + 2);
     let asks = whole.iter().position(|line| line.contains("session/request_permission")).unwrap();
@@ -88,8 +85,8 @@ fn two_journals_of_one_prompt_are_compared_and_have_no_secrets() {
     let other = world.journal_of("other.jsonl", "hush-hush-hush");
     assert_ne!(lines(&one)[3], lines(&same)[3], "the sessions have other names");
     let told = world.run(&["agents", "replay", &one, "--against", &same]).with(0).out;
-    assert!(told.starts_with("5 steps of scripted are the same in both\n"), "{told}");
-    assert!(told.contains("step 1 is not what the protocol says: not valid JSON"), "{told}");
+    assert!(told.starts_with("5 steps of scripted are equal in both journals\n"), "{told}");
+    assert!(told.contains("step 1 violates the protocol: not valid JSON"), "{told}");
     let told = world.run(&["agents", "replay", &one, "--against", &other]).with(1).out;
     assert!(told.contains("step 4: params.update.content.text is \"the same\" here and "), "{told}");
     assert!(!fs::read_to_string(&other).unwrap().contains("hush"), "a secret is in the journal");
@@ -98,9 +95,9 @@ fn two_journals_of_one_prompt_are_compared_and_have_no_secrets() {
     shorter.truncate(4);
     fs::write(&same, shorter.join("\n")).unwrap();
     let told = world.run(&["agents", "replay", &same]).with(0).out;
-    assert!(told.contains("the journal was not closed"), "{told}");
+    assert!(told.contains("the journal is incomplete"), "{told}");
     let told = world.run(&["agents", "replay", &one, "--against", &same]).with(1).out;
-    assert!(told.contains("step 4: it is not in "), "{told}");
+    assert!(told.contains("step 4: missing in "), "{told}");
 }
 
 #[test]
@@ -123,11 +120,11 @@ fn a_journal_that_cannot_be_is_refused_at_once() {
     let world = World::new();
     let taken = world.path("outer/config.toml").display().to_string();
     let refused = world.run(&["run", "--agent", "inner", "--journal", &taken, "x"]).with(1).err;
-    assert!(refused.contains("is not written over another one"), "{refused}");
+    assert!(refused.contains("the file already exists"), "{refused}");
     let nowhere = world.path("nowhere/one.jsonl").display().to_string();
     world.run(&["run", "--agent", "inner", "--journal", &nowhere, "x"]).with(1);
     let ours = world.run(&["run", "--journal", &nowhere, "x"]).with(2).err;
-    assert!(ours.contains("--journal is for an agent of another program"), "{ours}");
+    assert!(ours.contains("--journal works only with an external agent"), "{ours}");
     world.run(&["agents", "replay", &nowhere]).with(5);
     let none = world.run(&["agents", "replay", &taken]).with(1).out;
     assert!(none.contains("the head of the journal: the file does not begin with one"), "{none}");

@@ -1,4 +1,4 @@
-//! What an editor sees of an agent that is another program.
+//! What an editor sees of an external agent.
 
 use std::fs;
 
@@ -111,7 +111,7 @@ fn two_clients_share_a_session_of_the_agents() {
     let (mut client, session) = world.session(&["--stdio", "--http", ":0"]);
     client.said(&session, "first hello");
     let mut other = world.command(&["chat", "--plain", "--resume", &session, "second hello"]);
-    let other = crate::ended::Ended::of(other.spawn().unwrap()).with(0);
+    let other = crate::command_output::CommandOutput::of(other.spawn().unwrap()).with(0);
     assert!(!other.out.is_empty());
     let frames = client.until(|frame| {
         is("agent_message_chunk")(frame) && frame["params"]["update"].to_string().contains("second hello")

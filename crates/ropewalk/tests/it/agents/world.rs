@@ -1,4 +1,4 @@
-//! A home of its own for each test, an agent that is another program, and a client on real pipes.
+//! Fixture: a separate home per test, an external agent, and a client on real pipes.
 //!
 //! The agent is this program once more, with the offline model: it asks for permissions, has modes and
 //! models, and can bring its sessions back.
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 
 /// No wait is longer. Generous, because test machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -89,8 +89,8 @@ impl World {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).spawn().unwrap())
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(arguments).spawn().unwrap())
     }
 
     pub fn serve(&self, arguments: &[&str]) -> Client {

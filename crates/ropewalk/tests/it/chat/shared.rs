@@ -1,4 +1,4 @@
-//! Several surfaces on one session of one server.
+//! Several clients on one session of one server.
 
 use crate::chat::world::World;
 

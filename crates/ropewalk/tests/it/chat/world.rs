@@ -1,4 +1,4 @@
-//! A project, a state folder, terminals that `tmux` plays and a server.
+//! Fixture: a project, a state folder, `tmux` terminals and a server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,4 @@
-//! One table of who may do what, over every door: the owner at the machine and a named client ask for the
-//! same through each of them.
+//! Authority through every door: the owner at the machine and a named client send the same requests through each of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
-use crate::doors::ways::{Client, client};
+use crate::doors::clients::{Client, client};
 use crate::doors::web::{Ask, Server, Socket, TOKEN, home, ropewalk, run};
 
 /// Behind every one of these a person can type.
@@ -20,24 +19,24 @@ const SWAPPED_OPENINGS: usize = 60;
 
 /// Who holds the token that the clients of these tests show, all of them over loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum TokenHolder {
     Owner,
     NamedClient,
 }
 
 /// A server where that token is the server's own or a named client's.
-fn serve(who: Who, further: &[&str]) -> Server {
+fn serve(who: TokenHolder, further: &[&str]) -> Server {
     serve_with(who, "", further)
 }
 
 /// The same with settings.
-fn serve_with(who: Who, settings: &str, further: &[&str]) -> Server {
+fn serve_with(who: TokenHolder, settings: &str, further: &[&str]) -> Server {
     let home = home();
     let state = home.path().join("state");
     fs::create_dir(&state).unwrap();
     let (token, clients) = match who {
-        Who::Owner => (TOKEN, String::new()),
-        Who::NamedClient => {
+        TokenHolder::Owner => (TOKEN, String::new()),
+        TokenHolder::NamedClient => {
             ("the-token-of-the-server-itself", format!("[[clients]]\nid = \"ci\"\ntoken = \"{TOKEN}\"\n"))
         }
     };
@@ -71,16 +70,16 @@ fn say(client: &mut dyn Client, door: &str, folder: &Path, text: &str) {
 /// V4: rules outlive a session, so they are the owner's.
 #[test]
 fn rules_are_changed_by_the_owner_at_the_machine_through_any_door_and_by_nobody_else() {
-    for who in [Who::Owner, Who::NamedClient] {
-        let arguments: &[&str] = if who == Who::Owner { &["--stdio"] } else { &[] };
+    for who in [TokenHolder::Owner, TokenHolder::NamedClient] {
+        let arguments: &[&str] = if who == TokenHolder::Owner { &["--stdio"] } else { &[] };
         let mut server = serve(who, arguments);
         let folder = folder(&server, "project");
-        let stdio = (who == Who::Owner).then_some("official stdio");
+        let stdio = (who == TokenHolder::Owner).then_some("official stdio");
         for (number, door) in DOORS.into_iter().chain(stdio).enumerate() {
             let mut client = client(door, &mut server);
             let rule = format!("shell(tool{number}:*)");
             say(client.as_mut(), door, &folder, &format!("/permissions add allow {rule}"));
-            assert_eq!(rules(&server).contains(&rule), who == Who::Owner, "{who:?} through {door}");
+            assert_eq!(rules(&server).contains(&rule), who == TokenHolder::Owner, "{who:?} through {door}");
         }
         assert_eq!(server.stop().0, Some(0));
     }
@@ -89,7 +88,7 @@ fn rules_are_changed_by_the_owner_at_the_machine_through_any_door_and_by_nobody_
 /// V1: a program that a project names is not started by a preset, whoever chose it.
 #[test]
 fn a_projects_program_is_not_started_for_a_named_client_through_any_door() {
-    let mut server = serve(Who::NamedClient, &["--approval", "full"]);
+    let mut server = serve(TokenHolder::NamedClient, &["--approval", "full"]);
     for (number, door) in DOORS.into_iter().enumerate() {
         let folder = folder(&server, &format!("project{number}/sub"));
         let marker = folder.join("marker");
@@ -154,14 +153,14 @@ fn run_in_editor(server: &Server, folder: &Path, more: impl FnOnce(Ask) -> Ask) 
 #[test]
 fn a_command_runs_in_an_editors_terminal_by_the_word_of_the_owner_at_the_machine_alone() {
     let settings = "terminal = \"editor\"\n";
-    let server = serve_with(Who::NamedClient, settings, &[]);
+    let server = serve_with(TokenHolder::NamedClient, settings, &[]);
     let folder_of_client = folder(&server, "project");
     let (asked, created, told) = run_in_editor(&server, &folder_of_client, |ask| ask);
     assert_eq!((asked, created), (false, false), "{told}");
     assert!(told.contains("nobody at this machine can be asked; take `terminal ="), "{told}");
     assert_eq!(server.stop().0, Some(0));
 
-    let server = serve_with(Who::Owner, settings, &[]);
+    let server = serve_with(TokenHolder::Owner, settings, &[]);
     let folder = folder(&server, "project");
     let passed_on = |ask: Ask| ask.header("x-forwarded-for", "192.0.2.7");
     let (asked, created, told) = run_in_editor(&server, &folder, passed_on);
@@ -196,7 +195,7 @@ fn official_socket(server: &Server) -> Socket {
 
 #[test]
 fn a_further_folder_that_became_a_link_is_not_opened_again_for_a_named_client() {
-    let server = serve(Who::NamedClient, &[]);
+    let server = serve(TokenHolder::NamedClient, &[]);
     let (further, outside) = (folder(&server, "project/further"), tempfile::tempdir().unwrap());
     let cwd = folder(&server, "project");
     let mut socket = official_socket(&server);
@@ -218,7 +217,7 @@ fn a_further_folder_that_became_a_link_is_not_opened_again_for_a_named_client() 
 /// A link in a prompt is read without a question, but not past a rule that denies.
 #[test]
 fn a_file_that_a_rule_denies_is_not_read_by_a_link_in_a_prompt_either() {
-    let server = serve(Who::Owner, &[]);
+    let server = serve(TokenHolder::Owner, &[]);
     let state = server.home.path().join("state");
     fs::write(state.join("permissions.toml"), "deny = [\"read(.env)\", \"fetch\"]\n").unwrap();
     let cwd = folder(&server, "project");
@@ -255,7 +254,7 @@ impl Drop for Stop<'_> {
 /// Whoever swaps a folder for a link between the look and the opening wins nothing: what was opened is looked at.
 #[test]
 fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
-    let server = serve(Who::NamedClient, &[]);
+    let server = serve(TokenHolder::NamedClient, &[]);
     let outside = tempfile::tempdir().unwrap();
     let (cwd, inner) = (folder(&server, "project"), folder(&server, "project/inner"));
     let link = cwd.join("link");
@@ -283,7 +282,7 @@ fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
 /// The owner can cap what anybody may choose, themselves included.
 #[test]
 fn no_door_chooses_an_approval_above_the_cap() {
-    let mut server = serve(Who::Owner, &["--approval-max", "suggest"]);
+    let mut server = serve(TokenHolder::Owner, &["--approval-max", "suggest"]);
     let folder = folder(&server, "project");
     for door in DOORS {
         let mut client = client(door, &mut server);
@@ -298,7 +297,7 @@ fn no_door_chooses_an_approval_above_the_cap() {
 /// The server's own token over a proxy is not the owner at the machine.
 #[test]
 fn a_token_that_was_passed_on_for_somebody_else_changes_no_rules() {
-    let server = serve(Who::Owner, &[]);
+    let server = serve(TokenHolder::Owner, &[]);
     let folder = folder(&server, "project");
     let made = Ask::post("/session", &format!("{{\"working_dir\": {:?}}}", folder.display().to_string()));
     let session = made.send(&server).json()["session_id"].as_str().unwrap().to_owned();

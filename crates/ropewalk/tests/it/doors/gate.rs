@@ -1,4 +1,4 @@
-//! Who may come in over HTTP: tokens and where they come from, names of the server, foreign pages.
+//! Access over HTTP: tokens and their sources, host names, and origins of other pages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -93,7 +93,7 @@ fn a_token_that_was_made_is_kept_for_its_owner_and_only_its_path_is_said() {
     again.stop();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let ended = run(&home, &["serve", "--http", ":0"]).with(1);
-    assert!(ended.err.contains("others may read it"), "{}", ended.err);
+    assert!(ended.err.contains("other users may read it"), "{}", ended.err);
 }
 
 /// N4: open, with a warning.
@@ -106,7 +106,7 @@ fn without_authentication_every_local_program_may_come_in_and_pages_may_not() {
     assert_eq!(status(&server, &Ask::get(INSIDE).bare().header("origin", "http://evil.example")), 403);
     assert_eq!(status(&server, &Ask::get(INSIDE).bare().header("host", "evil.example")), 403);
     let (_, log) = server.stop();
-    assert!(log.contains("warning:") && log.contains("no token is asked for"), "{log}");
+    assert!(log.contains("warning:") && log.contains("no token is required"), "{log}");
     run(&home, &["serve", "--http", ":0", "--no-auth", "--auth-token", TOKEN]).with(2);
 }
 
@@ -129,7 +129,7 @@ fn named_clients_have_tokens_of_their_own() {
     assert_eq!(status(&server, &Ask::get(INSIDE).token(digest)), 401, "the digest is no token");
     assert_eq!(status(&server, &Ask::get(INSIDE)), 404);
     let (_, log) = server.stop();
-    assert!(log.contains("client \"bot\"") && log.contains("token_sha256 is safer"), "{log}");
+    assert!(log.contains("client \"bot\"") && log.contains("use token_sha256 instead"), "{log}");
     assert!(!log.contains("client-token-of-bot"), "{log}");
     for wrong in [
         "[[clients]]\nid = \"local\"\ntoken = \"x1\"\n",

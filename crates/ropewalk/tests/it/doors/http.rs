@@ -1,4 +1,4 @@
-//! The HTTP door of the real binary: how it is opened, what is in its files, and how it ends.
+//! The HTTP door of the real binary: options, files and shutdown.
 
 use std::fs;
 use std::io::Write;
@@ -109,7 +109,7 @@ fn a_port_that_is_taken_is_said() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let ended = run(&home(), &["serve", "--http", "--port", &port]).with(1);
-    assert!(ended.err.contains("cannot be listened on") && ended.err.contains("--port"), "{}", ended.err);
+    assert!(ended.err.contains("could not listen on") && ended.err.contains("--port"), "{}", ended.err);
 }
 
 /// N7: what others can reach needs a token of the person's own, and TLS.
@@ -117,9 +117,9 @@ fn a_port_that_is_taken_is_said() {
 fn a_bind_beyond_loopback_needs_a_token_and_tls() {
     let home = home();
     for (arguments, said) in [
-        (&["--http", "0.0.0.0:0"][..], "in the clear"),
-        (&["--http", "[::]:0"], "in the clear"),
-        (&["--http", "0.0.0.0:0", "--auth-token", TOKEN], "in the clear"),
+        (&["--http", "0.0.0.0:0"][..], "unencrypted"),
+        (&["--http", "[::]:0"], "unencrypted"),
+        (&["--http", "0.0.0.0:0", "--auth-token", TOKEN], "unencrypted"),
         (&["--http", "0.0.0.0:0", "--behind-proxy"], "no token is set"),
         (&["--http", "0.0.0.0:0", "--no-auth"], "loopback only"),
         (&["--http", "0.0.0.0:0", "--no-auth", "--behind-proxy"], "cannot be used with"),

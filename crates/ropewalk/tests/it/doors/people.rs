@@ -1,5 +1,4 @@
-//! How people come in, with the real binary: `up`, `link`, `pair`, `devices`, and browsers by link and
-//! cookie.
+//! Sign-in with the real binary: `up`, `link`, `pair`, `devices`, and browsers with links and cookies.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -13,18 +12,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::command_output::CommandOutput;
 use crate::doors::web::{Answer, Ask, DEADLINE, Server, TOKEN, connect, home, ropewalk, run};
-use crate::ended::Ended;
 
 /// A program that goes on, and the lines it prints.
-struct Going {
+struct RunningProgram {
     child: Child,
     lines: Receiver<String>,
     said: Vec<String>,
     home: Arc<TempDir>,
 }
 
-impl Drop for Going {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // It has ended unless the test failed.
         drop(self.child.kill());
@@ -32,7 +31,7 @@ impl Drop for Going {
     }
 }
 
-impl Going {
+impl RunningProgram {
     fn start(home: &Arc<TempDir>, arguments: &[&str]) -> Self {
         let mut command = ropewalk(home.path(), arguments);
         command.env("ROPEWALK_OFFLINE", "1").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -51,7 +50,7 @@ impl Going {
     fn up(arguments: &[&str]) -> Self {
         let home = home();
         let mut up = Self::start(&home, &[&["up", "--no-open"], arguments].concat());
-        up.until("Ctrl-C stops it.");
+        up.until("Press Ctrl-C to stop.");
         up
     }
 
@@ -130,7 +129,7 @@ fn audited(home: &TempDir) -> Vec<Value> {
 
 #[test]
 fn up_prints_a_link_that_signs_one_browser_in() {
-    let up = Going::up(&["--port", "0"]);
+    let up = RunningProgram::up(&["--port", "0"]);
     let said = up.said.join("\n");
     for part in ["folder", "sessions.db", "offline", "ropewalk pair", "ropewalk editors", "ropewalk link"] {
         assert!(said.contains(part), "{part}: {said}");
@@ -152,10 +151,10 @@ fn up_prints_a_link_that_signs_one_browser_in() {
 
 #[test]
 fn a_second_up_leads_to_the_first() {
-    let up = Going::up(&["--port", "0"]);
+    let up = RunningProgram::up(&["--port", "0"]);
     let home = Arc::clone(&up.home);
     let again = run(&home, &["up", "--no-open"]).with(0);
-    assert!(again.out.contains("runs already"), "{}", again.out);
+    assert!(again.out.contains("already running"), "{}", again.out);
     let link = again.out.split_whitespace().find(|word| word.starts_with("http")).unwrap().to_owned();
     assert_eq!(parts(&link).0, parts(&up.link()).0);
     assert!(browser(&link).cookie.starts_with("ropewalk-"));
@@ -166,25 +165,29 @@ fn a_second_up_leads_to_the_first() {
     up.interrupt();
     for command in [&["link"][..], &["devices", "list"], &["pair", "--yes"]] {
         let ended = run(&home, command).with(1);
-        assert!(ended.err.contains("no server runs") && ended.err.contains("ropewalk up"), "{}", ended.err);
+        assert!(
+            ended.err.contains("no server is running") && ended.err.contains("ropewalk up"),
+            "{}",
+            ended.err
+        );
     }
 }
 
 #[test]
 fn a_port_that_is_taken_is_left_to_whoever_has_it() {
-    let (first, second) = (Going::up(&[]), Going::up(&[]));
+    let (first, second) = (RunningProgram::up(&[]), RunningProgram::up(&[]));
     let (one, other) = (parts(&first.link()).0, parts(&second.link()).0);
     assert_ne!(one.port(), other.port());
     let port = one.port().to_string();
     let refused = run(&second.home, &["up", "--no-open", "--port", &port]).with(1);
-    assert!(refused.err.contains("cannot be listened on"), "{}", refused.err);
+    assert!(refused.err.contains("could not listen on"), "{}", refused.err);
     first.interrupt();
     second.interrupt();
 }
 
 #[test]
 fn a_revoked_device_is_out_and_its_line_ends() {
-    let up = Going::up(&["--port", "0"]);
+    let up = RunningProgram::up(&["--port", "0"]);
     let (address, _) = parts(&up.link());
     let browser = browser(&up.link());
     let ask = Ask::get("/ui/socket").bare().websocket().header("cookie", &browser.cookie);
@@ -206,7 +209,7 @@ fn a_revoked_device_is_out_and_its_line_ends() {
     assert!(shown.out.contains("laptop") && shown.out.contains("owner"), "{}", shown.out);
     run(&up.home, &["devices", "revoke", "nobody"]).with(5);
     let revoked = run(&up.home, &["devices", "revoke", "laptop"]).with(0);
-    assert_eq!(revoked.out, "laptop is out\n");
+    assert_eq!(revoked.out, "revoked laptop\n");
     // Ends, or the deadline of the socket does.
     line.read_to_end(&mut Vec::new()).unwrap();
     let answer = devices(address, &browser);
@@ -253,7 +256,7 @@ fn pair_lets_a_phone_in_that_has_the_code() {
     let server = Server::run(Arc::clone(&home), ropewalk(home.path(), &all));
     let asked = run(&home, &["pair"]).with(2);
     assert!(asked.err.contains("--yes"), "{}", asked.err);
-    let mut pair = Going::start(&home, &["pair", "--yes", "--json", "--role", "approver"]);
+    let mut pair = RunningProgram::start(&home, &["pair", "--yes", "--json", "--role", "approver"]);
     let shown: Value = serde_json::from_str(&pair.line()).unwrap();
     assert!(shown["url"].as_str().unwrap().starts_with("https://rope.example/pair#"), "{shown}");
     let post = |body: Value| {
@@ -276,7 +279,7 @@ fn pair_lets_a_phone_in_that_has_the_code() {
 
 #[test]
 fn pair_says_when_no_phone_could_come() {
-    let up = Going::up(&["--port", "0"]);
+    let up = RunningProgram::up(&["--port", "0"]);
     let ended = run(&up.home, &["pair", "--yes"]).with(1);
     assert!(ended.err.contains("this machine only") && ended.err.contains("up --lan"), "{}", ended.err);
     up.interrupt();
@@ -285,7 +288,7 @@ fn pair_says_when_no_phone_could_come() {
 /// The network's address here is another one of loopback: the same to us, and there on every machine.
 #[test]
 fn up_for_the_network_speaks_tls_there_with_a_certificate_of_its_own() {
-    let up = Going::up(&["--port", "0", "--lan", "127.0.0.2"]);
+    let up = RunningProgram::up(&["--port", "0", "--lan", "127.0.0.2"]);
     let said = up.said.join("\n");
     assert!(said.contains("https://127.0.0.2:") && said.contains("Browsers warn"), "{said}");
     let fingerprint = up.said.iter().find(|line| line.matches(':').count() == 31).unwrap().trim().to_owned();
@@ -314,7 +317,7 @@ fn up_for_the_network_speaks_tls_there_with_a_certificate_of_its_own() {
     // It may be cut off in the middle of what we sent.
     drop(plain.read_to_end(&mut answered));
     assert!(!String::from_utf8_lossy(&answered).contains("200 OK"));
-    let mut pair = Going::start(&up.home, &["pair", "--yes", "--json"]);
+    let mut pair = RunningProgram::start(&up.home, &["pair", "--yes", "--json"]);
     let shown: Value = serde_json::from_str(&pair.line()).unwrap();
     assert!(shown["url"].as_str().unwrap().starts_with(&format!("https://{network}/pair#")), "{shown}");
     up.interrupt();
@@ -346,9 +349,9 @@ fn anybody(seen: &Arc<Mutex<Vec<u8>>>) -> tokio_rustls::rustls::ClientConfig {
     use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
     #[derive(Debug)]
-    struct Anybody(Arc<Mutex<Vec<u8>>>);
+    struct AnyCertificate(Arc<Mutex<Vec<u8>>>);
 
-    impl ServerCertVerifier for Anybody {
+    impl ServerCertVerifier for AnyCertificate {
         fn verify_server_cert(
             &self,
             end_entity: &CertificateDer<'_>,
@@ -388,7 +391,7 @@ fn anybody(seen: &Arc<Mutex<Vec<u8>>>) -> tokio_rustls::rustls::ClientConfig {
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(Arc::clone(seen))))
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(Arc::clone(seen))))
         .with_no_client_auth()
 }
 
@@ -412,7 +415,7 @@ fn a_server_with_a_certificate_can_be_asked_for_a_link() {
     value["certificate_sha256"] = "0".repeat(64).into();
     std::fs::write(&facts, value.to_string()).unwrap();
     let ended = run(&home, &["link"]).with(1);
-    assert!(ended.err.contains("cannot be asked"), "{}", ended.err);
+    assert!(ended.err.contains("could not reach the server"), "{}", ended.err);
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -423,7 +426,7 @@ fn a_server_whose_token_is_not_known_here_is_not_asked() {
     assert!(ended.err.contains("ROPEWALK_SERVER_TOKEN"), "{}", ended.err);
     let mut command = ropewalk(server.home.path(), &["link"]);
     command.env("ROPEWALK_SERVER_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let ended = Ended::of(command.spawn().unwrap()).with(0);
+    let ended = CommandOutput::of(command.spawn().unwrap()).with(0);
     assert!(browser(ended.out.trim()).cookie.starts_with("ropewalk-"));
     assert_eq!(server.stop().0, Some(0));
 }

@@ -1,4 +1,4 @@
-//! Pushes of the real binary: a browser signs in, subscribes, and is told while it is away.
+//! Web Push of the real binary: a browser signs in, subscribes, and gets pushes while it is away.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -112,5 +112,5 @@ fn a_server_whose_key_is_damaged_serves_without_notifications_and_says_so() {
     assert!(tried.json().to_string().contains("sends no notifications"), "{tried:?}");
     let (code, log) = server.stop();
     assert_eq!(code, Some(0));
-    assert!(log.contains("there are no notifications:") && log.contains("remove it"), "{log}");
+    assert!(log.contains("notifications are off:") && log.contains("remove it"), "{log}");
 }

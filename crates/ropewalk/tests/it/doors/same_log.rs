@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::doors::ways::{Client, client};
+use crate::doors::clients::{Client, client};
 use crate::doors::web::{Server, run};
 
 const SCENARIO: &str = include_str!("../../../../../tests/doors/scenario.json");

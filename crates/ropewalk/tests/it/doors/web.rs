@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 
 /// No wait is longer. Generous, because test machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -51,10 +51,10 @@ pub fn ropewalk(home: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command that ends by itself.
-pub fn run(home: &TempDir, arguments: &[&str]) -> Ended {
+pub fn run(home: &TempDir, arguments: &[&str]) -> CommandOutput {
     let mut command = ropewalk(home.path(), arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Ended::of(command.spawn().unwrap())
+    CommandOutput::of(command.spawn().unwrap())
 }
 
 pub fn home() -> Arc<TempDir> {

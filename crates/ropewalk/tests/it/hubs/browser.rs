@@ -1,4 +1,4 @@
-//! A browser, as far as a hub can tell: a cookie, a socket, rows that it folds, and the habit to come back.
+//! A test browser: a cookie, a socket, folded rows, and reconnects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use crate::hubs::place::{Place, Stream};
+use crate::hubs::address::{HubAddress, Stream};
 
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// A line on which nothing comes back for this long is given up, as a browser's page does.
@@ -19,7 +19,7 @@ const SUSPECT: Duration = Duration::from_secs(6);
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Browser {
-    hub: Place,
+    hub: HubAddress,
     cookie: String,
     proof: String,
     socket: Option<WebSocketStream<Box<dyn Stream>>>,
@@ -39,11 +39,11 @@ pub struct Browser {
 
 /// The line broke before there was an answer.
 #[derive(Debug)]
-pub struct Lost;
+pub struct ConnectionLost;
 
 impl Browser {
     /// Comes in by the code of a link.
-    pub async fn enter(hub: &Place, code: &str) -> Self {
+    pub async fn enter(hub: &HubAddress, code: &str) -> Self {
         let body = json!({ "code": code, "name": "a browser" }).to_string();
         let head = [
             "POST /ui/enter HTTP/1.1".to_owned(),
@@ -66,7 +66,7 @@ impl Browser {
         Self::with(hub.clone(), cookie, proof.split('"').next().unwrap().to_owned())
     }
 
-    fn with(hub: Place, cookie: String, proof: String) -> Self {
+    fn with(hub: HubAddress, cookie: String, proof: String) -> Self {
         Self {
             hub,
             cookie,
@@ -111,12 +111,12 @@ impl Browser {
                 // Whoever is away now may be back soon.
                 Ok(Err(error)) if error["code"] == "busy" => self.listen(PAUSE * 3).await,
                 Ok(answer) => return answer,
-                Err(Lost) => {}
+                Err(ConnectionLost) => {}
             }
         }
     }
 
-    pub async fn ask_once(&mut self, mut request: Value) -> Result<Result<Value, Value>, Lost> {
+    pub async fn ask_once(&mut self, mut request: Value) -> Result<Result<Value, Value>, ConnectionLost> {
         self.connect().await?;
         self.next += 1;
         let id = self.next;
@@ -127,7 +127,7 @@ impl Browser {
             match self.frame(deadline).await? {
                 None => {
                     self.socket = None;
-                    return Err(Lost);
+                    return Err(ConnectionLost);
                 }
                 Some(frame) if frame["re"] == id => {
                     return Ok(match frame.get("ok") {
@@ -165,7 +165,7 @@ impl Browser {
             match self.frame(deadline).await {
                 Ok(Some(frame)) => self.take(&frame),
                 Ok(None) => return,
-                Err(Lost) => {}
+                Err(ConnectionLost) => {}
             }
         }
     }
@@ -179,7 +179,7 @@ impl Browser {
         self.rows.values().filter_map(|row| row["text"].as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    async fn connect(&mut self) -> Result<(), Lost> {
+    async fn connect(&mut self) -> Result<(), ConnectionLost> {
         if self.socket.is_some() {
             return Ok(());
         }
@@ -190,12 +190,12 @@ impl Browser {
         let offered = format!("ropewalk.v1, proof.{}", self.proof);
         headers.insert("sec-websocket-protocol", offered.parse().unwrap());
         let opened = async {
-            let stream = self.hub.open().await.map_err(|_| Lost)?;
-            tokio_tungstenite::client_async(request, stream).await.map_err(|_| Lost)
+            let stream = self.hub.open().await.map_err(|_| ConnectionLost)?;
+            tokio_tungstenite::client_async(request, stream).await.map_err(|_| ConnectionLost)
         };
         let Ok(Ok((socket, _))) = timeout(SUSPECT, opened).await else {
             tokio::time::sleep(PAUSE).await;
-            return Err(Lost);
+            return Err(ConnectionLost);
         };
         self.socket = Some(socket);
         self.returns += 1;
@@ -208,27 +208,27 @@ impl Browser {
         Ok(())
     }
 
-    async fn send(&mut self, value: &Value) -> Result<(), Lost> {
-        let Some(socket) = &mut self.socket else { return Err(Lost) };
+    async fn send(&mut self, value: &Value) -> Result<(), ConnectionLost> {
+        let Some(socket) = &mut self.socket else { return Err(ConnectionLost) };
         let sent = timeout(SUSPECT, socket.send(Message::text(value.to_string()))).await;
         if !matches!(sent, Ok(Ok(()))) {
             self.socket = None;
-            return Err(Lost);
+            return Err(ConnectionLost);
         }
         Ok(())
     }
 
     /// Nothing, if nothing came until then.
-    async fn frame(&mut self, until: Instant) -> Result<Option<Value>, Lost> {
+    async fn frame(&mut self, until: Instant) -> Result<Option<Value>, ConnectionLost> {
         loop {
-            let Some(socket) = &mut self.socket else { return Err(Lost) };
+            let Some(socket) = &mut self.socket else { return Err(ConnectionLost) };
             match tokio::time::timeout_at(until, socket.next()).await {
                 Err(_) => return Ok(None),
                 Ok(Some(Ok(Message::Text(text)))) => return Ok(Some(serde_json::from_str(&text).unwrap())),
                 Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {}
                 Ok(_) => {
                     self.socket = None;
-                    return Err(Lost);
+                    return Err(ConnectionLost);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Random faults: hubs, machine, front, PostgreSQL and NATS are killed, stopped, cut and stalled while somebody works.
+//! Random faults: hubs, machine, load balancer, PostgreSQL and NATS are killed, stopped, cut and stalled during work.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use testkit::nats::Server as Nats;
 use testkit::postgres::Cluster;
 
 use crate::hubs::browser::Browser;
-use crate::hubs::several;
+use crate::hubs::multiple_hubs;
 
 /// In CI; `FAULTS=200` is the long form.
 const FAULTS: u64 = 10;
@@ -34,7 +34,7 @@ async fn random_faults_lose_and_double_nothing() {
     let (count, seed) = (number("FAULTS", FAULTS), number("SEED", 7));
     let mut random = Random(seed.max(1));
     let (mut cluster, mut nats) = (Cluster::start(), Nats::start());
-    let mut world = several::world(&cluster, Some(&nats)).await;
+    let mut world = multiple_hubs::world(&cluster, Some(&nats)).await;
     let session = world.session().await;
     let mut others: Vec<Browser> = (0..2).map(|_| world.person.window()).collect();
     for other in &mut others {
@@ -54,8 +54,8 @@ async fn random_faults_lose_and_double_nothing() {
         let hub = usize::try_from(random.below(3)).unwrap();
         match which {
             0..=2 => world.hubs[hub].kill(),
-            3 | 4 => world.front.cut(),
-            5 => world.front.stall(true),
+            3 | 4 => world.balancer.cut(),
+            5 => world.balancer.stall(true),
             6 | 7 => world.laptop.kill(),
             8 => nats.stop(),
             _ => cluster.kill(),
@@ -64,7 +64,7 @@ async fn random_faults_lose_and_double_nothing() {
         match which {
             0..=2 => world.hubs[hub].run(),
             3 | 4 => {}
-            5 => world.front.stall(false),
+            5 => world.balancer.stall(false),
             6 | 7 => world.laptop.run(),
             8 => nats.restart(),
             _ => cluster.restart(),

@@ -1,4 +1,4 @@
-//! A whole world: a front, hubs on one database, a machine, and somebody signed in.
+//! Fixture: a load balancer, hubs on one database, a machine, and a signed-in person.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use store::sql::Db;
 use store::sql::log;
 use tempfile::TempDir;
 
+use crate::hubs::address::{CertificateFiles, HubAddress};
 use crate::hubs::browser::{Browser, DEADLINE, PAUSE};
-use crate::hubs::front::Front;
-use crate::hubs::place::{Papers, Place};
+use crate::hubs::load_balancer::LoadBalancer;
 use crate::hubs::processes::{Hub, Laptop};
 
 pub struct World {
-    pub front: Front,
+    pub balancer: LoadBalancer,
     pub hubs: Vec<Hub>,
     pub laptop: Laptop,
     pub person: Browser,
@@ -28,10 +28,10 @@ pub struct World {
 }
 
 /// What a world stands on.
-struct Ground {
+struct WorldParts {
     folder: TempDir,
-    front: Front,
-    place: Place,
+    balancer: LoadBalancer,
+    place: HubAddress,
     /// How many hubs.
     count: usize,
     /// What the machine trusts instead of the system's certificates.
@@ -41,27 +41,27 @@ struct Ground {
 impl World {
     /// `more` are the arguments of every hub, `open` looks into the database when the hubs have made it.
     pub async fn new(count: usize, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
-        let (folder, front) = (tempfile::tempdir().unwrap(), Front::open().await);
-        let place = Place::plain(front.address);
-        Self::on(Ground { folder, front, place, count, trusts: None }, more, open).await
+        let (folder, balancer) = (tempfile::tempdir().unwrap(), LoadBalancer::open().await);
+        let place = HubAddress::plain(balancer.address);
+        Self::on(WorldParts { folder, balancer, place, count, trusts: None }, more, open).await
     }
 
     /// One hub with a certificate of its own, which the machine trusts as people make it: by a file that it names.
     pub async fn secure(open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
-        let (folder, front) = (tempfile::tempdir().unwrap(), Front::open().await);
-        let papers = Papers::write(&folder.path().join("papers"));
-        let place = Place::secure(front.address, &papers);
-        let more = papers.arguments();
-        let ground = Ground { folder, front, place, count: 1, trusts: Some(papers.authority) };
+        let (folder, balancer) = (tempfile::tempdir().unwrap(), LoadBalancer::open().await);
+        let certificates = CertificateFiles::write(&folder.path().join("papers"));
+        let place = HubAddress::secure(balancer.address, &certificates);
+        let more = certificates.arguments();
+        let ground = WorldParts { folder, balancer, place, count: 1, trusts: Some(certificates.authority) };
         Self::on(ground, &more.each_ref().map(String::as_str), open).await
     }
 
-    async fn on(ground: Ground, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
-        let Ground { folder, front, place, count, trusts } = ground;
+    async fn on(ground: WorldParts, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
+        let WorldParts { folder, balancer, place, count, trusts } = ground;
         let hubs: Vec<Hub> = (0..count)
             .map(|number| Hub::start(folder.path(), &format!("hub-{number}"), &place.url, more))
             .collect();
-        front.leads_to(&hubs.iter().map(|hub| hub.address).collect::<Vec<_>>());
+        balancer.leads_to(&hubs.iter().map(|hub| hub.address).collect::<Vec<_>>());
         let mut person = Browser::enter(&place, &hubs[0].setup_code()).await;
         let token = person.ask(json!({ "do": "makeToken", "name": "laptop", "until": null })).await.unwrap();
         let laptop =
@@ -70,7 +70,7 @@ impl World {
             .until("the machine is there", |seen| seen.machines.iter().any(|machine| machine["here"] == true))
             .await;
         let db = open(folder.path()).await;
-        Self { front, hubs, laptop, person, db, prompts: 0, taken: Vec::new(), _folder: folder }
+        Self { balancer, hubs, laptop, person, db, prompts: 0, taken: Vec::new(), _folder: folder }
     }
 
     /// A session of the machine, opened from the hub and shown.

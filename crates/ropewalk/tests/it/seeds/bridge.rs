@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ::bridge::{Pace, REPLAY_WINDOW};
+use ::bridge::{BridgeTimings, REPLAY_WINDOW};
 use serde_json::{Value, json};
 
 use crate::seeds::bridge_process::{Bridge, TOKEN, Terminal, connected, connected_in};
@@ -92,7 +92,7 @@ async fn the_token_is_read_from_the_flag_or_the_variable_and_never_from_a_file()
     let requests = receiver.all().len();
     let (code, said) = Bridge::start_in(&home, &["--insecure"], &[]).ends();
     assert_ne!(code, Some(0), "{said}");
-    assert!(said.contains("the token in the settings file is not used"), "{said}");
+    assert!(said.contains("ignoring the token in the settings file"), "{said}");
     assert!(!said.contains(TOKEN) && receiver.all().len() == requests, "{said}");
 }
 
@@ -295,7 +295,7 @@ async fn more_than_50_missed_events_are_said_and_session_load_tells_them() {
 /// "5-second initial backoff, exponential up to a 60-second cap, no jitter", and what the other numbers are.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_waits_5_10_and_20_seconds_and_never_more_than_60() {
-    let pace = Pace::default();
+    let pace = BridgeTimings::default();
     let seconds = [pace.first, pace.longest, pace.heartbeat].map(|long| long.as_secs_f64());
     assert_eq!((seconds, REPLAY_WINDOW), ([5.0, 60.0, 30.0], 50));
     let receiver = Receiver::plain().await;
@@ -355,7 +355,7 @@ async fn the_address_is_read_from_codexs_settings_and_the_token_is_not() {
     assert_ne!(code, Some(0), "{said}");
     assert!(said.contains("a bridge needs a token") && !said.contains(&stray), "{said}");
     let file = home.path().join(".codex/config.toml");
-    assert!(said.contains(&format!("the token in {} is not used", file.display())), "{said}");
+    assert!(said.contains(&format!("the token in {} is ignored", file.display())), "{said}");
     assert!(receiver.all().is_empty());
     let url = named.url.clone();
     for (receiver, arguments) in
@@ -542,11 +542,7 @@ async fn differs_what_is_piped_into_it_is_not_read_and_that_is_said() {
     bridge.interrupt();
     let (code, said) = bridge.ends();
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(
-        said.matches("standard input is not a terminal, so input is not read here").count(),
-        1,
-        "{said}"
-    );
+    assert_eq!(said.matches("standard input is not a terminal, so input is ignored").count(), 1, "{said}");
 }
 
 /// The document lets the remote send any request. A bridge carries one session, which is registered under its id: another one

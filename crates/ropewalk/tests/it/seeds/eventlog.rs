@@ -283,7 +283,7 @@ fn differs_no_event_log_is_written_unless_somebody_names_a_folder() {
     }
 }
 
-/// What cannot be written is said once and stops nobody.
+/// What could not write the event log is said once and stops nobody.
 #[test]
 fn an_event_log_that_cannot_be_written_stops_nobody() {
     let home = program::home();
@@ -301,7 +301,7 @@ fn an_event_log_that_cannot_be_written_stops_nobody() {
     }
     let (code, said) = server.close();
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.matches("cannot be written").count(), 1, "{said}");
+    assert_eq!(said.matches("could not write the event log").count(), 1, "{said}");
     assert!(said.contains(log.to_str().unwrap()), "{said}");
 }
 

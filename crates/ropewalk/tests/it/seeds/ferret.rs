@@ -31,7 +31,7 @@ use std::sync::mpsc::sync_channel;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::doors::ways::events::follow;
+use crate::doors::clients::events::follow;
 use crate::doors::web::{Ask, Server};
 use crate::seeds::eventlog::{FERRET, chimeras, is_id};
 use crate::seeds::program::{DEADLINE, Program, TOKEN, ended, home, http_server};
@@ -112,7 +112,7 @@ fn http_is_opt_in() {
 fn the_port_of_the_document_is_the_one_that_is_tried() {
     let _held = crate::seeds::program::hold_port(5173);
     let refused = ended(&home(), "chimera", &["ferret", "serve", "--http", "--port", "5173"]).with(1);
-    assert!(refused.err.contains("127.0.0.1:5173 cannot be listened on"), "{}", refused.err);
+    assert!(refused.err.contains("could not listen on 127.0.0.1:5173"), "{}", refused.err);
 }
 
 /// "The server takes the standard ferret flags".
@@ -365,7 +365,7 @@ fn the_recipes_on_a_terminal_are_for_what_was_started() {
     // Its own end of the terminal is in the command.
     drop(command);
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let said: Vec<_> = lines.take_while(|line| line != "Press Ctrl-D to end.").collect();
+    let said: Vec<_> = lines.take_while(|line| line != "Press Ctrl-D to stop.").collect();
     std::io::Write::write_all(&mut typed, b"\x04").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let said = said.join("\n");

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::command_output::CommandOutput;
 use crate::doors::web::Server;
-use crate::ended::Ended;
 
 /// No wait is longer. Generous, because test machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -88,10 +88,10 @@ pub fn hold_port(port: u16) -> Option<TcpListener> {
 }
 
 /// Runs a command of the program to its end.
-pub fn ended(home: &TempDir, name: &str, arguments: &[&str]) -> Ended {
+pub fn ended(home: &TempDir, name: &str, arguments: &[&str]) -> CommandOutput {
     let mut command = command(&link(home, name), home, arguments);
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Ended::of(pipes.spawn().unwrap())
+    CommandOutput::of(pipes.spawn().unwrap())
 }
 
 impl Program {

@@ -49,19 +49,19 @@ use crate::seeds::program::{self, Program};
 
 /// A client on one of the three transports.
 struct Client {
-    way: Way,
+    transport: Transport,
     home: Arc<TempDir>,
     last_id: u64,
 }
 
-enum Way {
+enum Transport {
     Stdio(Box<Program>),
     Http { server: Box<Server>, connection: Option<String> },
     Socket { _server: Box<Server>, socket: Socket },
 }
 
 /// Updates and questions up to the answer, and the answer.
-type Answered = (Vec<Value>, Value);
+type Exchange = (Vec<Value>, Value);
 
 fn serve_http(home: &Arc<TempDir>, arguments: &[&str]) -> Server {
     let all: Vec<&str> = ["-v", "serve", "--http", ":0"].iter().chain(arguments).copied().collect();
@@ -77,12 +77,12 @@ impl Client {
         let mut command = program::command(env!("CARGO_BIN_EXE_ropewalk").as_ref(), home, &all);
         command.env("ROPEWALK_HOME", home.path().join("state"));
         let program = Program::run(home, command);
-        Self { way: Way::Stdio(Box::new(program)), home: Arc::clone(home), last_id: 0 }
+        Self { transport: Transport::Stdio(Box::new(program)), home: Arc::clone(home), last_id: 0 }
     }
 
     fn http(home: &Arc<TempDir>, arguments: &[&str]) -> Self {
         let server = Box::new(serve_http(home, arguments));
-        Self { way: Way::Http { server, connection: None }, home: Arc::clone(home), last_id: 0 }
+        Self { transport: Transport::Http { server, connection: None }, home: Arc::clone(home), last_id: 0 }
     }
 
     fn socket(home: &Arc<TempDir>, arguments: &[&str]) -> Self {
@@ -91,7 +91,7 @@ impl Client {
             ask.path = "/acp/ws".into();
             ask
         });
-        Self { way: Way::Socket { _server: server, socket }, home: Arc::clone(home), last_id: 0 }
+        Self { transport: Transport::Socket { _server: server, socket }, home: Arc::clone(home), last_id: 0 }
     }
 
     fn work(&self) -> PathBuf {
@@ -100,15 +100,15 @@ impl Client {
 
     /// Calls a method and waits for its answer.
     #[track_caller]
-    fn call(&mut self, method: &str, params: &Value) -> Answered {
+    fn call(&mut self, method: &str, params: &Value) -> Exchange {
         self.last_id += 1;
         let request = json!({ "jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params });
-        match &mut self.way {
-            Way::Stdio(program) => {
+        match &mut self.transport {
+            Transport::Stdio(program) => {
                 program.send(&request);
                 program.until_answer(&json!(self.last_id))
             }
-            Way::Http { server, connection } => {
+            Transport::Http { server, connection } => {
                 let answer = post(server, connection.as_deref(), &request);
                 assert_eq!(answer.status, 200, "{answer:?}");
                 let named = answer.header("acp-session-id").unwrap().to_owned();
@@ -118,7 +118,7 @@ impl Client {
                 assert_eq!(last["id"], self.last_id, "the stream ends with the answer");
                 (frames, last)
             }
-            Way::Socket { socket, .. } => {
+            Transport::Socket { socket, .. } => {
                 socket.send(&request);
                 let mut frames = Vec::new();
                 loop {
@@ -149,12 +149,12 @@ impl Client {
 
     fn notify(&mut self, method: &str, params: &Value) {
         let notification = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-        match &mut self.way {
-            Way::Stdio(program) => program.send(&notification),
-            Way::Http { server, connection } => {
+        match &mut self.transport {
+            Transport::Stdio(program) => program.send(&notification),
+            Transport::Http { server, connection } => {
                 assert_eq!(post(server, connection.as_deref(), &notification).status, 202);
             }
-            Way::Socket { socket, .. } => socket.send(&notification),
+            Transport::Socket { socket, .. } => socket.send(&notification),
         }
     }
 

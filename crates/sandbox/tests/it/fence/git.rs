@@ -1,9 +1,9 @@
-//! What a fence keeps of repositories: commits work, and nothing that git runs can be changed.
+//! Repositories behind a fence: commits work, and nothing that git runs can be changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use sandbox::{Broken, Mode};
+use sandbox::{DenialReason, Mode};
 
 use crate::fence::workspace::{Workspace, run_in};
 
@@ -49,7 +49,7 @@ async fn hooks_elsewhere_are_protected_too() {
     ] {
         let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
         assert_ne!(outcome.ended.code, Some(0), "{line}");
-        assert_eq!(outcome.violations[0].broken, Some(Broken::Protected), "{line}");
+        assert_eq!(outcome.violations[0].reason, Some(DenialReason::Protected), "{line}");
     }
     assert_eq!(run_in(&space, Mode::WorkspaceWrite, "echo fine > tools/other").await.ended.code, Some(0));
     space.assert_clean_but(&[".git", "real", "tools", "more.cfg"]);
@@ -86,7 +86,7 @@ async fn hooks_of_repositories_around_and_below_are_protected_too() {
     ] {
         let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
         assert_ne!(outcome.ended.code, Some(0), "{line}");
-        assert_eq!(outcome.violations[0].broken, Some(Broken::Protected), "{line}");
+        assert_eq!(outcome.violations[0].reason, Some(DenialReason::Protected), "{line}");
     }
     let free = "echo fine > app/a && echo fine > tree/a && mkdir -p githooks && echo a > .git-a";
     assert_eq!(run_in(&space, Mode::WorkspaceWrite, free).await.ended.code, Some(0));
@@ -107,7 +107,7 @@ async fn hooks_behind_a_link_that_leads_to_nothing_are_protected_too() {
     symlink(".vscode", space.root().join(".vscode")).unwrap();
     let outcome = run_in(&space, Mode::WorkspaceWrite, "mkdir -p real/x").await;
     assert_ne!(outcome.ended.code, Some(0));
-    assert_eq!(outcome.violations[0].broken, Some(Broken::Protected));
+    assert_eq!(outcome.violations[0].reason, Some(DenialReason::Protected));
     assert_eq!(run_in(&space, Mode::WorkspaceWrite, "echo fine > a").await.ended.code, Some(0));
     space.assert_clean_but(&[".git", ".vscode", "a"]);
 }
@@ -125,7 +125,7 @@ async fn hooks_of_a_linked_working_tree_are_protected_too() {
     fs::write(tree.root().join(".git"), "gitdir: ../main/.git/worktrees/tree\n").unwrap();
     let outcome = run_in(&tree, Mode::WorkspaceWrite, "mkdir -p .githooks/x").await;
     assert_ne!(outcome.ended.code, Some(0));
-    assert_eq!(outcome.violations[0].broken, Some(Broken::Protected));
+    assert_eq!(outcome.violations[0].reason, Some(DenialReason::Protected));
     assert!(!tree.root().join(".githooks").exists());
 }
 
@@ -152,8 +152,8 @@ async fn submodules_and_worktrees_are_protected_too() {
     ] {
         let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
         assert_eq!(
-            outcome.violations.first().map(|seen| seen.broken),
-            Some(Some(Broken::Protected)),
+            outcome.violations.first().map(|seen| seen.reason),
+            Some(Some(DenialReason::Protected)),
             "{line}"
         );
         assert_ne!(outcome.ended.code, Some(0), "{line}");

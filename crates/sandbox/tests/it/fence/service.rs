@@ -1,24 +1,24 @@
-//! Programs that are spoken to while they run, behind the fence.
+//! Services behind a fence: children that the caller talks to while they run.
 
 use std::fs;
 use std::io::Write as _;
 use std::time::Duration;
 
-use sandbox::{Command, Mode, Op, Service, ServiceNews, ServicePipes, StartError};
+use sandbox::{ChildCommand, Mode, Op, ServiceEvent, ServicePipes, ServiceProcess, StartError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use crate::fence::ends::{DAEMON, MODES, living, word};
+use crate::fence::termination::{DAEMON, MODES, living, word};
 use crate::fence::workspace::{Workspace, until};
 
 const GRACE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn start(command: &Command) -> (Service, ServicePipes) {
-    timeout(PATIENCE, Service::start(command)).await.unwrap().unwrap()
+async fn start(command: &ChildCommand) -> (ServiceProcess, ServicePipes) {
+    timeout(PATIENCE, ServiceProcess::start(command)).await.unwrap().unwrap()
 }
 
-async fn ended(service: &mut Service) -> Option<i32> {
+async fn ended(service: &mut ServiceProcess) -> Option<i32> {
     timeout(PATIENCE, service.ended()).await.unwrap().and_then(|status| status.code())
 }
 
@@ -44,8 +44,8 @@ async fn a_fenced_service_answers_writes_inside_and_not_outside() {
         let mut refused = Vec::new();
         let status = loop {
             match timeout(PATIENCE, service.next()).await.unwrap() {
-                ServiceNews::Refused(violation) => refused.push((violation.op, violation.path)),
-                ServiceNews::Ended(status) => break status,
+                ServiceEvent::Refused(violation) => refused.push((violation.op, violation.path)),
+                ServiceEvent::Ended(status) => break status,
             }
         };
         assert_eq!(status.and_then(|status| status.code()), Some(3), "{mode}");
@@ -113,7 +113,7 @@ async fn a_program_that_is_not_there_is_named_by_its_error() {
 async fn a_helper_that_is_none_starts_nothing() {
     let mut space = Workspace::new();
     space.helper.program = "/bin/true".into();
-    let refused = Service::start(&space.command(Mode::ReadOnly, "true", &[])).await;
+    let refused = ServiceProcess::start(&space.command(Mode::ReadOnly, "true", &[])).await;
     assert!(matches!(refused, Err(StartError::NoFence(_))));
 }
 

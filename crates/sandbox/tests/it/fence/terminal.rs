@@ -1,6 +1,6 @@
-//! A terminal behind the fence: the command's own, and no way out.
+//! A terminal behind a fence belongs to the command and is no way out.
 
-use sandbox::{Cause, Chunk, Mode, Op, Output, Terminal, Window, run_in_terminal};
+use sandbox::{Chunk, EndCause, Mode, Op, Output, PseudoTerminal, WindowSize, run_in_terminal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +10,7 @@ async fn shown(mode: Mode, line: &str, typed: &str) -> (Option<i32>, String, Vec
     let space = Workspace::new();
     let (keys, queue) = mpsc::channel(1);
     keys.send(typed.as_bytes().to_vec()).await.unwrap();
-    let terminal = Terminal { window: Window { columns: 80, rows: 24 }, typed: Some(queue) };
+    let terminal = PseudoTerminal { window: WindowSize { columns: 80, rows: 24 }, typed: Some(queue) };
     let (sender, mut receiver) = mpsc::channel(8);
     let gather = async {
         let (mut shown, mut refused) = (Vec::new(), Vec::new());
@@ -26,7 +26,7 @@ async fn shown(mode: Mode, line: &str, typed: &str) -> (Option<i32>, String, Vec
     let running = run_in_terminal(command, terminal, CancellationToken::new(), sender);
     let (ended, (shown, refused)) = tokio::join!(running, gather);
     let ended = ended.unwrap();
-    assert_eq!(ended.cause, Cause::Itself, "{mode}");
+    assert_eq!(ended.cause, EndCause::Itself, "{mode}");
     (ended.code, shown, refused)
 }
 

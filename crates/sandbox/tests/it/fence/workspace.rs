@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandbox::{
-    Broken, Chunk, Command, Ended, Fence, Helper, Limits, Mode, Op, Output, Policy, Program, StartError,
-    Stream, Violation, run,
+    ChildCommand, Chunk, CommandExit, CommandLimits, DenialReason, Fence, Helper, Mode, Op, Output, Policy,
+    Program, StartError, StdStream, Violation, run,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -19,21 +19,21 @@ pub struct Workspace {
     pub locked: Vec<PathBuf>,
     /// More folders on the command's `PATH`. They are seen also where they lie in a private place.
     pub path: Vec<PathBuf>,
-    pub limits: Limits,
+    pub limits: CommandLimits,
     pub helper: Helper,
 }
 
 #[derive(Debug)]
 pub struct Outcome {
-    pub ended: Ended,
+    pub ended: CommandExit,
     pub stdout: String,
     pub stderr: String,
     pub violations: Vec<Violation>,
 }
 
 impl Outcome {
-    pub fn refused(&self) -> Vec<(Op, Option<PathBuf>, Option<Broken>)> {
-        self.violations.iter().map(|seen| (seen.op, seen.path.clone(), seen.broken)).collect()
+    pub fn refused(&self) -> Vec<(Op, Option<PathBuf>, Option<DenialReason>)> {
+        self.violations.iter().map(|seen| (seen.op, seen.path.clone(), seen.reason)).collect()
     }
 }
 
@@ -56,7 +56,7 @@ impl Workspace {
             hidden: vec![],
             locked: vec![],
             path: vec![],
-            limits: Limits::default(),
+            limits: CommandLimits::default(),
             helper,
         }
     }
@@ -86,12 +86,12 @@ impl Workspace {
         fs::write(git.join("config"), "[core]\n\trepositoryformatversion = 0\n").unwrap();
     }
 
-    pub fn command(&self, mode: Mode, program: &str, arguments: &[&str]) -> Command {
+    pub fn command(&self, mode: Mode, program: &str, arguments: &[&str]) -> ChildCommand {
         let (roots, hidden, locked) = (vec![self.root.clone()], self.hidden.clone(), self.locked.clone());
         let policy = Policy { mode, roots, hidden, locked, ..Policy::default() };
         let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
         let path = std::env::join_paths(self.path.iter().chain(&usual)).unwrap();
-        Command {
+        ChildCommand {
             program: Program::Exec {
                 program: program.into(),
                 arguments: arguments.iter().map(Into::into).collect(),
@@ -126,14 +126,14 @@ pub async fn run_in(space: &Workspace, mode: Mode, line: &str) -> Outcome {
     space.exec(mode, "/bin/sh", &["-c", line]).await.unwrap()
 }
 
-pub async fn collect(command: Command) -> Result<Outcome, StartError> {
+pub async fn collect(command: ChildCommand) -> Result<Outcome, StartError> {
     let (sender, mut receiver) = mpsc::channel(8);
     let gather = async {
         let (mut stdout, mut stderr, mut violations) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(output) = receiver.recv().await {
             match output {
-                Output::Chunk(Chunk { stream: Stream::Stdout, bytes }) => stdout.extend(bytes),
-                Output::Chunk(Chunk { stream: Stream::Stderr, bytes }) => stderr.extend(bytes),
+                Output::Chunk(Chunk { stream: StdStream::Stdout, bytes }) => stdout.extend(bytes),
+                Output::Chunk(Chunk { stream: StdStream::Stderr, bytes }) => stderr.extend(bytes),
                 Output::Refused(violation) => violations.push(violation),
             }
         }

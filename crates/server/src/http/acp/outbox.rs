@@ -1,7 +1,7 @@
-//! What a connection has said, numbered, for any number of readers.
+//! The frames that a connection has sent, numbered, for any number of readers.
 //!
-//! The last frames are kept, so that a reader that comes back goes on where it was. What nobody has
-//! taken yet is bounded: a connection whose client reads nothing waits.
+//! The last frames are kept, so that a reader that reconnects continues where it was. The frames that nobody has
+//! read yet are bounded: a connection whose client reads nothing waits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,13 +10,13 @@ use axum::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::streams::locked;
-use crate::batch::Batch;
+use crate::frame_batch::FrameBatch;
 
 const FRAMES_MAX: usize = 1024;
 const BYTES_MAX: usize = 4 << 20;
 
 pub(super) struct Outbox {
-    ring: Mutex<Ring>,
+    ring: Mutex<FrameRing>,
     /// The number of the last frame.
     last: watch::Sender<u64>,
     /// The number of the last frame that some reader has taken.
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 }
 
 #[derive(Default)]
-struct Ring {
+struct FrameRing {
     frames: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
@@ -44,8 +44,8 @@ impl Outbox {
         })
     }
 
-    /// Takes everything in until the connection ends.
-    pub(super) async fn fill(self: Arc<Self>, mut batches: mpsc::Receiver<Batch>) {
+    /// Collects frames until the connection ends.
+    pub(super) async fn fill(self: Arc<Self>, mut batches: mpsc::Receiver<FrameBatch>) {
         while let Some(batch) = batches.recv().await {
             for frame in batch.frames() {
                 self.push(Bytes::copy_from_slice(frame)).await;
@@ -69,7 +69,7 @@ impl Outbox {
         *self.closed.borrow()
     }
 
-    /// Nobody waits any more: neither for frames nor for a reader of them.
+    /// Ends all waiting, for frames and for readers.
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -111,7 +111,7 @@ impl Outbox {
             let newest = *last.borrow_and_update();
             let over = *closed.borrow_and_update();
             if newest > number {
-                return self.kept_after(number).map(Some);
+                return self.frames_after(number).map(Some);
             }
             if over {
                 return Ok(None);
@@ -138,7 +138,7 @@ impl Outbox {
         });
     }
 
-    fn kept_after(&self, number: u64) -> Result<Vec<(u64, Bytes)>, TooOld> {
+    fn frames_after(&self, number: u64) -> Result<Vec<(u64, Bytes)>, TooOld> {
         if !self.can_serve(number) {
             return Err(TooOld);
         }
@@ -146,7 +146,7 @@ impl Outbox {
         Ok(ring.frames.iter().filter(|(at, _)| *at > number).cloned().collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+    fn lock(&self) -> MutexGuard<'_, FrameRing> {
         locked(&self.ring)
     }
 }
@@ -155,8 +155,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn batch(texts: &[&str]) -> Batch {
-        Batch {
+    fn batch(texts: &[&str]) -> FrameBatch {
+        FrameBatch {
             bytes: texts.iter().flat_map(|text| format!("{text}\n").into_bytes()).collect(),
             marks: Vec::new(),
         }

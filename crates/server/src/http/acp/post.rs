@@ -1,17 +1,17 @@
-//! The body of one request, which is read as a message once.
+//! The body of one POST, parsed as a message once.
 //!
-//! Whose message it is decides in which shape it is answered, so it has to be read before it is handed to anybody; and
-//! it may be many megabytes of pictures, so it is not read twice. A body that is several messages is no message.
+//! The shape of the reply depends on the message, so the body has to be parsed before it is handed on; and
+//! it may be many megabytes of images, so it is not parsed twice. A body that is a batch is not a message.
 
 use std::sync::OnceLock;
 
-use wire::{Fault, OwnedMessage, RpcId, Spoken, bernstein};
+use wire::{DialectSelection, OwnedRpcMessage, RequestError, RpcId, bernstein};
 
-use crate::connection::Posted;
+use crate::connection::ParsedMessage;
 
 pub(in crate::http) struct Post<'a> {
     pub(in crate::http) body: &'a [u8],
-    posted: OnceLock<Posted>,
+    posted: OnceLock<ParsedMessage>,
 }
 
 impl<'a> Post<'a> {
@@ -24,15 +24,15 @@ impl<'a> Post<'a> {
     }
 
     /// A fault comes with the id to answer it to.
-    pub(in crate::http) fn message(&self) -> Result<&OwnedMessage, &(RpcId, Fault)> {
+    pub(in crate::http) fn message(&self) -> Result<&OwnedRpcMessage, &(RpcId, RequestError)> {
         self.posted().message.as_ref()
     }
 
-    pub(in crate::http) fn into_posted(self) -> Posted {
-        self.posted.into_inner().unwrap_or_else(|| Posted::read(self.body))
+    pub(in crate::http) fn into_posted(self) -> ParsedMessage {
+        self.posted.into_inner().unwrap_or_else(|| ParsedMessage::read(self.body))
     }
 
-    pub(super) fn is_bernsteins(&self, spoken: Spoken) -> bool {
+    pub(super) fn is_bernsteins(&self, spoken: DialectSelection) -> bool {
         if self.is_batch() {
             return bernstein::is_frame(self.body, spoken);
         }
@@ -42,7 +42,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    fn posted(&self) -> &Posted {
-        self.posted.get_or_init(|| Posted::read(self.body))
+    fn posted(&self) -> &ParsedMessage {
+        self.posted.get_or_init(|| ParsedMessage::read(self.body))
     }
 }

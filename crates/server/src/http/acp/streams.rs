@@ -1,7 +1,7 @@
 //! The streams of one connection: one for the connection itself and one for each session.
 //!
-//! Each has a writer of its own, so that a stream that nobody reads holds up no other. A writer
-//! outlives its readers: whoever comes back says how much it has, and is told the rest.
+//! Each has a writer of its own, so that a stream that nobody reads blocks no other. A writer
+//! outlives its readers: a client that reconnects names its position, and is sent the rest.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,92 +10,96 @@ use engine::SessionId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Cursor, Fault, Outcome, RpcId, SessionView};
+use wire::{Cursor, RequestError, RequestOutcome, RpcId, SessionView};
 
-use crate::batch::Batch;
-use crate::connection::{COMMANDS_MAX, Writers};
-use crate::writer::{AttachAnswer, Command, Start};
+use crate::connection::{COMMANDS_MAX, WriterFactory};
+use crate::frame_batch::FrameBatch;
+use crate::writer::{AttachAnswer, AttachFrom, WriterCommand};
 
 /// Batches on their way to one reader.
 const OUTGOING_MAX: usize = 2;
-/// Streams of sessions that the client has not opened: it may ask for the stream first.
+/// Streams of sessions that the client has not opened yet: it may read the stream before it opens the session.
 const UNCONFIRMED_MAX: usize = 16;
 /// Streams of one connection.
 const STREAMS_MAX: usize = 256;
 
-pub(crate) struct Streams {
-    writers: Writers,
+pub(crate) struct ConnectionStreams {
+    writers: WriterFactory,
     tasks: TaskTracker,
-    streams: Mutex<HashMap<Option<SessionId>, Stream>>,
+    streams: Mutex<HashMap<Option<SessionId>, ConnectionStream>>,
 }
 
-struct Stream {
-    commands: mpsc::Sender<Command>,
+struct ConnectionStream {
+    commands: mpsc::Sender<WriterCommand>,
     /// The session was opened by the client.
     confirmed: bool,
-    /// How much was handed to the last reader.
-    taken: Arc<Mutex<Cursor>>,
-    reader: Option<mpsc::WeakSender<Batch>>,
-    /// What can be told no more.
+    /// The position up to which frames were handed to the last reader.
+    delivered: Arc<Mutex<Cursor>>,
+    reader: Option<mpsc::WeakSender<FrameBatch>>,
+    /// The position of the last extra frame that is not kept any more.
     lost: Arc<Mutex<Option<Cursor>>>,
     /// Tells the writer that the reader was replaced.
-    given_up: CancellationToken,
+    replaced: CancellationToken,
 }
 
 /// A reader's end of a stream.
-pub(super) struct Tap {
-    pub(super) batches: mpsc::Receiver<Batch>,
-    pub(super) taken: Arc<Mutex<Cursor>>,
+pub(super) struct StreamReader {
+    pub(super) batches: mpsc::Receiver<FrameBatch>,
+    pub(super) delivered: Arc<Mutex<Cursor>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoTap {
+pub(super) enum StreamReadError {
     /// Somebody reads it already.
     Busy,
-    /// There are as many as may be of sessions that nobody opened.
+    /// There are as many streams of unopened sessions as allowed.
     TooMany,
-    /// Some of what the client has not seen can be told no more.
+    /// Some frames that the client has not seen are not kept any more.
     Lost,
 }
 
-impl Streams {
-    pub(super) fn new(writers: Writers, tasks: TaskTracker) -> Arc<Self> {
+impl ConnectionStreams {
+    pub(super) fn new(writers: WriterFactory, tasks: TaskTracker) -> Arc<Self> {
         Arc::new(Self { writers, tasks, streams: Mutex::default() })
     }
 
     /// Reads a stream from the position on; without one, from where its last reader left off.
-    pub(super) async fn tap(&self, session: Option<&SessionId>, after: Option<Cursor>) -> Result<Tap, NoTap> {
+    pub(super) async fn open_reader(
+        &self,
+        session: Option<&SessionId>,
+        after: Option<Cursor>,
+    ) -> Result<StreamReader, StreamReadError> {
         let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
-        let given_up = CancellationToken::new();
-        let (commands, position, taken) = {
+        let replaced = CancellationToken::new();
+        let (commands, position, delivered) = {
             let mut streams = self.lock();
             let unconfirmed = streams.iter().filter(|(of, stream)| of.is_some() && !stream.confirmed).count();
             let known = streams.contains_key(&session.cloned());
             if session.is_some() && !known && (unconfirmed >= UNCONFIRMED_MAX || streams.len() >= STREAMS_MAX)
             {
-                return Err(NoTap::TooMany);
+                return Err(StreamReadError::TooMany);
             }
             let stream = self.stream(&mut streams, session);
             if let (Some(after), Some(lost)) = (after, *locked(&stream.lost))
                 && after < lost
             {
-                return Err(NoTap::Lost);
+                return Err(StreamReadError::Lost);
             }
-            // Whoever says how much it has, has lost its stream, also where that is not known here yet.
+            // A client that names its position has lost its stream, also if that is not known here yet.
             if after.is_none() && stream.is_read() {
-                return Err(NoTap::Busy);
+                return Err(StreamReadError::Busy);
             }
             stream.reader = Some(outgoing.downgrade());
-            std::mem::replace(&mut stream.given_up, given_up.clone()).cancel();
+            std::mem::replace(&mut stream.replaced, replaced.clone()).cancel();
             let left_off = stream.reader_position();
             let position = after.or(left_off);
-            // The one before may still be told something; that does not count any more.
-            stream.taken = Arc::new(Mutex::new(position.unwrap_or_default()));
-            (stream.commands.clone(), position, Arc::clone(&stream.taken))
+            // The previous reader may still get something; that does not count any more.
+            stream.delivered = Arc::new(Mutex::new(position.unwrap_or_default()));
+            (stream.commands.clone(), position, Arc::clone(&stream.delivered))
         };
         // A writer that is gone closes the channel, and with it the answer.
-        drop(commands.send(Command::Connect { outgoing, given_up, after: position }).await);
-        Ok(Tap { batches, taken })
+        drop(commands.send(WriterCommand::Connect { outgoing, replaced, after: position }).await);
+        Ok(StreamReader { batches, delivered })
     }
 
     /// Whether the client has this session's stream.
@@ -104,18 +108,19 @@ impl Streams {
     }
 
     pub(super) fn is_read(&self) -> bool {
-        self.lock().values().any(Stream::is_read)
+        self.lock().values().any(ConnectionStream::is_read)
     }
 
-    /// Ends every stream when what it has was written.
+    /// Ends every stream when its pending frames were written.
     pub(super) fn close(&self) {
         self.lock().clear();
     }
 
-    pub(crate) async fn send(&self, command: Command) {
-        let (session, command, answer) = self.parted(command);
-        let finished = matches!(command, Command::Finish { .. }).then(|| session.clone()).flatten();
-        if let (Command::Attach { .. }, Some(_), true) = (&command, &session, self.is_full(session.as_ref()))
+    pub(crate) async fn send(&self, command: WriterCommand) {
+        let (session, command, answer) = self.split_command(command);
+        let finished = matches!(command, WriterCommand::Finish { .. }).then(|| session.clone()).flatten();
+        if let (WriterCommand::Attach { .. }, Some(_), true) =
+            (&command, &session, self.is_full(session.as_ref()))
         {
             return self.refuse(answer).await;
         }
@@ -126,28 +131,28 @@ impl Streams {
         }
         let commands = self.commands(session.as_ref());
         drop(commands.send(command).await);
-        // The writer ends when it has carried out what it was told, unless somebody reads it.
+        // The writer ends when it has carried out its commands, unless the stream is read.
         if finished.is_some() {
             self.lock().retain(|of, stream| *of != finished || stream.is_read());
         }
     }
 
-    /// Hands over what belongs to one session, if there is room for it.
-    pub(crate) fn send_now(&self, command: Command) -> bool {
-        let (session, command, _) = self.parted(command);
+    /// Sends a command without waiting, if there is room for it.
+    pub(crate) fn send_now(&self, command: WriterCommand) -> bool {
+        let (session, command, _) = self.split_command(command);
         self.commands(session.as_ref()).try_send(command).is_ok()
     }
 
     /// Whether somebody reads the session's stream.
     pub(crate) fn reaches(&self, session: &SessionId) -> bool {
-        self.lock().get(&Some(session.clone())).is_some_and(Stream::is_read)
+        self.lock().get(&Some(session.clone())).is_some_and(ConnectionStream::is_read)
     }
 
     fn is_full(&self, session: Option<&SessionId>) -> bool {
         let mut streams = self.lock();
         let known = streams.contains_key(&session.cloned());
         if !known && streams.len() >= STREAMS_MAX {
-            // Whoever does not read a stream can take it up again later.
+            // A stream that is not read can be resumed later.
             let unread = streams.iter().find(|(of, stream)| of.is_some() && !stream.is_read());
             if let Some(unread) = unread.and_then(|(of, _)| of.clone()) {
                 streams.remove(&Some(unread));
@@ -156,51 +161,58 @@ impl Streams {
         !known && streams.len() >= STREAMS_MAX
     }
 
-    /// The session is open; this connection can show no more.
-    async fn refuse(&self, answer: Option<Command>) {
-        let Some(Command::Answer { id, .. }) = answer else { return };
+    /// The session is open, but this connection cannot stream any more sessions.
+    async fn refuse(&self, answer: Option<WriterCommand>) {
+        let Some(WriterCommand::Answer { id, .. }) = answer else { return };
         let text = format!(
             "this connection shows {STREAMS_MAX} sessions, which is as many as one can; open another"
         );
-        let outcome = Err(Fault::InvalidRequest(text));
-        drop(self.commands(None).send(Command::Answer { id, outcome }).await);
+        let outcome = Err(RequestError::InvalidRequest(text));
+        drop(self.commands(None).send(WriterCommand::Answer { id, outcome }).await);
     }
 
-    /// Which stream a command belongs to, and what of it belongs to the connection's own.
-    fn parted(&self, command: Command) -> (Option<SessionId>, Command, Option<Command>) {
-        let Command::Attach { handle, from, counted, answer } = command else {
+    /// The stream that a command belongs to, and the part of it that belongs to the connection's own stream.
+    fn split_command(
+        &self,
+        command: WriterCommand,
+    ) -> (Option<SessionId>, WriterCommand, Option<WriterCommand>) {
+        let WriterCommand::Attach { handle, from, counted, answer } = command else {
             let session = match &command {
-                Command::AnswerAfter { session, .. }
-                | Command::Finish { session, .. }
-                | Command::Host { session, .. } => {
+                WriterCommand::AnswerAfter { session, .. }
+                | WriterCommand::Finish { session, .. }
+                | WriterCommand::Host { session, .. } => {
                     Some(session.clone()).filter(|session| self.shows(session))
                 }
-                Command::Answer { .. } | Command::Attach { .. } | Command::Connect { .. } => None,
+                WriterCommand::Answer { .. }
+                | WriterCommand::Attach { .. }
+                | WriterCommand::Connect { .. } => None,
             };
             return (session, command, None);
         };
         let session = Some(handle.id().clone());
-        let read = self.lock().get(&session).is_some_and(Stream::is_read);
-        let answered = |id: RpcId, outcome: Outcome| Some(Command::Answer { id, outcome: Ok(outcome) });
+        let read = self.lock().get(&session).is_some_and(ConnectionStream::is_read);
+        let answered =
+            |id: RpcId, outcome: RequestOutcome| Some(WriterCommand::Answer { id, outcome: Ok(outcome) });
         let (answer, elsewhere) = match answer {
             AttachAnswer::First { id, outcome } => {
-                let history = matches!(from, Start::Missed(_));
+                let history = matches!(from, AttachFrom::Missed(_));
                 (AttachAnswer::Elsewhere { history }, answered(id, outcome))
             }
             // Nobody reads the history yet, and the client may wait for the answer before it does.
             AttachAnswer::AfterReplay { id, rules, outcome } if !read => {
-                let outcome = outcome.unwrap_or_else(|| Outcome::Opened(SessionView::of(&handle, rules)));
+                let outcome =
+                    outcome.unwrap_or_else(|| RequestOutcome::Opened(SessionView::of(&handle, rules)));
                 (AttachAnswer::Elsewhere { history: true }, answered(id, outcome))
             }
             answer @ (AttachAnswer::AfterReplay { .. }
             | AttachAnswer::Elsewhere { .. }
-            | AttachAnswer::Unasked { .. }
+            | AttachAnswer::Preopened { .. }
             | AttachAnswer::Back) => (answer, None),
         };
-        (session, Command::Attach { handle, from, counted, answer }, elsewhere)
+        (session, WriterCommand::Attach { handle, from, counted, answer }, elsewhere)
     }
 
-    fn commands(&self, session: Option<&SessionId>) -> mpsc::Sender<Command> {
+    fn commands(&self, session: Option<&SessionId>) -> mpsc::Sender<WriterCommand> {
         let mut streams = self.lock();
         let stream = self.stream(&mut streams, session);
         stream.confirmed = true;
@@ -209,37 +221,37 @@ impl Streams {
 
     fn stream<'a>(
         &self,
-        streams: &'a mut HashMap<Option<SessionId>, Stream>,
+        streams: &'a mut HashMap<Option<SessionId>, ConnectionStream>,
         session: Option<&SessionId>,
-    ) -> &'a mut Stream {
+    ) -> &'a mut ConnectionStream {
         streams.entry(session.cloned()).or_insert_with(|| {
             let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
             let lost = Arc::default();
             drop(self.tasks.spawn(self.writers.make(receiver, None, Arc::clone(&lost)).run()));
-            Stream {
+            ConnectionStream {
                 lost,
                 commands,
                 confirmed: session.is_none(),
-                taken: Arc::default(),
+                delivered: Arc::default(),
                 reader: None,
-                given_up: CancellationToken::new(),
+                replaced: CancellationToken::new(),
             }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<SessionId>, Stream>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<SessionId>, ConnectionStream>> {
         locked(&self.streams)
     }
 }
 
-impl Stream {
+impl ConnectionStream {
     fn is_read(&self) -> bool {
         self.reader.as_ref().and_then(mpsc::WeakSender::upgrade).is_some_and(|reader| !reader.is_closed())
     }
 
-    /// Where the last reader left off, if there was one.
+    /// The position of the last reader, if there was one.
     fn reader_position(&self) -> Option<Cursor> {
-        let position = *locked(&self.taken);
+        let position = *locked(&self.delivered);
         (position != Cursor::default()).then_some(position)
     }
 }

@@ -1,25 +1,27 @@
 //! WebSocket on the same address: one message per text frame, both ways, all of one connection.
 //!
-//! A socket that breaks ends its connection and nothing else: the sessions go on, and the client comes
-//! back to them by `session/resume` with the position of the last update it has.
+//! A socket that breaks ends its connection and nothing else: the sessions continue, and the client returns
+//! to them by `session/resume` with the position of the last update it has.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::websocket::{self, GOING_AWAY, Hung, Leave, Leaving, SocketRules, TakesText};
+use access::websocket::{
+    self, GOING_AWAY, SocketItem, SocketOutput, SocketRules, TextReceiver, TextReceiverClosed,
+};
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Utf8Bytes, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use metrics::Door;
+use metrics::DoorLabel;
 use tokio::sync::mpsc;
 use wire::{FRAME_BYTES_MAX, Frame};
 
-use super::names::ConnectionId;
-use super::{CONNECTION, Official};
-use crate::batch::Batch;
+use super::connection_id::ConnectionId;
+use super::{AcpRequest, CONNECTION};
 use crate::connection::{Connection, ConnectionParts};
-use crate::http::{Doors, Refusal, WS_PROTOCOL};
+use crate::frame_batch::FrameBatch;
+use crate::http::{HttpState, Refusal, WS_PROTOCOL};
 use crate::link::memory;
 
 /// Sockets at once.
@@ -41,41 +43,41 @@ const ZEPH: SocketRules =
 
 /// Which of the two addresses the socket is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum SocketRoute {
     Official,
     Zeph,
 }
 
-impl Official<'_> {
-    pub(super) fn upgrade(&self, socket: WebSocketUpgrade, shape: Shape) -> Result<Response, Refusal> {
-        let Ok(seat) = Arc::clone(&self.doors.sockets).try_acquire_owned() else {
+impl AcpRequest<'_> {
+    pub(super) fn upgrade(&self, socket: WebSocketUpgrade, route: SocketRoute) -> Result<Response, Refusal> {
+        let Ok(slot) = Arc::clone(&self.state.sockets).try_acquire_owned() else {
             let message = "as many sockets are open as may be; close one";
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
         };
-        let doors = Arc::clone(self.doors);
+        let state = Arc::clone(self.state);
         let parts = ConnectionParts {
-            dialect: doors.dialect,
-            zeph: shape == Shape::Zeph,
+            dialect: state.dialect,
+            zeph: route == SocketRoute::Zeph,
             client: None,
             any_session: false,
-            metrics: Some((Arc::clone(&doors.metrics), Door::WebSocket)),
-            greeted: doors.greeted.clone(),
+            metrics: Some((Arc::clone(&state.metrics), DoorLabel::WebSocket)),
+            on_initialize: state.on_initialize.clone(),
             ..self.parts(wire::Client::default())
         };
         let id = ConnectionId::new(
-            &doors.secret,
+            &state.secret,
             &self.caller.connections(),
             wire::acp::ClientAbilities::default(),
         );
-        let limit = match shape {
-            Shape::Official => FRAME_BYTES_MAX,
-            Shape::Zeph => ZEPH_BYTES_MAX,
+        let limit = match route {
+            SocketRoute::Official => FRAME_BYTES_MAX,
+            SocketRoute::Zeph => ZEPH_BYTES_MAX,
         };
         let socket = socket.protocols([WS_PROTOCOL]).max_message_size(limit).max_frame_size(limit);
         let mut response = socket
             .on_upgrade(move |socket| async move {
-                serve(socket, parts, &doors, shape).await;
-                drop(seat);
+                serve(socket, parts, &state, route).await;
+                drop(slot);
             })
             .into_response();
         let header = HeaderValue::from_str(&id.to_string());
@@ -84,14 +86,14 @@ impl Official<'_> {
     }
 }
 
-async fn serve(socket: WebSocket, parts: ConnectionParts, doors: &Doors, shape: Shape) {
+async fn serve(socket: WebSocket, parts: ConnectionParts, state: &HttpState, route: SocketRoute) {
     let (link, peer) = memory::pair();
     let mut connection = Connection::start(parts, link);
-    let rules = match shape {
-        Shape::Official => &OFFICIAL,
-        Shape::Zeph => &ZEPH,
+    let rules = match route {
+        SocketRoute::Official => &OFFICIAL,
+        SocketRoute::Zeph => &ZEPH,
     };
-    let pumping = websocket::pump(socket, rules, Lines(peer.frames), peer.batches, stopping(doors));
+    let pumping = websocket::pump(socket, rules, LineReceiver(peer.frames), peer.batches, stopping(state));
     tokio::select! {
         biased;
         () = pumping => {}
@@ -100,25 +102,25 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, doors: &Doors, shape: 
     connection.finish().await;
 }
 
-/// The last words of a server that ends.
-pub(in crate::http) async fn stopping(doors: &Doors) -> CloseFrame {
-    doors.stop.cancelled().await;
+/// The close frame of a server that stops.
+pub(in crate::http) async fn stopping(state: &HttpState) -> CloseFrame {
+    state.stop.cancelled().await;
     websocket::close(GOING_AWAY, "the server is stopping; come back")
 }
 
-struct Lines(mpsc::Sender<Frame>);
+struct LineReceiver(mpsc::Sender<Frame>);
 
-impl TakesText for Lines {
-    async fn take(&mut self, text: Utf8Bytes) -> Result<(), Hung> {
+impl TextReceiver for LineReceiver {
+    async fn take(&mut self, text: Utf8Bytes) -> Result<(), TextReceiverClosed> {
         // Some clients end their messages like lines.
         let line = text.trim_ascii().as_bytes().to_vec();
-        self.0.send(Frame::Line(line)).await.map_err(|_| Hung)
+        self.0.send(Frame::Line(line)).await.map_err(|_| TextReceiverClosed)
     }
 }
 
-impl Leaving for Batch {
-    fn leave(self) -> Leave<impl Iterator<Item = Utf8Bytes> + Send> {
-        Leave::Texts(self.into_frames().map(text))
+impl SocketItem for FrameBatch {
+    fn into_output(self) -> SocketOutput<impl Iterator<Item = Utf8Bytes> + Send> {
+        SocketOutput::Texts(self.into_frames().map(text))
     }
 }
 
@@ -127,6 +129,6 @@ fn text(frame: Bytes) -> Utf8Bytes {
     Utf8Bytes::try_from(frame.clone()).unwrap_or_else(|_| String::from_utf8_lossy(&frame).into_owned().into())
 }
 
-pub(in crate::http) fn seats() -> Arc<tokio::sync::Semaphore> {
+pub(in crate::http) fn socket_slots() -> Arc<tokio::sync::Semaphore> {
     Arc::new(tokio::sync::Semaphore::new(usize::try_from(SOCKETS_MAX).unwrap_or(usize::MAX)))
 }

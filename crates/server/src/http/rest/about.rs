@@ -9,11 +9,11 @@ use axum::{Json, Router};
 use engine::MODEL;
 use serde_json::{Value, json};
 
-use super::reach::Reach;
-use crate::http::{Doors, Refusal};
+use super::rest_context::RestContext;
+use crate::http::{HttpState, Refusal};
 use wire::rest::tool_name;
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new()
         .route("/info", get(info))
         .route("/providers", get(providers))
@@ -23,18 +23,18 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
         .route("/agent.json", get(agent))
 }
 
-async fn info(reach: Reach) -> Json<Value> {
-    let (doors, model) = (&reach.doors, reach.usual_model());
+async fn info(context: RestContext) -> Json<Value> {
+    let (state, model) = (&context.state, context.usual_model());
     let tools: Vec<&str> =
-        doors.registry.abilities().tools.iter().map(|tool| tool_name(&tool.name)).collect();
+        state.registry.abilities().tools.iter().map(|tool| tool_name(&tool.name)).collect();
     Json(json!({
-        "name": doors.identity.name,
-        "version": doors.identity.version,
+        "name": state.identity.name,
+        "version": state.identity.version,
         "model": model,
         "provider": provider(model),
         "tools": tools,
-        "cwd": doors.rules.home_dir.to_string_lossy(),
-        "sandbox": doors.identity.sandbox,
+        "cwd": state.rules.home_dir.to_string_lossy(),
+        "sandbox": state.identity.sandbox,
     }))
 }
 
@@ -43,31 +43,31 @@ fn provider(model: &str) -> &str {
     model.split_once(':').map_or(model, |(provider, _)| provider)
 }
 
-async fn providers(reach: Reach) -> Json<Value> {
+async fn providers(context: RestContext) -> Json<Value> {
     let mut available: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for choice in reach.spec(MODEL).map(|spec| spec.choices.as_slice()).unwrap_or_default() {
+    for choice in context.spec(MODEL).map(|spec| spec.choices.as_slice()).unwrap_or_default() {
         available.entry(provider(&choice.value)).or_default().push(&choice.value);
     }
     let row =
         |(name, models): (&str, Vec<&str>)| json!({ "name": name, "configured": true, "models": models });
     Json(json!({
-        "active": { "provider": provider(reach.usual_model()), "model": reach.usual_model() },
+        "active": { "provider": provider(context.usual_model()), "model": context.usual_model() },
         "available": available.into_iter().map(row).collect::<Vec<_>>(),
     }))
 }
 
-async fn tools(reach: Reach) -> Json<Value> {
-    let tools = reach.doors.registry.abilities().tools.iter();
+async fn tools(context: RestContext) -> Json<Value> {
+    let tools = context.state.registry.abilities().tools.iter();
     let row = |tool: &engine::ToolInfo| json!({ "name": tool_name(&tool.name), "description": tool.description.as_ref() });
     Json(json!({ "tools": tools.map(row).collect::<Vec<_>>() }))
 }
 
 /// Public: it says how to talk to this server, and nothing about who does.
-async fn discovery(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refusal> {
-    must_be_public(&doors)?;
+async fn discovery(State(state): State<Arc<HttpState>>) -> Result<Json<Value>, Refusal> {
+    must_be_public(&state)?;
     Ok(Json(json!({
-        "name": doors.identity.name,
-        "version": doors.identity.version,
+        "name": state.identity.name,
+        "version": state.identity.version,
         "protocol": "acp",
         "protocol_version": 1,
         "transports": {
@@ -76,23 +76,23 @@ async fn discovery(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refus
             "rest": { "url": "/sessions" },
             "health": { "url": "/health" },
         },
-        "authentication": doors.gate.asks_for_token().then(|| json!({ "type": "bearer" })),
+        "authentication": state.gate.asks_for_token().then(|| json!({ "type": "bearer" })),
         "readiness": { "http_health_endpoint": "/health" },
     })))
 }
 
 /// Its owner may want the server to be nothing to those who do not know it.
-fn must_be_public(doors: &Doors) -> Result<(), Refusal> {
-    if doors.rules.discovery { Ok(()) } else { Err(Refusal::not_found()) }
+fn must_be_public(state: &HttpState) -> Result<(), Refusal> {
+    if state.rules.discovery { Ok(()) } else { Err(Refusal::not_found()) }
 }
 
-async fn agent(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refusal> {
-    must_be_public(&doors)?;
+async fn agent(State(state): State<Arc<HttpState>>) -> Result<Json<Value>, Refusal> {
+    must_be_public(&state)?;
     Ok(Json(json!({
         "id": "ropewalk",
-        "name": doors.identity.name,
-        "title": doors.identity.title,
-        "version": doors.identity.version,
+        "name": state.identity.name,
+        "title": state.identity.title,
+        "version": state.identity.version,
         "description": "Serves a coding agent to many clients at once, on one durable log per session",
         "distribution": { "type": "binary" },
     })))

@@ -11,16 +11,16 @@ use engine::{CommandSpec, SessionId};
 use serde_json::{Map, Value, json};
 use wire::rest::message_id;
 
-use super::reach::{Reach, no_session};
-use super::words::{bad_field, some_text};
-use crate::http::{Doors, Fields, Refusal};
+use super::request_params::{bad_field, some_text};
+use super::rest_context::{RestContext, no_session};
+use crate::http::{HttpState, JsonFields, Refusal};
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new().route("/commands", get(list)).route("/commands/{name}/invoke", post(invoke))
 }
 
-async fn list(reach: Reach) -> Json<Value> {
-    let mut commands: Vec<&CommandSpec> = reach.doors.registry.abilities().commands.iter().collect();
+async fn list(context: RestContext) -> Json<Value> {
+    let mut commands: Vec<&CommandSpec> = context.state.registry.abilities().commands.iter().collect();
     commands.sort_by(|a, b| a.name.cmp(&b.name));
     let row = |command: &CommandSpec| {
         let args = command.hint.iter().map(|hint| json!({ "name": "1", "description": hint.as_ref() }));
@@ -34,24 +34,28 @@ async fn list(reach: Reach) -> Json<Value> {
     Json(json!({ "commands": commands.into_iter().map(row).collect::<Vec<_>>() }))
 }
 
-async fn invoke(reach: Reach, Path(name): Path<String>, Fields(fields): Fields) -> Result<Response, Refusal> {
+async fn invoke(
+    context: RestContext,
+    Path(name): Path<String>,
+    JsonFields(fields): JsonFields,
+) -> Result<Response, Refusal> {
     let missing = || bad_field("missing_session_id", "send the session_id that the command is for");
     let id = some_text(&fields, &["session_id"])?.ok_or_else(missing)?;
     let words = words(&fields)?;
     let id = SessionId::parse(id).map_err(|_| no_session())?;
-    let row = reach.row(&id).await?;
-    let offered = reach.doors.registry.offer(row.cwd).await.commands;
+    let row = context.row(&id).await?;
+    let offered = context.state.registry.offer(row.cwd).await.commands;
     if !offered.iter().any(|command| *command.name == *name) {
         let message = "there is no such command; see GET /commands";
         return Err(Refusal::new(StatusCode::NOT_FOUND, "command_not_found", message));
     }
     let rendered = words.into_iter().fold(format!("/{name}"), |line, word| format!("{line} {word}"));
-    let turn = reach.prompt(&id, &rendered).await?;
+    let turn = context.prompt(&id, &rendered).await?;
     let body = json!({ "message_id": message_id(&id, turn), "name": name, "rendered": rendered });
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
-/// What stands after the command: first what has no name, then `name=value`.
+/// The command's arguments: positional ones first, then `name=value`.
 fn words(fields: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     let plain = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -64,8 +68,8 @@ fn words(fields: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     };
     match fields.get("kwargs") {
         None | Some(Value::Null) => {}
-        Some(Value::Object(named)) => {
-            words.extend(named.iter().map(|(name, value)| format!("{name}={}", plain(value))));
+        Some(Value::Object(path)) => {
+            words.extend(path.iter().map(|(name, value)| format!("{name}={}", plain(value))));
         }
         Some(_) => return Err(bad_field("kwargs_must_be_object", "kwargs is an object: {\"name\": ..}")),
     }

@@ -1,4 +1,4 @@
-//! Sessions below `/session`: made, looked at, spoken to, cancelled, deleted.
+//! Sessions below `/session`: create, read, prompt, cancel, delete.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use wire::rest;
 
-use super::events::Streams;
-use super::reach::{Reach, no_session, refusal};
-use super::words::{Named, Words, bad_field, some_text};
-use crate::http::{Doors, Fields, Refusal};
+use super::events::EventStreams;
+use super::request_params::{QueryParams, SessionPath, bad_field, some_text};
+use super::rest_context::{RestContext, no_session, refusal};
+use crate::http::{HttpState, JsonFields, Refusal};
 
 /// Ids in one answer to `GET /session`.
 const IDS_MAX: usize = 1000;
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new()
         .route("/session", post(create).get(ids))
         .route("/session/{id}", get(snapshot).delete(delete))
@@ -29,28 +29,28 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
         .route("/sessions/{id}/rotate-token", post(rotate))
 }
 
-async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
-    // Who asks for less than the usual must not get the usual.
-    check_persist(&reach, &fields)?;
+async fn create(context: RestContext, JsonFields(fields): JsonFields) -> Result<Response, Refusal> {
+    // A caller that asks for restrictions that cannot be met must not get a session without them.
+    check_persist(&context, &fields)?;
     let narrowing = ["allowed_tools", "allowedTools", "max_steps", "mode", "model", "approval"];
     if narrowing.iter().any(|name| fields.contains_key(*name)) {
         let message =
             "a session has only a working_dir here; POST /sessions takes mode, model and prompt too";
         return Err(bad_field("unsupported_field", message));
     }
-    let place = reach.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
-    let maker = reach.clone();
-    let created = reach.complete(async move {
+    let place = context.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
+    let maker = context.clone();
+    let created = context.complete(async move {
         let session = maker.create(place).await?;
-        let token = maker.doors.gate.session_token(&maker.by.principal, session.id());
+        let token = maker.state.gate.session_token(&maker.caller.principal, session.id());
         Ok(rest::created(&session, &token))
     });
     Ok((StatusCode::CREATED, Json(created.await?)).into_response())
 }
 
-/// Whether sessions are saved is decided when the server starts: who wants it otherwise is told.
-pub(super) fn check_persist(reach: &Reach, fields: &Map<String, Value>) -> Result<(), Refusal> {
-    let saves = !reach.doors.registry.is_ephemeral();
+/// Whether sessions are saved is decided when the server starts: a request for the opposite is refused.
+pub(super) fn check_persist(context: &RestContext, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    let saves = !context.state.registry.is_ephemeral();
     let Some(wanted) = fields.get("persist") else { return Ok(()) };
     let message = match wanted {
         Value::Bool(wanted) if *wanted == saves => return Ok(()),
@@ -61,48 +61,51 @@ pub(super) fn check_persist(reach: &Reach, fields: &Map<String, Value>) -> Resul
     Err(bad_field("unsupported_field", message))
 }
 
-async fn ids(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {
-    let limit = words.number("limit")?.unwrap_or(IDS_MAX).clamp(1, IDS_MAX);
-    let query = ListQuery { limit, ..ListQuery::all(reach.by.principal.clone()) };
-    let rows = reach.service.list(&reach.by, query, None).await.map_err(refusal)?;
+async fn ids(context: RestContext, params: QueryParams) -> Result<Json<Value>, Refusal> {
+    let limit = params.number("limit")?.unwrap_or(IDS_MAX).clamp(1, IDS_MAX);
+    let query = ListQuery { limit, ..ListQuery::all(context.caller.principal.clone()) };
+    let rows = context.service.list(&context.caller, query, None).await.map_err(refusal)?;
     let ids: Vec<&str> = rows.iter().map(|listed| listed.row.id.as_str()).collect();
     Ok(Json(json!({ "sessions": ids })))
 }
 
-async fn snapshot(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
-    Ok(Json(rest::snapshot(&reach.row(&id).await?)))
+async fn snapshot(SessionPath { context, id }: SessionPath) -> Result<Json<Value>, Refusal> {
+    Ok(Json(rest::snapshot(&context.row(&id).await?)))
 }
 
-async fn message(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Response, Refusal> {
+async fn message(
+    SessionPath { context, id }: SessionPath,
+    JsonFields(fields): JsonFields,
+) -> Result<Response, Refusal> {
     // Who may not know of the session learns nothing from a bad body either.
-    reach.row(&id).await?;
+    context.row(&id).await?;
     let text = some_text(&fields, &["text", "message"])?;
     let text = text.ok_or_else(|| bad_field("missing_text", "send {\"text\": what you want}"))?;
-    let turn = reach.prompt(&id, text).await?;
+    let turn = context.prompt(&id, text).await?;
     let body = json!({ "message_id": rest::message_id(&id, turn) });
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
-async fn cancel(Named { reach, id }: Named) -> Result<StatusCode, Refusal> {
-    reach.service.cancel(&reach.by, &id, None).await.map_err(refusal)?;
+async fn cancel(SessionPath { context, id }: SessionPath) -> Result<StatusCode, Refusal> {
+    context.service.cancel(&context.caller, &id, None).await.map_err(refusal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn delete(Named { reach, id }: Named) -> Result<StatusCode, Refusal> {
-    match reach.service.delete(&reach.by, &id).await.map_err(refusal)? {
+pub(super) async fn delete(SessionPath { context, id }: SessionPath) -> Result<StatusCode, Refusal> {
+    match context.service.delete(&context.caller, &id).await.map_err(refusal)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(no_session()),
     }
 }
 
 async fn rotate(
-    State(doors): State<Arc<Doors>>,
-    Extension(streams): Extension<Arc<Streams>>,
-    Named { reach, id }: Named,
+    State(state): State<Arc<HttpState>>,
+    Extension(streams): Extension<Arc<EventStreams>>,
+    SessionPath { context, id }: SessionPath,
 ) -> Result<Json<Value>, Refusal> {
-    reach.check(Act::RotateToken, &id)?;
-    reach.row(&id).await?;
-    let token = doors.gate.session_token(&reach.by.principal, &id);
+    context.check(Act::RotateToken, &id)?;
+    context.row(&id).await?;
+    let token = state.gate.session_token(&context.caller.principal, &id);
     streams.revoke(&id);
     Ok(Json(json!({ "session_token": token })))
 }

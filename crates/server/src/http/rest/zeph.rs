@@ -1,4 +1,4 @@
-//! Sessions below `/sessions`: with titles, forks, messages, transcripts; and links that open one.
+//! Sessions below `/sessions` (zeph's shape): titles, forks, messages, transcripts; and links that open a session.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use engine::{ListQuery, MODE, MODEL, Timestamp};
 use serde_json::{Map, Value, json};
-use service::NewSession;
-use wire::document::Form;
+use service::NewSessionOptions;
+use wire::document::DocumentFormat;
+use wire::past_time::PastTime;
 use wire::rest::{self, DeepLink, message_id};
-use wire::since::Since;
 
-use super::reach::{Reach, refusal};
+use super::request_params::{QueryParams, SessionPath, bad_field, bad_query, some_text, text};
+use super::rest_context::{RestContext, refusal};
 use super::sessions::{check_persist, delete};
-use super::words::{Named, Words, bad_field, bad_query, some_text, text};
-use crate::http::{Doors, Fields, Refusal};
+use crate::http::{HttpState, JsonFields, Refusal};
 
 /// Sessions in one answer to `GET /sessions`.
 const LIST_MAX: usize = 1000;
@@ -26,7 +26,7 @@ const TITLE_CHARS_MAX: usize = 60;
 /// A transcript shows what an agent and strangers wrote: in a browser it may do nothing at all.
 const NO_RIGHTS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new()
         .route("/sessions", get(list).post(create))
         .route("/sessions/{id}", get(one).patch(rename).delete(delete))
@@ -39,49 +39,49 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
         .route("/deep-link", post(deep_link))
 }
 
-async fn list(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {
-    let limit = words.number("limit")?.unwrap_or(LIST_USUAL).clamp(1, LIST_MAX);
-    let since = since(&reach, &words)?;
-    let query = ListQuery { limit, ..ListQuery::all(reach.by.principal.clone()) };
-    let rows = reach.service.list(&reach.by, query, None).await.map_err(refusal)?;
+async fn list(context: RestContext, params: QueryParams) -> Result<Json<Value>, Refusal> {
+    let limit = params.number("limit")?.unwrap_or(LIST_USUAL).clamp(1, LIST_MAX);
+    let since = since(&context, &params)?;
+    let query = ListQuery { limit, ..ListQuery::all(context.caller.principal.clone()) };
+    let rows = context.service.list(&context.caller, query, None).await.map_err(refusal)?;
     let rows = rows.iter().filter(|listed| since.is_none_or(|since| listed.row.updated_at >= since));
     // The clients that want a bare list want times written out.
-    if words.get("format") == Some("array") {
+    if params.get("format") == Some("array") {
         return Ok(Json(rows.map(|listed| rest::info(&listed.row, None)).collect()));
     }
     Ok(Json(json!({ "sessions": rows.map(rest::listed).collect::<Vec<_>>() })))
 }
 
-fn since(reach: &Reach, words: &Words) -> Result<Option<Timestamp>, Refusal> {
-    let since = words.get("since").map(Since::parse).transpose();
+fn since(context: &RestContext, params: &QueryParams) -> Result<Option<Timestamp>, Refusal> {
+    let since = params.get("since").map(PastTime::parse).transpose();
     let since = since.map_err(|hint| bad_query(&format!("since is not a time; {hint}")))?;
-    Ok(since.map(|since| since.moment(reach.doors.registry.clock().now())))
+    Ok(since.map(|since| since.moment(context.state.registry.clock().now())))
 }
 
-async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
-    // Who asks for less than the usual must not get the usual.
-    check_persist(&reach, &fields)?;
+async fn create(context: RestContext, JsonFields(fields): JsonFields) -> Result<Response, Refusal> {
+    // A caller that asks for restrictions that cannot be met must not get a session without them.
+    check_persist(&context, &fields)?;
     if ["allowed_tools", "allowedTools", "max_steps"].iter().any(|name| fields.contains_key(*name)) {
         let message = "allowed_tools and max_steps cannot be set here; choose a mode, or start the server so";
         return Err(bad_field("unsupported_field", message));
     }
-    let place = reach.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
-    let chosen = chosen(&reach, &fields)?;
-    let words = some_text(&fields, &["prompt"])?.map(str::to_owned);
-    let maker = reach.clone();
-    let made = reach.complete(async move {
+    let place = context.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
+    let chosen = chosen(&context, &fields)?;
+    let prompt_text = some_text(&fields, &["prompt"])?.map(str::to_owned);
+    let maker = context.clone();
+    let made = context.complete(async move {
         let session = maker.create(place).await?;
         let id = session.id().clone();
         for (setting, value) in chosen {
-            let changed = maker.service.change(&maker.by, &id, &setting.into(), &value, |_| ()).await;
+            let changed = maker.service.change(&maker.caller, &id, &setting.into(), &value, |_| ()).await;
             changed.map_err(refusal)?;
         }
-        let turn = match words {
-            Some(words) => Some(maker.prompt(&id, &words).await?),
+        let turn = match prompt_text {
+            Some(text) => Some(maker.prompt(&id, &text).await?),
             None => None,
         };
         let mut body = rest::info(&maker.row(&id).await?, Some(0));
-        body["session_token"] = json!(maker.doors.gate.session_token(&maker.by.principal, &id));
+        body["session_token"] = json!(maker.state.gate.session_token(&maker.caller.principal, &id));
         if let Some(turn) = turn {
             body["status"] = json!("running");
             body["message_id"] = json!(message_id(&id, turn));
@@ -91,99 +91,113 @@ async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusa
     Ok((StatusCode::CREATED, Json(made.await?)).into_response())
 }
 
-type Chosen = Vec<(&'static str, Arc<str>)>;
+type ChosenSettings = Vec<(&'static str, Arc<str>)>;
 
-fn chosen(reach: &Reach, fields: &Map<String, Value>) -> Result<Chosen, Refusal> {
+fn chosen(context: &RestContext, fields: &Map<String, Value>) -> Result<ChosenSettings, Refusal> {
     let mut chosen = Vec::new();
     for setting in [MODEL, MODE] {
         if let Some(value) = some_text(fields, &[setting])? {
-            chosen.push((setting, reach.choice(setting, value)?));
+            chosen.push((setting, context.choice(setting, value)?));
         }
     }
     Ok(chosen)
 }
 
-async fn one(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
-    let row = reach.row(&id).await?;
+async fn one(SessionPath { context, id }: SessionPath) -> Result<Json<Value>, Refusal> {
+    let row = context.row(&id).await?;
     let mut count = rest::MessageCount::default();
-    reach.each(&id, |event| count.observe(event)).await?;
+    context.each(&id, |event| count.observe(event)).await?;
     Ok(Json(rest::info(&row, Some(count.get()))))
 }
 
-async fn rename(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
-    reach.row(&id).await?;
+async fn rename(
+    SessionPath { context, id }: SessionPath,
+    JsonFields(fields): JsonFields,
+) -> Result<Json<Value>, Refusal> {
+    context.row(&id).await?;
     if let Some(title) = text(&fields, "title")? {
         let plain = !title.trim().is_empty() && !title.chars().any(char::is_control);
         if !plain || title.chars().count() > TITLE_CHARS_MAX {
             let message = format!("a title has 1 to {TITLE_CHARS_MAX} characters, on one line");
             return Err(bad_field("bad_title", &message));
         }
-        reach.service.rename(&reach.by, &id, title).await.map_err(refusal)?;
+        context.service.rename(&context.caller, &id, title).await.map_err(refusal)?;
     }
-    Ok(Json(rest::info(&reach.row(&id).await?, None)))
+    Ok(Json(rest::info(&context.row(&id).await?, None)))
 }
 
-async fn prompt(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Response, Refusal> {
-    reach.row(&id).await?;
-    let words = some_text(&fields, &["prompt", "text", "message"])?;
-    let words = words.ok_or_else(|| bad_field("missing_prompt", "send {\"prompt\": what you want}"))?;
-    let turn = reach.prompt(&id, words).await?;
+async fn prompt(
+    SessionPath { context, id }: SessionPath,
+    JsonFields(fields): JsonFields,
+) -> Result<Response, Refusal> {
+    context.row(&id).await?;
+    let prompt_text = some_text(&fields, &["prompt", "text", "message"])?;
+    let prompt_text =
+        prompt_text.ok_or_else(|| bad_field("missing_prompt", "send {\"prompt\": what you want}"))?;
+    let turn = context.prompt(&id, prompt_text).await?;
     let body = json!({
         "session_id": id.as_str(), "status": "running", "message_id": message_id(&id, turn),
     });
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
-async fn turns(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
-    reach.row(&id).await?;
-    let mut turns = rest::Turns::default();
-    reach.each(&id, |event| turns.observe(event)).await?;
-    Ok(Json(turns.told(&id)))
+async fn turns(SessionPath { context, id }: SessionPath) -> Result<Json<Value>, Refusal> {
+    context.row(&id).await?;
+    let mut turns = rest::TurnList::default();
+    context.each(&id, |event| turns.observe(event)).await?;
+    Ok(Json(turns.to_json(&id)))
 }
 
-/// A new session that begins with all that was written here so far.
-async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
-    let maker = reach.clone();
-    let made = reach.complete(async move {
-        let made = maker.service.fork(&maker.by, &id, NewSession::default()).await.map_err(refusal)?;
+/// A new session that begins with this session's log so far.
+async fn fork(SessionPath { context, id }: SessionPath) -> Result<Response, Refusal> {
+    let maker = context.clone();
+    let made = context.complete(async move {
+        let made =
+            maker.service.fork(&maker.caller, &id, NewSessionOptions::default()).await.map_err(refusal)?;
         let mut body = rest::info(&maker.row(made.id()).await?, None);
-        body["session_token"] = json!(maker.doors.gate.session_token(&maker.by.principal, made.id()));
+        body["session_token"] = json!(maker.state.gate.session_token(&maker.caller.principal, made.id()));
         Ok(body)
     });
     Ok((StatusCode::CREATED, Json(made.await?)).into_response())
 }
 
-async fn messages(Named { reach, id }: Named) -> Result<Response, Refusal> {
-    let row = reach.row(&id).await?;
-    let body = reach.document(row, Form::Messages).await?;
+async fn messages(SessionPath { context, id }: SessionPath) -> Result<Response, Refusal> {
+    let row = context.row(&id).await?;
+    let body = context.document(row, DocumentFormat::Messages).await?;
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-async fn transcript(Named { reach, id }: Named, words: Words) -> Result<Response, Refusal> {
-    let row = reach.row(&id).await?;
-    let (kind, form) = form(words.get("format").unwrap_or("html"))?;
-    let body = reach.document(row, form).await?;
+async fn transcript(
+    SessionPath { context, id }: SessionPath,
+    params: QueryParams,
+) -> Result<Response, Refusal> {
+    let row = context.row(&id).await?;
+    let (kind, form) = form(params.get("format").unwrap_or("html"))?;
+    let body = context.document(row, form).await?;
     Ok(([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, NO_RIGHTS)], body).into_response())
 }
 
-fn form(name: &str) -> Result<(&'static str, Form), Refusal> {
+fn form(name: &str) -> Result<(&'static str, DocumentFormat), Refusal> {
     match name {
-        "html" => Ok(("text/html; charset=utf-8", Form::Html)),
-        "md" | "markdown" => Ok(("text/markdown; charset=utf-8", Form::Markdown)),
-        "json" => Ok(("application/json", Form::Json { pretty: false })),
+        "html" => Ok(("text/html; charset=utf-8", DocumentFormat::Html)),
+        "md" | "markdown" => Ok(("text/markdown; charset=utf-8", DocumentFormat::Markdown)),
+        "json" => Ok(("application/json", DocumentFormat::Json { pretty: false })),
         _ => Err(bad_query("format is html, md or json")),
     }
 }
 
-/// Only into the answer: a server that sends somewhere for its clients, or writes where they say, is
-/// theirs and not its owner's.
-async fn share(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
-    let row = reach.row(&id).await?;
+/// Shares into the response only: a server that sends to other addresses or writes files for its clients would be
+/// under their control and not its owner's.
+async fn share(
+    SessionPath { context, id }: SessionPath,
+    JsonFields(fields): JsonFields,
+) -> Result<Json<Value>, Refusal> {
+    let row = context.row(&id).await?;
     match text(&fields, "sink")?.unwrap_or("stdout") {
         "stdout" => {
             let format = text(&fields, "format")?.unwrap_or("html");
             let (kind, form) = form(format)?;
-            let body = reach.whole(row, form).await?;
+            let body = context.whole(row, form).await?;
             Ok(Json(json!({ "sink": "stdout", "format": format, "content_type": kind, "body": body })))
         }
         "file" | "http" => {
@@ -195,22 +209,22 @@ async fn share(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Jso
     }
 }
 
-/// Looks at a link and says what it asks for. Nothing is done: a person decides that.
-async fn deep_link(reach: Reach, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
+/// Parses a link and gives what it asks for. Nothing is carried out: a person decides that.
+async fn deep_link(context: RestContext, JsonFields(fields): JsonFields) -> Result<Json<Value>, Refusal> {
     let uri =
         some_text(&fields, &["uri"])?.ok_or_else(|| bad_field("bad_link", "send {\"uri\": the link}"))?;
     let link = DeepLink::parse(uri).map_err(|why| bad_field("bad_link", &why.to_string()))?;
     if let Some(model) = &link.model {
         let unknown = |Refusal(_, code, message)| Refusal(StatusCode::UNPROCESSABLE_ENTITY, code, message);
-        reach.choice(MODEL, model).map_err(unknown)?;
+        context.choice(MODEL, model).map_err(unknown)?;
     }
-    // What is not there is not told apart from what is not open.
+    // A folder that does not exist gets the same answer as one that is not open.
     let hidden = |_| {
         let message = "the link's folder is not one that this server opens to its clients";
         Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
     };
     let working_dir = match link.cwd.as_deref() {
-        Some(cwd) => Some(reach.place(Some(cwd)).await.map_err(hidden)?),
+        Some(cwd) => Some(context.place(Some(cwd)).await.map_err(hidden)?),
         None => None,
     };
     Ok(Json(json!({

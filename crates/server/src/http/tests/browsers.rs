@@ -13,23 +13,23 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
 use super::doors;
-use crate::http::{Doors, router};
+use crate::http::{HttpState, router};
 
 const OWN: &str = "http://127.0.0.1";
 
 /// A server, and what a browser or somebody else sends to it.
-struct House {
-    doors: Arc<Doors>,
+struct TestServer {
+    state: Arc<HttpState>,
     router: Router,
 }
 
-struct Told {
+struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Value,
 }
 
-impl Told {
+impl HttpReply {
     /// The word for programs.
     fn error(&self) -> &str {
         self.body["error"].as_str().unwrap_or_default()
@@ -42,14 +42,14 @@ impl Told {
     }
 }
 
-impl House {
+impl TestServer {
     fn new() -> Self {
-        let doors = doors();
-        doors.gate.open();
-        Self { router: router(Arc::clone(&doors)), doors }
+        let state = doors();
+        state.gate.open();
+        Self { router: router(Arc::clone(&state)), state }
     }
 
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Told {
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> HttpReply {
         let from_here = ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 50_000)));
         let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1");
         request = request.extension(from_here);
@@ -66,25 +66,25 @@ impl House {
         let (parts, body) = answer.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
-        Told { status: parts.status, headers: parts.headers, body }
+        HttpReply { status: parts.status, headers: parts.headers, body }
     }
 
-    async fn enter(&self, code: &str, more: &[(&str, &str)]) -> Told {
+    async fn enter(&self, code: &str, more: &[(&str, &str)]) -> HttpReply {
         let headers = [&[("origin", OWN)], more].concat();
         self.send("POST", "/ui/enter", &headers, json!({ "code": code, "name": "laptop" })).await
     }
 
     /// The code of a link that signs in.
     async fn code(&self) -> String {
-        let told = self.send("POST", "/ui/link", &[("authorization", "Bearer master")], json!({})).await;
-        told.body["url"].as_str().unwrap().split_once('#').unwrap().1.to_owned()
+        let reply = self.send("POST", "/ui/link", &[("authorization", "Bearer master")], json!({})).await;
+        reply.body["url"].as_str().unwrap().split_once('#').unwrap().1.to_owned()
     }
 
     /// A browser that is signed in.
     async fn browser(&self) -> Browser {
-        let told = self.enter(&self.code().await, &[]).await;
-        assert_eq!(told.status, StatusCode::OK);
-        Browser::from(&told)
+        let reply = self.enter(&self.code().await, &[]).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        Browser::from(&reply)
     }
 }
 
@@ -95,9 +95,9 @@ struct Browser {
 }
 
 impl Browser {
-    fn from(told: &Told) -> Self {
-        let proof = told.body["proof"].as_str().unwrap().to_owned();
-        Self { cookie: told.cookie().unwrap().to_owned(), proof }
+    fn from(reply: &HttpReply) -> Self {
+        let proof = reply.body["proof"].as_str().unwrap().to_owned();
+        Self { cookie: reply.cookie().unwrap().to_owned(), proof }
     }
 
     /// As our own page asks.
@@ -112,16 +112,16 @@ fn devices() -> Value {
 
 #[tokio::test]
 async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
-    let house = House::new();
-    let told = house.enter(&house.code().await, &[]).await;
-    let cookie = told.headers[SET_COOKIE].to_str().unwrap();
+    let server = TestServer::new();
+    let reply = server.enter(&server.code().await, &[]).await;
+    let cookie = reply.headers[SET_COOKIE].to_str().unwrap();
     let (pair, rest) = cookie.split_once("; ").unwrap();
     assert_eq!(rest, "HttpOnly; SameSite=Strict; Path=/ui; Max-Age=2592000");
     assert_eq!(pair.split_once('=').map(|(name, key)| (name, key.len())), Some(("ropewalk-80", 43)));
-    assert_eq!(told.body["role"], "owner");
-    assert!(!told.body.to_string().contains(pair.split_once('=').unwrap().1));
+    assert_eq!(reply.body["role"], "owner");
+    assert!(!reply.body.to_string().contains(pair.split_once('=').unwrap().1));
     assert!(
-        !cookie.contains(told.body["proof"].as_str().unwrap()),
+        !cookie.contains(reply.body["proof"].as_str().unwrap()),
         "where the cookie goes, the proof does not"
     );
 }
@@ -130,8 +130,8 @@ async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
 /// under whatever `Origin` it likes.
 #[tokio::test]
 async fn a_cookie_without_its_proof_is_refused_on_every_route_of_the_app() {
-    let house = House::new();
-    let (browser, other) = (house.browser().await, house.browser().await);
+    let server = TestServer::new();
+    let (browser, other) = (server.browser().await, server.browser().await);
     let upgrade = [
         ("upgrade", "websocket"),
         ("connection", "upgrade"),
@@ -158,35 +158,35 @@ async fn a_cookie_without_its_proof_is_refused_on_every_route_of_the_app() {
             ("GET", "/ui/socket", Value::Null),
             ("GET", "/ui/anything", Value::Null),
         ] {
-            let told = house.send(method, path, &forged, body).await;
-            let seen = (told.status, told.error(), told.cookie());
+            let reply = server.send(method, path, &forged, body).await;
+            let seen = (reply.status, reply.error(), reply.cookie());
             assert_eq!(seen, (StatusCode::UNAUTHORIZED, "sign_in_again", None), "{method} {path} {guess:?}");
-            assert!(told.body["message"].as_str().unwrap().contains("`ropewalk up`"), "{:?}", told.body);
+            assert!(reply.body["message"].as_str().unwrap().contains("`ropewalk up`"), "{:?}", reply.body);
         }
         let socket = [&forged[..], &upgrade].concat();
-        let told = house.send("GET", "/ui/socket", &socket, Value::Null).await;
-        assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "sign_in_again"), "{guess:?}");
+        let reply = server.send("GET", "/ui/socket", &socket, Value::Null).await;
+        assert_eq!((reply.status, reply.error()), (StatusCode::UNAUTHORIZED, "sign_in_again"), "{guess:?}");
     }
-    let told = house.send("POST", "/ui/hall", &browser.asks(), devices()).await;
-    assert_eq!(told.body["devices"].as_array().unwrap().len(), 2, "nothing of it was done");
+    let reply = server.send("POST", "/ui/hall", &browser.asks(), devices()).await;
+    assert_eq!(reply.body["devices"].as_array().unwrap().len(), 2, "nothing of it was done");
     // A page cannot set headers on a WebSocket: there the proof is among the sub-protocols.
     let right = offered(&browser.proof);
     let page = [("cookie", browser.cookie.as_str()), ("origin", OWN), ("sec-websocket-protocol", &right)];
-    let told = house.send("GET", "/ui/socket", &[&page[..], &upgrade].concat(), Value::Null).await;
+    let reply = server.send("GET", "/ui/socket", &[&page[..], &upgrade].concat(), Value::Null).await;
     // What is missing here is the connection under the request, which the gate has passed.
-    assert_ne!(told.status, StatusCode::UNAUTHORIZED);
+    assert_ne!(reply.status, StatusCode::UNAUTHORIZED);
     // A proof alone is nobody's.
     let alone = [("x-ropewalk-proof", browser.proof.as_str()), ("origin", OWN)];
-    let told = house.send("POST", "/ui/hall", &alone, devices()).await;
-    assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
+    let reply = server.send("POST", "/ui/hall", &alone, devices()).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
 }
 
 #[tokio::test]
 async fn a_cookie_opens_the_rooms_of_our_own_clients_and_nothing_else() {
-    let house = House::new();
-    let browser = house.browser().await;
+    let server = TestServer::new();
+    let browser = server.browser().await;
     let with = browser.asks();
-    assert_eq!(house.send("POST", "/ui/hall", &with, devices()).await.status, StatusCode::OK);
+    assert_eq!(server.send("POST", "/ui/hall", &with, devices()).await.status, StatusCode::OK);
     for (method, path) in [
         ("GET", "/session"),
         ("POST", "/session"),
@@ -203,184 +203,184 @@ async fn a_cookie_opens_the_rooms_of_our_own_clients_and_nothing_else() {
         ("POST", "/x/../ui/hall"),
     ] {
         let body = if method == "POST" { json!({}) } else { Value::Null };
-        let told = house.send(method, path, &with, body).await;
+        let reply = server.send(method, path, &with, body).await;
         assert_eq!(
-            (told.status, told.error()),
+            (reply.status, reply.error()),
             (StatusCode::UNAUTHORIZED, "unauthorized"),
             "{method} {path}"
         );
     }
     // A key is no token.
     let bearer = format!("Bearer {}", browser.cookie.split_once('=').unwrap().1);
-    let told = house.send("POST", "/ui/hall", &[("authorization", &bearer)], devices()).await;
-    assert_eq!(told.status, StatusCode::UNAUTHORIZED);
+    let reply = server.send("POST", "/ui/hall", &[("authorization", &bearer)], devices()).await;
+    assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
 }
 
 /// Browsers add cookies to whatever asks; only our own pages may ask.
 #[tokio::test]
 async fn no_other_page_rides_on_the_cookie() {
-    let house = House::new();
-    let browser = house.browser().await;
+    let server = TestServer::new();
+    let browser = server.browser().await;
     let [cookie, proof, _] = browser.asks();
     for origin in
         ["http://evil.example", "null", "http://127.0.0.1:81", "https://127.0.0.1", "http://localhost"]
     {
         for path in ["/ui/hall", "/ui/leave", "/ui/link"] {
-            let told = house.send("POST", path, &[cookie, proof, ("origin", origin)], devices()).await;
+            let reply = server.send("POST", path, &[cookie, proof, ("origin", origin)], devices()).await;
             assert_eq!(
-                (told.status, told.error()),
+                (reply.status, reply.error()),
                 (StatusCode::FORBIDDEN, "origin_not_allowed"),
                 "{origin}"
             );
         }
     }
     for site in ["cross-site", "same-site"] {
-        let told =
-            house.send("POST", "/ui/leave", &[cookie, proof, ("sec-fetch-site", site)], json!({})).await;
-        assert_eq!(told.error(), "origin_not_allowed", "{site}");
+        let reply =
+            server.send("POST", "/ui/leave", &[cookie, proof, ("sec-fetch-site", site)], json!({})).await;
+        assert_eq!(reply.error(), "origin_not_allowed", "{site}");
     }
     // Without a word about the page it is nobody's.
-    let told = house.send("POST", "/ui/hall", &[cookie, proof], devices()).await;
-    assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
+    let reply = server.send("POST", "/ui/hall", &[cookie, proof], devices()).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
     let socket = [cookie, proof, ("upgrade", "websocket"), ("connection", "upgrade")];
-    assert_eq!(house.send("GET", "/ui/socket", &socket, Value::Null).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(server.send("GET", "/ui/socket", &socket, Value::Null).await.status, StatusCode::UNAUTHORIZED);
     // Asked plainly by the page, the line's address says whether its reader is welcome, and nothing that is an error.
     let asked = [cookie, proof, ("sec-fetch-site", "same-origin")];
-    let plainly = house.send("GET", "/ui/socket", &asked, Value::Null).await;
+    let plainly = server.send("GET", "/ui/socket", &asked, Value::Null).await;
     assert_eq!(plainly.status, StatusCode::NO_CONTENT);
     // A form cannot say JSON.
     let form = [cookie, proof, ("origin", OWN), ("content-type", "text/plain")];
-    let told = house.send("POST", "/ui/leave", &form, Value::Null).await;
-    assert_eq!(told.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    let still = house.send("POST", "/ui/hall", &browser.asks(), devices()).await;
+    let reply = server.send("POST", "/ui/leave", &form, Value::Null).await;
+    assert_eq!(reply.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let still = server.send("POST", "/ui/hall", &browser.asks(), devices()).await;
     assert_eq!(still.body["devices"].as_array().unwrap().len(), 1, "nothing of it was done");
 }
 
 /// Another server of this host can set cookies of our name; it cannot know a key of ours.
 #[tokio::test]
 async fn a_cookie_that_somebody_else_set_is_worth_nothing() {
-    let house = House::new();
-    let browser = house.browser().await;
+    let server = TestServer::new();
+    let browser = server.browser().await;
     let [_, proof, own] = browser.asks();
     let two = format!("{}; ropewalk-80=planted", browser.cookie);
-    let told = house.send("POST", "/ui/hall", &[("cookie", &two), proof, own], devices()).await;
-    assert_eq!(told.status, StatusCode::UNAUTHORIZED);
+    let reply = server.send("POST", "/ui/hall", &[("cookie", &two), proof, own], devices()).await;
+    assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
     let planted = [("cookie", "ropewalk-80=planted"), proof, own];
-    let told = house.send("POST", "/ui/hall", &planted, devices()).await;
-    assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
-    assert_eq!(told.cookie(), Some("ropewalk-80="), "the browser forgets it");
+    let reply = server.send("POST", "/ui/hall", &planted, devices()).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
+    assert_eq!(reply.cookie(), Some("ropewalk-80="), "the browser forgets it");
     // Who signs in with a planted cookie gets a key that nobody planted.
-    let told = house.enter(&house.code().await, &[("cookie", "ropewalk-80=planted")]).await;
-    assert!(told.cookie().is_some_and(|cookie| cookie != "ropewalk-80=planted"));
+    let reply = server.enter(&server.code().await, &[("cookie", "ropewalk-80=planted")]).await;
+    assert!(reply.cookie().is_some_and(|cookie| cookie != "ropewalk-80=planted"));
 }
 
 #[tokio::test]
 async fn who_leaves_or_is_revoked_is_out_with_the_next_request() {
-    let house = House::new();
-    let (first, second) = (house.browser().await, house.browser().await);
-    let told = house.send("POST", "/ui/leave", &first.asks(), json!({})).await;
-    assert_eq!((told.status, told.cookie()), (StatusCode::OK, Some("ropewalk-80=")));
-    let told = house.send("POST", "/ui/hall", &first.asks(), devices()).await;
-    assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
-    let told = house.send("POST", "/ui/hall", &second.asks(), devices()).await;
-    let device = told.body["devices"][0]["id"].as_str().unwrap().to_owned();
+    let server = TestServer::new();
+    let (first, second) = (server.browser().await, server.browser().await);
+    let reply = server.send("POST", "/ui/leave", &first.asks(), json!({})).await;
+    assert_eq!((reply.status, reply.cookie()), (StatusCode::OK, Some("ropewalk-80=")));
+    let reply = server.send("POST", "/ui/hall", &first.asks(), devices()).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
+    let reply = server.send("POST", "/ui/hall", &second.asks(), devices()).await;
+    let device = reply.body["devices"][0]["id"].as_str().unwrap().to_owned();
     let revoke = json!({ "do": "revoke", "device": device });
     let master = [("authorization", "Bearer master")];
-    assert_eq!(house.send("POST", "/ui/hall", &master, revoke).await.status, StatusCode::OK);
-    let told = house.send("POST", "/ui/hall", &second.asks(), devices()).await;
-    assert_eq!(told.error(), "signed_out");
-    assert_eq!(house.send("POST", "/ui/leave", &master, json!({})).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(server.send("POST", "/ui/hall", &master, revoke).await.status, StatusCode::OK);
+    let reply = server.send("POST", "/ui/hall", &second.asks(), devices()).await;
+    assert_eq!(reply.error(), "signed_out");
+    assert_eq!(server.send("POST", "/ui/leave", &master, json!({})).await.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
 async fn only_who_holds_the_token_can_have_a_login_link() {
-    let house = House::new();
-    let browser = house.browser().await;
-    let told = house.send("POST", "/ui/link", &browser.asks(), json!({})).await;
-    assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "forbidden"));
-    assert_eq!(house.send("POST", "/ui/link", &[], json!({})).await.status, StatusCode::UNAUTHORIZED);
+    let server = TestServer::new();
+    let browser = server.browser().await;
+    let reply = server.send("POST", "/ui/link", &browser.asks(), json!({})).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::FORBIDDEN, "forbidden"));
+    assert_eq!(server.send("POST", "/ui/link", &[], json!({})).await.status, StatusCode::UNAUTHORIZED);
     // A device outlives whoever lets it in, so a named client lets none in, not even to its own sessions.
-    let told = house.send("POST", "/ui/link", &[("authorization", "Bearer of-ci")], json!({})).await;
-    assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "forbidden"));
+    let reply = server.send("POST", "/ui/link", &[("authorization", "Bearer of-ci")], json!({})).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::FORBIDDEN, "forbidden"));
     // The token of one session is for that session.
     let id = engine::SessionId::parse("a").unwrap();
-    let token = format!("Bearer {}", house.doors.gate.session_token(&engine::Principal::local(), &id));
-    let told = house.send("POST", "/ui/link", &[("authorization", &token)], json!({})).await;
-    assert_eq!(told.status, StatusCode::UNAUTHORIZED);
+    let token = format!("Bearer {}", server.state.gate.session_token(&engine::Principal::local(), &id));
+    let reply = server.send("POST", "/ui/link", &[("authorization", &token)], json!({})).await;
+    assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_guesses_codes_has_to_wait() {
-    let house = House::new();
-    let code = house.code().await;
+    let server = TestServer::new();
+    let code = server.code().await;
     for number in 0..20 {
-        let told = house.enter(&format!("AAAA-AA{number:02}"), &[]).await;
-        assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "code_unknown"), "{number}");
+        let reply = server.enter(&format!("AAAA-AA{number:02}"), &[]).await;
+        assert_eq!((reply.status, reply.error()), (StatusCode::FORBIDDEN, "code_unknown"), "{number}");
     }
-    let told = house.enter("AAAA-AAAA", &[]).await;
-    assert_eq!((told.status, told.error()), (StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_codes"));
-    assert_eq!(told.headers["retry-after"], "3");
+    let reply = server.enter("AAAA-AAAA", &[]).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_codes"));
+    assert_eq!(reply.headers["retry-after"], "3");
     // On this machine nobody can keep the owner out: a code that cannot be guessed is always looked at.
-    assert_eq!(house.enter(&code, &[]).await.status, StatusCode::OK);
+    assert_eq!(server.enter(&code, &[]).await.status, StatusCode::OK);
     tokio::time::advance(std::time::Duration::from_secs(3)).await;
-    assert_eq!(house.enter("AAAA-AAAA", &[]).await.error(), "code_unknown");
+    assert_eq!(server.enter("AAAA-AAAA", &[]).await.error(), "code_unknown");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_code_that_opens_nothing_says_why() {
-    let house = House::new();
-    let (used, late) = (house.code().await, house.code().await);
-    assert_eq!(house.enter(&used, &[]).await.status, StatusCode::OK);
-    let told = house.enter(&used, &[]).await;
-    assert_eq!((told.status, told.error()), (StatusCode::GONE, "code_used"));
+    let server = TestServer::new();
+    let (used, late) = (server.code().await, server.code().await);
+    assert_eq!(server.enter(&used, &[]).await.status, StatusCode::OK);
+    let reply = server.enter(&used, &[]).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::GONE, "code_used"));
     tokio::time::advance(access::devices::TICKET_LIFE).await;
-    let told = house.enter(&late, &[]).await;
-    assert_eq!((told.status, told.error()), (StatusCode::GONE, "code_expired"));
+    let reply = server.enter(&late, &[]).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::GONE, "code_expired"));
     for bad in [json!({}), json!({ "code": 1 }), json!({ "code": "a", "knock": "b" }), json!({ "name": "x" })]
     {
-        let told = house.send("POST", "/ui/enter", &[("origin", OWN)], bad.clone()).await;
-        assert_eq!((told.status, told.error()), (StatusCode::BAD_REQUEST, "bad_request"), "{bad}");
+        let reply = server.send("POST", "/ui/enter", &[("origin", OWN)], bad.clone()).await;
+        assert_eq!((reply.status, reply.error()), (StatusCode::BAD_REQUEST, "bad_request"), "{bad}");
     }
     let huge = json!({ "code": "a", "name": "x".repeat(9000) });
-    let told = house.send("POST", "/ui/enter", &[("origin", OWN)], huge).await;
-    assert_eq!(told.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let reply = server.send("POST", "/ui/enter", &[("origin", OWN)], huge).await;
+    assert_eq!(reply.status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_phone_knocks_and_comes_in_when_the_owner_says_so() {
-    let house = House::new();
+    let server = TestServer::new();
     let master = [("authorization", "Bearer master")];
-    let ask = async |body: Value| house.send("POST", "/ui/hall", &master, body).await;
+    let ask = async |body: Value| server.send("POST", "/ui/hall", &master, body).await;
     let invited = ask(json!({ "do": "invite", "role": "approver" })).await;
-    let told = house.enter(invited.body["code"].as_str().unwrap(), &[]).await;
-    assert_eq!((told.status, told.cookie()), (StatusCode::ACCEPTED, None));
-    let (knock, words) = (told.body["knock"].clone(), told.body["words"].clone());
-    let poll = async || house.send("POST", "/ui/enter", &[("origin", OWN)], json!({ "knock": knock })).await;
+    let reply = server.enter(invited.body["code"].as_str().unwrap(), &[]).await;
+    assert_eq!((reply.status, reply.cookie()), (StatusCode::ACCEPTED, None));
+    let (knock, words) = (reply.body["knock"].clone(), reply.body["words"].clone());
+    let poll = async || server.send("POST", "/ui/enter", &[("origin", OWN)], json!({ "knock": knock })).await;
     assert_eq!(poll().await.body["words"], words);
     let waiting = ask(devices()).await.body["knocks"][0].clone();
     assert_eq!((&waiting["words"], &waiting["name"]), (&words, &json!("laptop")));
     ask(json!({ "do": "admit", "knock": waiting["id"], "role": "approver" })).await;
-    let told = poll().await;
-    assert_eq!((told.status, &told.body["role"]), (StatusCode::OK, &json!("approver")));
-    let phone = Browser::from(&told);
+    let reply = poll().await;
+    assert_eq!((reply.status, &reply.body["role"]), (StatusCode::OK, &json!("approver")));
+    let phone = Browser::from(&reply);
     let own = phone.asks();
     for request in [devices(), json!({ "do": "invite", "role": "owner" })] {
-        let told = house.send("POST", "/ui/hall", &own, request).await;
-        assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "forbidden"));
+        let reply = server.send("POST", "/ui/hall", &own, request).await;
+        assert_eq!((reply.status, reply.error()), (StatusCode::FORBIDDEN, "forbidden"));
     }
-    let told = house
+    let reply = server
         .send("POST", "/ui/hall", &own, json!({ "do": "sessions", "before": null, "search": null }))
         .await;
-    assert_eq!((told.status, told.error()), (StatusCode::BAD_REQUEST, "bad_request"));
+    assert_eq!((reply.status, reply.error()), (StatusCode::BAD_REQUEST, "bad_request"));
 }
 
 #[tokio::test]
 async fn the_app_is_for_everybody_under_our_own_name() {
-    let house = House::new();
+    let server = TestServer::new();
     for path in ["/", "/login", "/pair", "/s/some-id/changes/a.rs", "/settings/devices", "/inbox"] {
-        let told = house.send("GET", path, &[], Value::Null).await;
-        assert_eq!(told.status, StatusCode::OK, "{path}");
-        let header = |name: &str| told.headers[name].to_str().unwrap().to_owned();
+        let reply = server.send("GET", path, &[], Value::Null).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}");
+        let header = |name: &str| reply.headers[name].to_str().unwrap().to_owned();
         assert_eq!(header("content-type"), "text/html; charset=utf-8");
         let policy = header("content-security-policy");
         assert!(
@@ -394,11 +394,11 @@ async fn the_app_is_for_everybody_under_our_own_name() {
         assert_eq!(header("cross-origin-resource-policy"), "same-origin");
         assert_eq!(header("cache-control"), "no-cache");
     }
-    let script = house.send("GET", "/app.js", &[], Value::Null).await;
+    let script = server.send("GET", "/app.js", &[], Value::Null).await;
     assert_eq!(script.headers["content-type"], "text/javascript; charset=utf-8");
-    assert_eq!(house.send("POST", "/", &[], json!({})).await.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(server.send("POST", "/", &[], json!({})).await.status, StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(
-        house.send("GET", "/", &[("host", "evil.example")], Value::Null).await.status,
+        server.send("GET", "/", &[("host", "evil.example")], Value::Null).await.status,
         StatusCode::BAD_REQUEST
     );
 }
@@ -406,12 +406,12 @@ async fn the_app_is_for_everybody_under_our_own_name() {
 /// A link in a mail leads to the page; a picture, a frame or a script of another site does not.
 #[tokio::test]
 async fn another_site_can_lead_here_and_embed_nothing() {
-    let house = House::new();
+    let server = TestServer::new();
     let from = |mode: &'static str, dest: &'static str| {
         [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
     };
     let followed = from("navigate", "document");
-    assert_eq!(house.send("GET", "/s/a", &followed, Value::Null).await.status, StatusCode::OK);
+    assert_eq!(server.send("GET", "/s/a", &followed, Value::Null).await.status, StatusCode::OK);
     for (mode, dest, path) in [
         ("navigate", "iframe", "/"),
         ("no-cors", "script", "/app.js"),
@@ -420,21 +420,21 @@ async fn another_site_can_lead_here_and_embed_nothing() {
         ("navigate", "document", "/session"),
         ("navigate", "document", "/ui/socket"),
     ] {
-        let told = house.send("GET", path, &from(mode, dest), Value::Null).await;
+        let reply = server.send("GET", path, &from(mode, dest), Value::Null).await;
         assert_eq!(
-            (told.status, told.error()),
+            (reply.status, reply.error()),
             (StatusCode::FORBIDDEN, "origin_not_allowed"),
             "{mode} {dest} {path}"
         );
     }
-    let told = house.send("POST", "/", &followed, json!({})).await;
-    assert_eq!(told.error(), "origin_not_allowed");
+    let reply = server.send("POST", "/", &followed, json!({})).await;
+    assert_eq!(reply.error(), "origin_not_allowed");
 }
 
 /// These routes have a state of their own, and are refused like every other.
 #[tokio::test]
 async fn another_method_than_the_routes_own_is_refused_as_everywhere() {
-    let house = House::new();
-    let told = house.send("GET", "/ui/link", &[("authorization", "Bearer master")], Value::Null).await;
-    assert_eq!((told.status, told.error()), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
+    let server = TestServer::new();
+    let reply = server.send("GET", "/ui/link", &[("authorization", "Bearer master")], Value::Null).await;
+    assert_eq!((reply.status, reply.error()), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use access::{Client, Digest, Gate, GateParts, Keys, Names};
+use access::{AcceptedTokens, Client, Digest, Gate, GateParts, ServerNames};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, Request, Response, StatusCode};
@@ -11,8 +11,8 @@ use engine::Principal;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use server::http::{Doors, Transports, Visits, router};
-use service::Rules;
+use server::http::{HttpState, OfficialConnections, ZephConnections, router};
+use service::ServiceRules;
 use testkit::server::{DEADLINE, Server};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +23,7 @@ pub const MASTER: &str = "the-master-token";
 pub const CI: &str = "the-token-of-ci";
 
 pub struct Door {
-    pub doors: Arc<Doors>,
+    pub doors: Arc<HttpState>,
     routes: TowerToHyperService<Router>,
 }
 
@@ -35,30 +35,30 @@ impl Door {
     pub fn at(server: &Server, bound: std::net::SocketAddr) -> Self {
         let parts = server.connection_parts(Principal::local());
         let client = Client { id: "ci".into(), digest: Digest::of(CI) };
-        let keys = Keys::Tokens { master: Digest::of(MASTER), clients: vec![client] };
-        let names = Names { bound, secure: false, hosts: Vec::new(), cors: Vec::new() };
+        let keys = AcceptedTokens::Tokens { master: Digest::of(MASTER), clients: vec![client] };
+        let names = ServerNames { bound, secure: false, hosts: Vec::new(), cors: Vec::new() };
         let gate = Gate::new(GateParts { keys, names, behind_proxy: false, seed: [7; 32] });
         gate.open();
         let workspace = server.workspace();
-        let doors = Arc::new(Doors {
+        let doors = Arc::new(HttpState {
             started: parts.registry.clock().now(),
             registry: parts.registry,
-            rules: Rules {
+            rules: ServiceRules {
                 home_dir: workspace.clone(),
                 places: Some(vec![workspace]),
                 source: "http".into(),
                 ..parts.rules
             },
             identity: parts.identity,
-            dialect: wire::Spoken::default(),
-            greeted: None,
+            dialect: wire::DialectSelection::default(),
+            on_initialize: None,
             gate: Arc::new(gate),
             secret: [3; 32],
-            visits: Visits::default(),
-            transports: Transports::default(),
+            official_connections: OfficialConnections::default(),
+            zeph_connections: ZephConnections::default(),
             sockets: server::http::sockets(),
-            hall: Arc::default(),
-            desk: app::DeskSlot::default(),
+            devices: Arc::default(),
+            app: app::AppServerSlot::default(),
             metrics: metrics::Metrics::new("1.2.3", engine::Timestamp(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

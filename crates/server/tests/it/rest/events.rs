@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use engine::{Limits, MemoryStore};
+use engine::{MemoryStore, SessionLimits};
 use serde_json::json;
 use testkit::server::{Keep, Server, Setup, run};
 
@@ -158,7 +158,7 @@ async fn a_number_leads_to_the_same_place_after_a_restart_and_from_everywhere() 
 
 #[tokio::test]
 async fn a_stream_outlasts_that_its_session_leaves_memory() {
-    let limits = Limits { sessions_max: 1, ..Limits::default() };
+    let limits = SessionLimits { sessions_max: 1, ..SessionLimits::default() };
     run(Setup { limits, ..Setup::offline() }, async |server| {
         let door = Door::open(server);
         let id = door.session().await;
@@ -181,7 +181,7 @@ async fn a_stream_outlasts_that_its_session_leaves_memory() {
 
 #[tokio::test]
 async fn a_deleted_session_ends_its_streams_in_memory_or_not() {
-    let limits = Limits { sessions_max: 1, ..Limits::default() };
+    let limits = SessionLimits { sessions_max: 1, ..SessionLimits::default() };
     run(Setup { limits, ..Setup::offline() }, async |server| {
         let door = Door::open(server);
         let (first, second);

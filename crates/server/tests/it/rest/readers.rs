@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::Listening;
+use access::BoundListener;
 use engine::{MessageId, Stop};
 use server::http::router;
 use testkit::Turns;
@@ -58,7 +58,7 @@ async fn read_until(socket: &mut TcpStream, wanted: &[u8]) {
 #[tokio::test]
 async fn stalled_readers_hold_nobody_up() {
     run(flood(4000, 1000), async |server| {
-        let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let listening = BoundListener::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let address = listening.local_addr();
         let door = Door::at(server, address);
         let serving = tokio::task::JoinSet::from_iter([
@@ -90,7 +90,7 @@ async fn stalled_readers_hold_nobody_up() {
 #[tokio::test]
 async fn a_reader_that_takes_nothing_for_too_long_is_let_go() {
     let server = Server::start(flood(4000, 4000));
-    let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    let listening = BoundListener::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
     let address = listening.local_addr();
     let door = Door::at(&server, address);
     let serving = tokio::task::JoinSet::from_iter([

@@ -1,26 +1,26 @@
-//! Whatever is done to the files, verifying says so, and says where.
+//! Verification reports every change to the files, and where it is.
 
 use std::fs;
 use std::fs::OpenOptions;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::audit::row::{self, GENESIS, Row};
-use crate::audit::verify::{Progress, check, seal};
-use crate::audit::{KeyError, VerifyError, acknowledge, segment};
+use crate::audit::row::{self, AuditRow, GENESIS};
+use crate::audit::verify::{VerifyProgress, check, seal};
+use crate::audit::{AuditKeyError, VerifyError, acknowledge, segment};
 
 const ROWS: u64 = 10_000;
 
 /// A chain in memory: its bytes, its lines, and what each line follows.
 struct Long {
-    key: Key,
+    key: AuditKey,
     bytes: Vec<u8>,
     lines: Vec<Vec<u8>>,
     prevs: Vec<String>,
 }
 
 fn long() -> Long {
-    let key = Key::of(&[b'7'; 64]);
+    let key = AuditKey::of(&[b'7'; 64]);
     let mut prevs = vec![GENESIS.to_owned()];
     let mut bytes = Vec::new();
     for seq in 1..=ROWS {
@@ -34,7 +34,7 @@ fn long() -> Long {
 impl Long {
     /// What a verification of the whole file says of these bytes.
     fn line_of_first_flaw(&self, bytes: &[u8]) -> Option<u64> {
-        check(&self.key, &mut Progress::default(), bytes, |_, _| {}).err().map(|(line, _)| line)
+        check(&self.key, &mut VerifyProgress::default(), bytes, |_, _| {}).err().map(|(line, _)| line)
     }
 
     fn is_genuine(&self, prev: &str, line: &[u8]) -> bool {
@@ -100,10 +100,10 @@ fn every_dropped_doubled_or_moved_row_of_ten_thousand_is_found() {
 
 #[test]
 fn the_signature_has_only_one_place() {
-    let world = World::with_rows(3, 3);
+    let world = TestChain::with_rows(3, 3);
     let file = world.file(0);
     let mut changed = lines(&file);
-    let hmac = Row::parse(changed[1].as_bytes()).unwrap().hmac;
+    let hmac = AuditRow::parse(changed[1].as_bytes()).unwrap().hmac;
     let field = format!(", \"hmac\": \"{hmac}\"");
     let without = changed[1].replace(&field, "");
     changed[1] = format!("{}{field}}}", without.strip_suffix('}').unwrap());
@@ -114,7 +114,7 @@ fn the_signature_has_only_one_place() {
 #[test]
 fn changes_on_disk_are_named_by_file_and_line() {
     let attack = |change: &dyn Fn(&mut Vec<String>), line: u64| {
-        let world = World::with_rows(30, 10);
+        let world = TestChain::with_rows(30, 10);
         world.check_whole(30);
         let file = world.file(1);
         let mut changed = lines(&file);
@@ -138,11 +138,11 @@ fn changes_on_disk_are_named_by_file_and_line() {
 #[test]
 fn a_missing_file_is_found() {
     for missing in 0..2 {
-        let world = World::with_rows(30, 10);
+        let world = TestChain::with_rows(30, 10);
         fs::remove_file(world.file(missing)).unwrap();
         world.check_broken(&world.file(missing + 1), 1);
     }
-    let world = World::with_rows(30, 10);
+    let world = TestChain::with_rows(30, 10);
     fs::remove_file(world.file(2)).unwrap();
     let report = world.verify();
     assert!(report.broken.is_none() && report.rows == 20);
@@ -151,7 +151,7 @@ fn a_missing_file_is_found() {
 
 #[test]
 fn every_length_that_a_chain_is_cut_to_is_found() {
-    let world = World::with_rows(20, 20);
+    let world = TestChain::with_rows(20, 20);
     let whole = fs::read(world.file(0)).unwrap();
     for length in (0..whole.len()).rev() {
         // Only the last rows byte by byte; before that, whole rows.
@@ -171,7 +171,7 @@ fn every_length_that_a_chain_is_cut_to_is_found() {
 
 #[test]
 fn a_head_that_is_gone_or_changed_is_found() {
-    let world = World::with_rows(20, 20);
+    let world = TestChain::with_rows(20, 20);
     let head = world.folder().join("head.json");
     let text = fs::read(&head).unwrap();
     for position in 0..text.len() {
@@ -189,7 +189,7 @@ fn a_head_that_is_gone_or_changed_is_found() {
 
 #[test]
 fn a_chain_that_was_cut_stays_cut_when_it_goes_on() {
-    let world = World::with_rows(20, 10);
+    let world = TestChain::with_rows(20, 10);
     fs::remove_file(world.file(1)).unwrap();
     world.chain().append(after_days(2), &[at(15, "one"), at(21, "one")]).unwrap();
     let report = world.verify();
@@ -206,7 +206,7 @@ fn a_chain_that_was_cut_stays_cut_when_it_goes_on() {
 /// tells.
 #[test]
 fn a_rewound_folder_is_found_by_a_seal_kept_elsewhere() {
-    let world = World::with_rows(20, 10);
+    let world = TestChain::with_rows(20, 10);
     let older = tempfile::tempdir().unwrap();
     for name in [world.file(0), world.file(1), world.folder().join("head.json")] {
         fs::copy(&name, older.path().join(name.file_name().unwrap())).unwrap();
@@ -231,14 +231,14 @@ fn a_rewound_folder_is_found_by_a_seal_kept_elsewhere() {
 
 #[test]
 fn another_key_verifies_nothing() {
-    let world = World::with_rows(3, 3);
-    let other = Key::of(&[b'8'; 64]);
+    let world = TestChain::with_rows(3, 3);
+    let other = AuditKey::of(&[b'8'; 64]);
     assert!(!verify(&world.folder(), &other, None).unwrap().is_whole());
 }
 
 #[test]
 fn compressed_files_stay_part_of_the_chain() {
-    let world = World::with_rows(50, 10);
+    let world = TestChain::with_rows(50, 10);
     // The fifth day is the newest: it stays, however old.
     let mut chain = world.chain();
     chain.append(after_days(92), &[at(51, "one")]).unwrap();
@@ -266,7 +266,7 @@ fn compressed_files_stay_part_of_the_chain() {
 
 #[test]
 fn an_archive_that_was_cut_short_by_a_kill_is_finished_later() {
-    let world = World::with_rows(30, 10);
+    let world = TestChain::with_rows(30, 10);
     let copy = fs::read(world.file(0)).unwrap();
     let archive = world.folder().join("archive");
     assert_eq!(crate::audit::archive(&world.folder(), after_days(95), 90).unwrap().len(), 2);
@@ -280,7 +280,7 @@ fn an_archive_that_was_cut_short_by_a_kill_is_finished_later() {
 
 #[test]
 fn junk_at_the_end_is_put_aside_and_told_of() {
-    let world = World::with_rows(3, 3);
+    let world = TestChain::with_rows(3, 3);
     let mut file = OpenOptions::new().append(true).open(world.file(0)).unwrap();
     std::io::Write::write_all(&mut file, b"{\"actor\": \"age").unwrap();
     let report = world.verify();
@@ -293,20 +293,20 @@ fn junk_at_the_end_is_put_aside_and_told_of() {
 }
 
 /// A world whose key lies in a file, with its mark beside it.
-fn kept() -> World {
-    let mut world = World::new();
-    world.key = Key::load_or_create(&world.home.path().join("audit.key"), &world.folder()).unwrap();
+fn kept() -> TestChain {
+    let mut world = TestChain::new();
+    world.key = AuditKey::load_or_create(&world.home.path().join("audit.key"), &world.folder()).unwrap();
     world
 }
 
-fn cut(world: &World) -> Vec<(u64, u64)> {
+fn cut(world: &TestChain) -> Vec<(u64, u64)> {
     world.verify().cut.iter().map(|cut| (cut.expected_rows, cut.found_rows)).collect()
 }
 
 /// The key and its mark are outside the folder, so whoever can do anything in the folder is found out.
 #[test]
 fn a_chain_that_was_removed_truncated_or_put_back_is_told_of_until_that_is_acknowledged() {
-    type Attack = fn(&World);
+    type Attack = fn(&TestChain);
     let attacks: [(&str, Attack); 4] = [
         ("removed", |world| fs::remove_dir_all(world.folder()).unwrap()),
         ("emptied", |world| {
@@ -364,7 +364,7 @@ fn a_key_whose_mark_is_gone_with_the_chain_begins_no_record_unnoticed() {
     fs::write(&path, "7".repeat(64)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let folder = home.path().join("audit");
-    let key = Key::load(&path, &folder).unwrap().given();
+    let key = AuditKey::load(&path, &folder).unwrap().given();
     Chain::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
     assert!(verify(&folder, &key, None).unwrap().is_whole());
     // From then on it has a mark like any other.
@@ -390,7 +390,7 @@ fn a_key_that_is_gone_begins_no_other_whatever_is_left_of_the_chain() {
     let path = world.home.path().join("audit.key");
     fs::remove_file(&path).unwrap();
     fs::remove_file(world.file(0)).unwrap();
-    assert!(matches!(Key::load_or_create(&path, &world.folder()), Err(KeyError::Lost(_))));
+    assert!(matches!(AuditKey::load_or_create(&path, &world.folder()), Err(AuditKeyError::Lost(_))));
 }
 
 /// A record without its key would stand in the way of the next start.

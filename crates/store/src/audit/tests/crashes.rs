@@ -1,4 +1,4 @@
-//! Each event once, whoever writes, wherever a writer is killed.
+//! Each event gets exactly one row, whichever process writes and wherever a writer is killed.
 
 use std::fs;
 use std::fs::OpenOptions;
@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn an_event_gets_one_row_however_often_it_is_told() {
-    let world = World::new();
+    let world = TestChain::new();
     let (mut one, mut two) = (world.chain(), world.chain());
     for _ in 0..3 {
         one.append(START, &[first("a"), at(2, "a"), at(2, "a"), at(5, "a")]).unwrap();
@@ -22,9 +22,9 @@ fn an_event_gets_one_row_however_often_it_is_told() {
 
 #[test]
 fn nothing_is_written_of_a_session_that_is_gone() {
-    let world = World::new();
-    let gone = Draft { entry: entry(DELETED, "a", json!({})), when: When::Last };
-    let closed = Draft { entry: entry("session.closed", "a", json!({})), when: When::Always };
+    let world = TestChain::new();
+    let gone = RowDraft { entry: entry(DELETED, "a", json!({})), when: RowCondition::Last };
+    let closed = RowDraft { entry: entry("session.closed", "a", json!({})), when: RowCondition::Always };
     let mut chain = world.chain();
     chain.append(START, &[first("a"), at(2, "a")]).unwrap();
     chain.append(START, &[gone.clone(), closed.clone(), at(3, "a"), gone.clone()]).unwrap();
@@ -36,7 +36,7 @@ fn nothing_is_written_of_a_session_that_is_gone() {
 /// are missing are written, the others are not written again.
 #[test]
 fn a_kill_within_a_batch_loses_nothing_and_doubles_nothing() {
-    let world = World::new();
+    let world = TestChain::new();
     let batch = [at(3, "a"), at(5, "a"), at(9, "a")];
     world.chain().append(START, &[first("a"), at(1, "a")]).unwrap();
     let (file, head) = (world.file(0), world.folder().join("head.json"));
@@ -65,11 +65,11 @@ fn a_kill_within_a_batch_loses_nothing_and_doubles_nothing() {
 
 #[test]
 fn what_was_seen_is_kept_and_can_be_lost() {
-    let world = World::new();
+    let world = TestChain::new();
     let mut chain = world.chain();
     chain.append(START, &[first("a"), at(2, "a")]).unwrap();
-    chain.saw("a", 40);
-    chain.saw("unknown", 40);
+    chain.note_read("a", 40);
+    chain.note_read("unknown", 40);
     chain.save_cursors();
     assert_eq!(world.chain().cursor(START, "a").unwrap(), Some(40));
     assert_eq!(world.chain().cursor(START, "unknown").unwrap(), None);
@@ -85,7 +85,7 @@ fn what_was_seen_is_kept_and_can_be_lost() {
 
 #[test]
 fn a_clock_that_goes_back_does_not_reorder_the_chain() {
-    let world = World::with_rows(20, 10);
+    let world = TestChain::with_rows(20, 10);
     let mut chain = world.chain();
     chain.append(after_days(-5), &[at(21, "one")]).unwrap();
     chain.append(after_days(0), &[at(22, "one")]).unwrap();
@@ -95,7 +95,7 @@ fn a_clock_that_goes_back_does_not_reorder_the_chain() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_an_error_and_later_rows_follow() {
-    let world = World::new();
+    let world = TestChain::new();
     let mut chain = world.chain();
     chain.append(START, &[first("a"), at(1, "a")]).unwrap();
     fs::rename(world.file(0), world.home.path().join("away")).unwrap();
@@ -110,7 +110,7 @@ fn a_folder_that_cannot_be_written_is_an_error_and_later_rows_follow() {
 
 #[test]
 fn many_writers_at_once_make_one_chain() {
-    let world = World::new();
+    let world = TestChain::new();
     std::thread::scope(|scope| {
         for writer in 0..4 {
             let world = &world;
@@ -131,7 +131,7 @@ fn many_writers_at_once_make_one_chain() {
 
 #[test]
 fn a_truncated_file_under_a_running_writer_is_noticed() {
-    let world = World::with_rows(20, 20);
+    let world = TestChain::with_rows(20, 20);
     let mut chain = world.chain();
     chain.append(START, &[at(21, "one")]).unwrap();
     let kept = lines(&world.file(0))[..10].iter().map(|line| line.len() as u64 + 1).sum();

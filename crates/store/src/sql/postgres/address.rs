@@ -1,14 +1,14 @@
-//! Where a database is and how it is reached: what a URL says, and what every connection is told first.
+//! The address of a database: parsing its URL, connecting, and the settings that every connection starts with.
 //!
-//! **Invariant:** a password crosses a network encrypted, to a server that proved its name, or because the URL
-//! says `sslmode=disable`. Neither errors nor logs have it.
+//! **Invariant:** a password crosses a network only encrypted, to a server that proved its name, unless the URL
+//! says `sslmode=disable`. It never appears in errors or logs.
 
 use std::time::Duration;
 
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::tls::{Tls, TlsStream};
+use super::tls::{DatabaseTls, TlsStream};
 use crate::sql::DbError;
 
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -21,17 +21,17 @@ const SETTINGS: &str = "SET statement_timeout = '8s';
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';";
 
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct DatabaseAddress {
     config: Config,
-    tls: Tls,
+    tls: DatabaseTls,
 }
 
-pub(super) type Opened = (Client, Connection<Socket, TlsStream>);
+pub(super) type OpenConnection = (Client, Connection<Socket, TlsStream>);
 
-impl Address {
+impl DatabaseAddress {
     pub(super) fn parse(url: &str) -> Result<Self, DbError> {
-        let (plain, security) = Security::take_from(url);
-        // What cannot be parsed is not repeated: it may have the password in it.
+        let (plain, security) = TlsSettings::take_from(url);
+        // A text that cannot be parsed is not repeated: it may contain the password.
         let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
             failed(format!("the URL of the database cannot be read: {}", root_of(&error)))
         })?;
@@ -59,12 +59,13 @@ impl Address {
         config.connect_timeout(CONNECT_MAX).tcp_user_timeout(Duration::from_secs(10));
         config.keepalives_idle(Duration::from_secs(10)).keepalives_interval(Duration::from_secs(5));
         config.keepalives_retries(2);
-        let tls = if encrypted { Tls::verifying(security.roots.as_deref())? } else { Tls::none() };
+        let tls =
+            if encrypted { DatabaseTls::verifying(security.roots.as_deref())? } else { DatabaseTls::none() };
         Ok(Self { config, tls })
     }
 
     /// A connection that still has to be driven.
-    pub(super) async fn open(&self) -> Result<Opened, DbError> {
+    pub(super) async fn open(&self) -> Result<OpenConnection, DbError> {
         let opening = tokio::time::timeout(CONNECT_MAX, self.config.connect(self.tls.clone()));
         let (client, connection) = match opening.await {
             Ok(opened) => opened.map_err(|error| DbError::Unavailable { reason: cause(&error) })?,
@@ -78,7 +79,7 @@ impl Address {
         }
     }
 
-    /// What a connection is told when it is driven.
+    /// Sends the settings that every connection starts with.
     pub(super) async fn settle(client: &Client) -> Result<(), DbError> {
         match tokio::time::timeout(CONNECT_MAX, client.batch_execute(SETTINGS)).await {
             Ok(settled) => settled.map_err(|error| DbError::Unavailable { reason: cause(&error) }),
@@ -87,7 +88,7 @@ impl Address {
     }
 }
 
-/// A URL that could be read, in parts: what may be shown of it, and what may not.
+/// A parsed URL, split into the part that may be shown and the secret part.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresAddress {
     /// Without the password.
@@ -98,7 +99,7 @@ pub struct PostgresAddress {
 
 impl PostgresAddress {
     pub fn parse(url: &str) -> Result<Self, DbError> {
-        let Address { config, .. } = Address::parse(url)?;
+        let DatabaseAddress { config, .. } = DatabaseAddress::parse(url)?;
         let ports = config.get_ports();
         let host = |(at, host): (usize, &Host)| {
             let host = match host {
@@ -106,7 +107,7 @@ impl PostgresAddress {
                 Host::Tcp(name) => name.clone(),
                 Host::Unix(folder) => folder.display().to_string(),
             };
-            // One port may stand for all hosts.
+            // One port may apply to all hosts.
             match ports.get(at).or(ports.first()) {
                 None | Some(5432) => host,
                 Some(port) => format!("{host}:{port}"),
@@ -128,21 +129,21 @@ impl PostgresAddress {
     }
 }
 
-/// The password is nobody's business.
+/// The password is not shown.
 impl std::fmt::Debug for PostgresAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("PostgresAddress").field(&self.shown).finish()
     }
 }
 
-/// What the driver does not know: which certificate, and which roots.
+/// TLS parameters of the URL that the driver does not know: the mode, and the roots.
 #[derive(Default)]
-struct Security {
+struct TlsSettings {
     mode: Option<String>,
     roots: Option<String>,
 }
 
-impl Security {
+impl TlsSettings {
     fn take_from(url: &str) -> (String, Self) {
         let mut security = Self::default();
         let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), security) };
@@ -168,7 +169,7 @@ fn is_here(host: &Host) -> bool {
     }
 }
 
-/// What the server said of an error. Its details may repeat values, so they are left out.
+/// The server's error message. Its details may repeat values, so they are left out.
 pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     fn check(url: &str) -> Result<SslMode, String> {
-        let address = Address::parse(url).map_err(|error| error.to_string())?;
+        let address = DatabaseAddress::parse(url).map_err(|error| error.to_string())?;
         Ok(address.config.get_ssl_mode())
     }
 

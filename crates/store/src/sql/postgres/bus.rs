@@ -1,12 +1,13 @@
-//! Wake-ups between the processes of one database.
+//! Wake-ups between the processes that share one database.
 //!
-//! Told after the commit, not in it: a transaction that notifies holds a lock of the whole server until it is on
-//! disk, so one connection does nothing else, and its commits need not be on disk. What is told while it is on
-//! its way is told together. A process that dies between its commit and its telling leaves others to look by
-//! themselves, as after any wake-up that was lost.
+//! A wake-up is sent after the commit, not in it: a transaction that notifies holds a server-wide lock until it is on
+//! disk. So one connection only notifies, and its commits need not be on disk. Topics that are published while a
+//! notification is on its way are sent together. If a process dies between its commit and its wake-up, the others find
+//! the change by polling, as after any lost wake-up.
 //!
-//! With NATS, that carries them, and NOTIFY where it cannot. Every process hears both. A process that tells by
-//! NOTIFY cannot be reached by NATS, and says so every few seconds; who hears that tells it both ways.
+//! If NATS is configured, it carries the wake-ups; NOTIFY is the fallback. Every process listens to both. A process that
+//! uses NOTIFY cannot be reached by NATS and announces that every few seconds; a process that receives such an
+//! announcement sends its wake-ups both ways.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,36 +21,36 @@ use tokio_postgres::{AsyncMessage, Client};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::address::{Address, cause};
+use super::address::{DatabaseAddress, cause};
 use super::{PAUSE_MAX, PAUSE_MIN, nats};
 use crate::sql::EVERYWHERE;
 
 /// PostgreSQL takes less than 8,000 bytes.
 const PAYLOAD_BYTES_MAX: usize = 7_900;
-/// More topics than that are told as "look everywhere".
+/// With more topics than that, "look everywhere" is sent.
 const PENDING_MAX: usize = 1024;
 /// Messages on their way to one carrier.
 const PAYLOADS_MAX: usize = 16;
 /// How often a process says that NATS does not reach it, and how long that counts.
 const UNREACHED_EVERY: Duration = Duration::from_secs(5);
 const UNREACHED_FOR: Duration = Duration::from_secs(15);
-/// The carrier does nothing but answer; if it does not, it is not there.
+/// A server that does not confirm a notification by then is treated as gone.
 const NOTIFY_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct Bus {
     topics: broadcast::Sender<Arc<str>>,
-    /// Names this process, so that it does not hear itself twice.
+    /// Identifies this process, so that it ignores its own messages.
     node: String,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingTopics>,
     wake: Notify,
-    /// NATS carries what is told and brings what others tell.
+    /// NATS carries messages in both directions.
     on_nats: AtomicBool,
-    /// When somebody last told something by NOTIFY.
+    /// When another process last used NOTIFY.
     unreached: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingTopics {
     topics: BTreeSet<String>,
     everywhere: bool,
 }
@@ -66,18 +67,18 @@ impl Bus {
         }
     }
 
-    pub(super) fn heard(&self) -> broadcast::Receiver<Arc<str>> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
         self.topics.subscribe()
     }
 
-    /// Listeners here hear it at once.
-    pub(super) fn tell(&self, topics: Vec<String>) {
+    /// Publishes topics. Listeners in this process get them at once.
+    pub(super) fn publish(&self, topics: Vec<String>) {
         if topics.is_empty() {
             return;
         }
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         for topic in topics {
-            self.here(&topic);
+            self.notify_local(&topic);
             if pending.topics.len() < PENDING_MAX {
                 pending.topics.insert(topic);
             } else {
@@ -88,13 +89,13 @@ impl Bus {
         self.wake.notify_one();
     }
 
-    fn here(&self, topic: &str) {
-        // Nobody may be listening.
+    fn notify_local(&self, topic: &str) {
+        // There may be no listener.
         drop(self.topics.send(topic.into()));
     }
 
-    /// A message of another process. What is none is nobody's.
-    fn hear(&self, payload: &[u8], by_notify: bool) {
+    /// A message of another process. Anything else is ignored.
+    fn receive(&self, payload: &[u8], by_notify: bool) {
         let Ok(message) = serde_json::from_slice::<Vec<String>>(payload) else { return };
         let Some((node, topics)) = message.split_first() else { return };
         if *node == self.node {
@@ -103,15 +104,15 @@ impl Bus {
         if by_notify {
             *self.unreached.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
-        topics.iter().for_each(|topic| self.here(topic));
+        topics.iter().for_each(|topic| self.notify_local(topic));
     }
 
-    /// Nothing is known of what was told meanwhile.
-    fn missed(&self) {
-        self.here(EVERYWHERE);
+    /// Wake-ups may have been lost.
+    fn notify_missed(&self) {
+        self.notify_local(EVERYWHERE);
     }
 
-    fn somebody_is_unreached(&self) -> bool {
+    fn has_unreached_process(&self) -> bool {
         let last = *self.unreached.lock().unwrap_or_else(PoisonError::into_inner);
         last.is_some_and(|last| last.elapsed() < UNREACHED_FOR)
     }
@@ -151,8 +152,8 @@ impl Bus {
 /// Starts what carries.
 pub(super) fn start(
     bus: &Arc<Bus>,
-    address: Address,
-    nats: Option<(nats::Address, String)>,
+    address: DatabaseAddress,
+    nats: Option<(nats::BusAddress, String)>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
@@ -161,19 +162,19 @@ pub(super) fn start(
         tasks.spawn(async move { stop.run_until_cancelled(task).await });
     };
     let (notify, to_notify) = mpsc::channel(PAYLOADS_MAX);
-    spawn(Box::pin(by_notify(Arc::clone(bus), address, to_notify, tasks.clone())));
+    spawn(Box::pin(run_notify(Arc::clone(bus), address, to_notify, tasks.clone())));
     let mut publish = None;
     if let Some((server, subject)) = nats {
         let (sender, to_publish) = mpsc::channel(PAYLOADS_MAX);
         publish = Some(sender);
-        spawn(Box::pin(by_nats(Arc::clone(bus), server, subject, to_publish)));
+        spawn(Box::pin(run_nats(Arc::clone(bus), server, subject, to_publish)));
     }
-    spawn(Box::pin(carry(Arc::clone(bus), notify, publish)));
+    spawn(Box::pin(run_carrier(Arc::clone(bus), notify, publish)));
 }
 
-/// Takes what is to be told to whoever can carry it.
-async fn carry(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc::Sender<String>>) {
-    // Whoever is not on NATS says so first of all.
+/// Passes pending messages to a carrier that can deliver them.
+async fn run_carrier(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc::Sender<String>>) {
+    // A process that is not on NATS announces that first.
     bus.wake.notify_one();
     loop {
         // Woken or not, there may be something to say.
@@ -191,18 +192,18 @@ async fn carry(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc
                 if notify.send(message).await.is_err() {
                     return;
                 }
-            } else if bus.somebody_is_unreached() {
-                // Most are woken; nobody waits here for the others' sake.
+            } else if bus.has_unreached_process() {
+                // Most processes have it already, so this does not wait for the others.
                 drop(notify.try_send(message));
             }
         }
     }
 }
 
-/// The one connection that tells and hears by NOTIFY.
-async fn by_notify(
+/// The one connection that sends and receives by NOTIFY.
+async fn run_notify(
     bus: Arc<Bus>,
-    address: Address,
+    address: DatabaseAddress,
     mut messages: mpsc::Receiver<String>,
     tasks: TaskTracker,
 ) {
@@ -210,8 +211,8 @@ async fn by_notify(
     let mut before = false;
     loop {
         match listen(&bus, &address, &mut messages, &tasks, &mut before).await {
-            Ok(Ended::ForGood) => return,
-            Ok(Ended::Lost) => pause = PAUSE_MIN,
+            Ok(ListenEnd::ForGood) => return,
+            Ok(ListenEnd::Lost) => pause = PAUSE_MIN,
             Err(reason) => tracing::debug!(reason, "wake-ups cannot be heard"),
         }
         tokio::time::sleep(pause).await;
@@ -219,18 +220,18 @@ async fn by_notify(
     }
 }
 
-enum Ended {
+enum ListenEnd {
     Lost,
     ForGood,
 }
 
 async fn listen(
     bus: &Arc<Bus>,
-    address: &Address,
+    address: &DatabaseAddress,
     messages: &mut mpsc::Receiver<String>,
     tasks: &TaskTracker,
     before: &mut bool,
-) -> Result<Ended, String> {
+) -> Result<ListenEnd, String> {
     let (client, mut connection) = address.open().await.map_err(|error| error.to_string())?;
     let listener = Arc::clone(bus);
     let gone = CancellationToken::new();
@@ -240,27 +241,27 @@ async fn listen(
         let _ended = ended;
         while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(told) = message {
-                listener.hear(told.payload().as_bytes(), true);
+                listener.receive(told.payload().as_bytes(), true);
             }
         }
     });
-    Address::settle(&client).await.map_err(|error| error.to_string())?;
+    DatabaseAddress::settle(&client).await.map_err(|error| error.to_string())?;
     let begin = client.batch_execute("SET synchronous_commit = off; LISTEN ropewalk");
     begin.await.map_err(|error| cause(&error))?;
     if std::mem::replace(before, true) {
-        bus.missed();
+        bus.notify_missed();
     }
     loop {
         let message = tokio::select! {
             biased;
-            () = gone.cancelled() => return Ok(Ended::Lost),
+            () = gone.cancelled() => return Ok(ListenEnd::Lost),
             message = messages.recv() => message,
         };
-        let Some(message) = message else { return Ok(Ended::ForGood) };
+        let Some(message) = message else { return Ok(ListenEnd::ForGood) };
         if tokio::time::timeout(NOTIFY_MAX, notify(&client, &message)).await != Ok(true) {
-            // It may concern anything, and is told when there is a connection.
-            bus.tell(vec![EVERYWHERE.to_owned()]);
-            return Ok(Ended::Lost);
+            // It may concern anything, and is sent when there is a connection.
+            bus.publish(vec![EVERYWHERE.to_owned()]);
+            return Ok(ListenEnd::Lost);
         }
     }
 }
@@ -277,9 +278,9 @@ async fn notify(client: &Client, message: &str) -> bool {
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Holds a connection to NATS as well as it can.
-async fn by_nats(
+async fn run_nats(
     bus: Arc<Bus>,
-    server: nats::Address,
+    server: nats::BusAddress,
     subject: String,
     mut messages: mpsc::Receiver<String>,
 ) {
@@ -287,16 +288,16 @@ async fn by_nats(
     let mut before = false;
     let mut warned = false;
     loop {
-        match nats::Line::open(&server, &subject).await {
+        match nats::BusConnection::open(&server, &subject).await {
             Ok(mut line) => {
                 let opened = Instant::now();
                 bus.on_nats.store(true, Ordering::Release);
                 if std::mem::replace(&mut before, true) {
-                    bus.missed();
+                    bus.notify_missed();
                 }
-                let reason = line.serve(&mut messages, |payload| bus.hear(payload, false)).await;
+                let reason = line.serve(&mut messages, |payload| bus.receive(payload, false)).await;
                 bus.on_nats.store(false, Ordering::Release);
-                // A server that refuses what we ask for says so once the connection stands.
+                // A server that refuses our subscription says so only once the connection stands.
                 if opened.elapsed() >= SETTLED {
                     (pause, warned) = (PAUSE_MIN, false);
                 }
@@ -305,9 +306,9 @@ async fn by_nats(
                 } else {
                     tracing::warn!(reason, "the bus is gone; wake-ups go through the database");
                 }
-                // What was on its way may concern anything.
+                // The lost messages may concern anything.
                 while messages.try_recv().is_ok() {}
-                bus.tell(vec![EVERYWHERE.to_owned()]);
+                bus.publish(vec![EVERYWHERE.to_owned()]);
             }
             Err(reason) if std::mem::replace(&mut warned, true) => {
                 tracing::debug!(reason, "the bus cannot be reached");

@@ -1,10 +1,10 @@
-//! One connection to a bus, by the NATS project's client: one subject that a process tells and hears.
+//! One connection to a NATS server, on one subject that this process publishes to and subscribes to.
 //!
-//! The client could connect again by itself, and would go on trying when nobody holds it any more. So a connection is used
-//! until something goes wrong with it, and whoever holds it opens the next.
+//! The NATS client can reconnect by itself, but would keep trying after its owner dropped it. So a connection is used
+//! until something goes wrong with it, and its owner then opens a new one.
 //!
-//! **Invariant:** with `tls://` nothing secret is sent before the server has proved its name. Neither errors nor logs have
-//! what the address has before its `@`.
+//! **Invariant:** with `tls://` nothing secret is sent before the server has proved its name. Neither errors nor logs
+//! contain what the address has before its `@`.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use tokio_rustls::rustls::ClientConfig;
 use super::tls::client_config;
 use crate::sql::DbError;
 
-/// Ours are smaller, and who else is on the bus is not known.
+/// Our messages are smaller; other users of the server may send larger ones.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
-/// Messages that wait to be heard or told. Whoever hears more slowly has missed something, and looks everywhere.
+/// Messages that wait to be received or sent. A process that receives more slowly misses some, and looks
+/// everywhere.
 const WAITING_MAX: usize = 1024;
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A server that leaves two of these unanswered is gone.
@@ -26,7 +27,7 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const TELL_MAX: Duration = Duration::from_secs(6);
 
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct BusAddress {
     server: ServerAddr,
     user: Option<(String, Option<String>)>,
     encrypted: bool,
@@ -34,7 +35,7 @@ pub(super) struct Address {
     tls: Option<ClientConfig>,
 }
 
-impl Address {
+impl BusAddress {
     /// `nats://HOST[:PORT]` or `tls://HOST[:PORT]`, with `TOKEN@` or `USER:PASSWORD@` before the host, and with
     /// `?sslrootcert=FILE` after it, as in the address of a database.
     pub(super) fn parse(url: &str) -> Result<Self, DbError> {
@@ -98,7 +99,7 @@ impl Address {
     }
 }
 
-pub(super) struct Line {
+pub(super) struct BusConnection {
     client: Client,
     messages: Subscriber,
     /// Why it is not to be used any more.
@@ -106,8 +107,8 @@ pub(super) struct Line {
     subject: String,
 }
 
-impl Line {
-    pub(super) async fn open(address: &Address, subject: &str) -> Result<Self, String> {
+impl BusConnection {
+    pub(super) async fn open(address: &BusAddress, subject: &str) -> Result<Self, String> {
         // Addresses of one name are tried one after the other, each for its own time.
         match tokio::time::timeout(2 * CONNECT_MAX, Self::connect(address, subject)).await {
             Ok(opened) => opened,
@@ -115,7 +116,7 @@ impl Line {
         }
     }
 
-    async fn connect(address: &Address, subject: &str) -> Result<Self, String> {
+    async fn connect(address: &BusAddress, subject: &str) -> Result<Self, String> {
         let (end, ended) = mpsc::channel(1);
         let options = address.options().event_callback(move |event| {
             match event {
@@ -185,7 +186,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn opened(url: &str) -> Result<(), String> {
-        Line::open(&Address::parse(url).unwrap(), "ropewalk.test").await.map(drop)
+        BusConnection::open(&BusAddress::parse(url).unwrap(), "ropewalk.test").await.map(drop)
     }
 
     #[tokio::test]
@@ -231,8 +232,8 @@ mod tests {
             stream.write_all(info).await.unwrap();
             stream
         };
-        let address = Address::parse(&url).unwrap();
-        let (line, mut stream) = tokio::join!(Line::open(&address, "ropewalk.test"), serving);
+        let address = BusAddress::parse(&url).unwrap();
+        let (line, mut stream) = tokio::join!(BusConnection::open(&address, "ropewalk.test"), serving);
         drop(line.unwrap());
         let mut heard = String::new();
         let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut heard));
@@ -242,8 +243,9 @@ mod tests {
 
     #[test]
     fn what_stands_before_the_host_may_have_any_characters() {
-        let read =
-            |url: &str| Address::parse(url).map(|address| (address.server.host().to_owned(), address.user));
+        let read = |url: &str| {
+            BusAddress::parse(url).map(|address| (address.server.host().to_owned(), address.user))
+        };
         let host = "bus.example".to_owned();
         assert_eq!(read("nats://bus.example/").unwrap(), (host.clone(), None));
         assert_eq!(

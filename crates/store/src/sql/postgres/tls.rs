@@ -1,5 +1,5 @@
-//! TLS to a database and to a bus, by the library that the rest of the program uses: always verified, by the machine's roots
-//! or by a file of the operator's.
+//! TLS to a database and to NATS, with the same library as the rest of the program. Certificates are always verified, by the
+//! machine's roots or by a file that the operator names.
 
 use std::io;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::sql::DbError;
 
-/// Nothing, for a database that is not asked to encrypt.
+/// Empty for a database without encryption.
 #[derive(Clone)]
-pub(super) struct Tls(Option<Arc<ClientConfig>>);
+pub(super) struct DatabaseTls(Option<Arc<ClientConfig>>);
 
-impl Tls {
+impl DatabaseTls {
     pub(super) fn none() -> Self {
         Self(None)
     }
@@ -56,7 +56,7 @@ pub(super) fn client_config(file: Option<&str>) -> Result<ClientConfig, DbError>
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-impl MakeTlsConnect<Socket> for Tls {
+impl MakeTlsConnect<Socket> for DatabaseTls {
     type Stream = TlsStream;
     type TlsConnect = Handshake;
     type Error = io::Error;

@@ -1,15 +1,15 @@
-//! Our values as PostgreSQL has them on the wire, and back.
+//! Conversion between our SQL values and PostgreSQL's wire format.
 
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_util::bytes::{BufMut, BytesMut};
 
-use crate::sql::Value;
+use crate::sql::SqlValue;
 
-type Fault = Box<dyn std::error::Error + Sync + Send>;
+type ConversionError = Box<dyn std::error::Error + Sync + Send>;
 
-impl Value {
-    /// What PostgreSQL is told of a value's type. Of one that is not there it has to find out by itself.
-    pub(super) fn told_type(&self) -> Type {
+impl SqlValue {
+    /// The type of a value for PostgreSQL. The type of a null has to be inferred.
+    pub(super) fn wire_type(&self) -> Type {
         match self {
             Self::Null => Type::UNKNOWN,
             Self::Int(_) => Type::INT8,
@@ -18,14 +18,14 @@ impl Value {
         }
     }
 
-    /// Whether it can stand where a prepared statement has a value of this type.
+    /// Whether the value fits where a prepared statement has this type.
     pub(super) fn fits(&self, kind: &Type) -> bool {
-        matches!(self, Self::Null) || self.told_type() == *kind
+        matches!(self, Self::Null) || self.wire_type() == *kind
     }
 }
 
-impl ToSql for Value {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
+impl ToSql for SqlValue {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, ConversionError> {
         match self {
             Self::Null => return Ok(IsNull::Yes),
             Self::Int(number) => out.put_i64(*number),
@@ -35,7 +35,7 @@ impl ToSql for Value {
         Ok(IsNull::No)
     }
 
-    /// Looked at before, where it can be said which statement it is ([`Value::fits`]).
+    /// Looked at before, where it can be said which statement it is ([`SqlValue::fits`]).
     fn accepts(_: &Type) -> bool {
         true
     }
@@ -43,8 +43,8 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Value {
-    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Fault> {
+impl<'a> FromSql<'a> for SqlValue {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, ConversionError> {
         Ok(match *kind {
             Type::INT8 => Self::Int(i64::from_sql(kind, raw)?),
             Type::INT4 => Self::Int(i32::from_sql(kind, raw)?.into()),
@@ -59,7 +59,7 @@ impl<'a> FromSql<'a> for Value {
         })
     }
 
-    fn from_sql_null(_: &Type) -> Result<Self, Fault> {
+    fn from_sql_null(_: &Type) -> Result<Self, ConversionError> {
         Ok(Self::Null)
     }
 

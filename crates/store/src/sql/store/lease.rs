@@ -1,7 +1,7 @@
-//! Which processes live: each has a row that says until when, by the database's clock, and renews it in time.
+//! Leases of processes: each process has a row with an expiry time, by the database's clock, and renews it in time.
 //!
-//! A process that stops renewing it is dead for the others, even if it only was away: its epoch keeps it from
-//! appending to what they took.
+//! The other processes treat a process that stops renewing its lease as dead, even if it was only unreachable. Its old epoch
+//! keeps it from appending to sessions that were taken over.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The columns of a session's row, and the engine's values they stand for.
+//! Conversion between the columns of a session's row and the engine's values.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use engine::{Epoch, Principal, Seq, SessionId, SessionRow, StoreError, Timestamp
 use wire::record;
 
 use super::{damaged, read};
-use crate::sql::{Row, Value};
+use crate::sql::{Row, SqlValue};
 use crate::sqlite::row::path_of_bytes;
 
 /// The columns that [`read_row`] reads, in its order; whether the owner lives comes after them.
@@ -16,7 +16,7 @@ pub(super) const COLUMNS: &str =
      (SELECT head FROM logs WHERE logs.id = 'session ' || s.id)";
 pub(super) const UPDATED_AT: usize = 8;
 
-/// What stands before a session's id in the name of its log: a database may have other logs.
+/// The prefix of a session's id in the name of its log: a database may have other logs.
 pub(super) const LOG: &str = "session ";
 
 pub(super) fn log_of(id: &SessionId) -> String {
@@ -24,27 +24,27 @@ pub(super) fn log_of(id: &SessionId) -> String {
 }
 
 /// A row, and who owns it.
-pub(super) struct Found {
+pub(super) struct OwnedRow {
     pub(super) row: SessionRow,
     epoch: Epoch,
     holder: Option<Arc<str>>,
     alive: bool,
 }
 
-impl Found {
-    /// Whether somebody owns it who claimed it with this epoch.
+impl OwnedRow {
+    /// Whether a process that claimed it with this epoch owns it.
     pub(super) fn is_owned(&self, epoch: Epoch) -> bool {
         self.epoch == epoch && self.holder.is_some()
     }
 
-    /// The row as it is true now: whoever died in the middle of a turn is not busy with it any more.
+    /// The row as it is true now: a session whose process died in the middle of a turn is not busy any more.
     pub(super) fn shown(self) -> SessionRow {
         let busy = self.row.busy && self.holder.is_some() && self.alive;
         SessionRow { busy, ..self.row }
     }
 }
 
-pub(super) fn read_row(row: &Row) -> Result<Found, StoreError> {
+pub(super) fn read_row(row: &Row) -> Result<OwnedRow, StoreError> {
     let text = |column| row.text(column).map_err(read);
     let maybe = |column| row.maybe_text(column).map_err(read);
     let number = |column| row.int(column).map_err(read);
@@ -63,15 +63,15 @@ pub(super) fn read_row(row: &Row) -> Result<Found, StoreError> {
         last_seq: Seq(row.count(12).map_err(read)?),
     };
     let epoch = Epoch(row.count(10).map_err(read)?);
-    Ok(Found { row: found, epoch, holder: maybe(11)?, alive: number(13)? != 0 })
+    Ok(OwnedRow { row: found, epoch, holder: maybe(11)?, alive: number(13)? != 0 })
 }
 
 /// As bytes, because not every path is a text.
-pub(super) fn path_value(path: &Path) -> Value {
+pub(super) fn path_value(path: &Path) -> SqlValue {
     path.as_os_str().as_encoded_bytes().to_vec().into()
 }
 
 /// No text of a database has a NUL.
-pub(super) fn clean(text: &str) -> Value {
+pub(super) fn clean(text: &str) -> SqlValue {
     text.replace('\0', "\u{FFFD}").into()
 }

@@ -1,29 +1,29 @@
-//! Sessions that are being written and that nobody sees yet: imports and forks.
+//! Sessions that are being written and are not visible yet: imports and forks.
 //!
-//! They are written in pieces, each a short transaction, so that a long one needs little memory and holds up nobody. Until
-//! the last piece the row says so; the last piece changes that, and so the session is there whole or not at all. What
-//! comes to nothing is removed with its row, which leaves the id free; what a dead process left, by the next process.
+//! They are written in pieces, each a short transaction, so that a long one needs little memory and blocks nobody. The row
+//! is marked as unfinished until the last piece clears the mark, so the session becomes visible complete or not at all. A
+//! failed import is removed with its row, which frees the id; the next process removes what a dead process left.
 
 use std::sync::Arc;
 
-use engine::{Batch, BoxFuture, Claim, Epoch, Event, EventSource, NewSession, SessionId, StoreError};
+use engine::{BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, NewSession, SessionId, StoreError};
 
 use super::lease::ALIVE;
 use super::rows::{log_of, path_value};
 use super::{DELETED_AT_ONCE, SqlStore, clean, entries, log, read, row_after, write};
-use crate::sql::{Db, DbError, Statement, Value};
+use crate::sql::{Db, DbError, SqlValue, Statement};
 
-/// What `gone` is in the row of such a session.
+/// The value of `gone` in the row of such a session.
 const UNFINISHED: i64 = 3;
 /// Events that are written at once.
 const PIECE: usize = 512;
 /// Events that are copied at once: they stay within the database.
 const COPIED_AT_ONCE: u64 = 5000;
 
-/// Events that are all there.
-pub(super) struct Whole(pub(super) Vec<Arc<Event>>);
+/// An event source whose events are all in memory.
+pub(super) struct AllEvents(pub(super) Vec<Arc<Event>>);
 
-impl EventSource for Whole {
+impl EventSource for AllEvents {
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
         Box::pin(std::future::ready(Ok(std::mem::take(&mut self.0))))
     }
@@ -62,7 +62,7 @@ impl SqlStore {
         last: Result<Vec<Statement>, StoreError>,
     ) -> Result<Claim, StoreError> {
         let finished = match last {
-            Ok(work) => self.run(work).await.map(drop).map_err(taken_away),
+            Ok(work) => self.run(work).await.map(drop).map_err(fenced_off),
             Err(error) => Err(error),
         };
         if let Err(error) = finished {
@@ -86,7 +86,7 @@ impl SqlStore {
                 break;
             }
             for piece in events.chunks(PIECE) {
-                let batch = Batch {
+                let batch = EventBatch {
                     session: session.id.clone(),
                     epoch: Epoch(1),
                     events: piece.to_vec(),
@@ -95,7 +95,7 @@ impl SqlStore {
                 let Some(last) = piece.last() else { continue };
                 let mut work = vec![row_after(&batch, last, UNFINISHED)];
                 work.extend(log::append_on(&log, 1, entries(&batch)?));
-                self.run(work).await.map_err(taken_away)?;
+                self.run(work).await.map_err(fenced_off)?;
             }
         }
         let show = Statement::new(
@@ -105,7 +105,7 @@ impl SqlStore {
                 session.id.as_str().into(),
                 self.name.as_str().into(),
                 path_value(&session.cwd),
-                session.title.as_deref().map_or(Value::Null, clean),
+                session.title.as_deref().map_or(SqlValue::Null, clean),
             ],
         );
         Ok(vec![show.must_change(1)])
@@ -132,10 +132,10 @@ impl SqlStore {
                  WHERE log = $1 AND seq > $3 AND seq <= $4",
                 [from.as_str().into(), to.as_str().into(), after.into(), upto.into()],
             );
-            self.run(vec![ours.must_change(1), copy]).await.map_err(taken_away)?;
+            self.run(vec![ours.must_change(1), copy]).await.map_err(fenced_off)?;
             after = upto;
         }
-        // Events are removed after their session is, so a source that is still there was there whole.
+        // Events are removed after their session, so a source that still exists was copied completely.
         let show = Statement::new(
             "UPDATE log_sessions SET gone = 0 WHERE id = $1 AND holder = $2 AND gone = 3
              AND EXISTS (SELECT 1 FROM log_sessions AS source WHERE source.id = $3 AND source.gone = 0)",
@@ -164,9 +164,9 @@ pub(super) async fn clean_up(db: &dyn Db) -> Result<(), DbError> {
     Ok(())
 }
 
-/// The events first: as long as the row is there, somebody comes back for them.
+/// The events first: as long as the row exists, the removal can be continued.
 async fn remove(db: &dyn Db, id: &str) -> Result<(), DbError> {
-    // Whoever still writes it is fenced off.
+    // Fences off a process that still writes it.
     let take = "UPDATE log_sessions SET holder = NULL, epoch = epoch + 1 WHERE id = $1 AND gone = 3";
     let taken = db.run(vec![Statement::new(take, [id.into()])], Vec::new()).await?;
     if taken.first().is_none_or(|taken| taken.changed == 0) {
@@ -182,7 +182,7 @@ async fn remove(db: &dyn Db, id: &str) -> Result<(), DbError> {
 }
 
 /// Another process took this one for dead, or the source was deleted meanwhile.
-fn taken_away(error: DbError) -> StoreError {
+fn fenced_off(error: DbError) -> StoreError {
     match error {
         DbError::Refused { .. } => StoreError::NotFound,
         error => write(error),

@@ -43,16 +43,16 @@ pub(super) struct Cell {
     pub(super) fields: Vec<Field>,
 }
 
-pub(super) struct Pages {
+pub(super) struct DatabasePages {
     file: File,
     size: usize,
     usable: usize,
     count: u32,
-    /// Pages that the log beside the file has in a newer form.
+    /// Pages that the write-ahead log has in a newer version.
     newer: HashMap<u32, Vec<u8>>,
 }
 
-impl Pages {
+impl DatabasePages {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let mut header = [0; 100];
@@ -126,7 +126,7 @@ impl Pages {
         Some(Cell { rowid, fields: record(&payload)? })
     }
 
-    /// What belongs to a cell: here, and on the pages that it goes on.
+    /// The content of a cell: in its page, and in the overflow pages.
     fn payload(&mut self, page: &[u8], at: usize, length: usize, kind: Kind) -> Option<Vec<u8>> {
         if length == 0 || length > PAYLOAD_MAX {
             return None;

@@ -1,15 +1,15 @@
-//! What waits for a person, with everything that is needed to decide it.
+//! Permission requests and questions, with everything that is needed to decide them.
 
 use std::path::Path;
 
 use engine::{AskId, AskRequest, SessionId, Timestamp, ToolContent};
 
 use super::diffs::diff_of;
-use super::text::{head, kind_word};
-use crate::native::{ASK_BYTES_MAX, ASK_LINES_MAX, AskView, Question};
+use super::row_text::{head, kind_word};
+use crate::native::{ASK_BYTES_MAX, ASK_LINES_MAX, AskView, QuestionView};
 use crate::transcript::block_text;
 
-/// `row` is where the call began that it is about.
+/// `row` is the row of the call that the request is about.
 pub fn ask_view(
     session: &SessionId,
     (ask, at): (AskId, Timestamp),
@@ -55,7 +55,7 @@ pub fn ask_view(
         diffs,
         text: short(&text),
         rule: request.rule.as_deref().map(&mut short),
-        question: request.question.as_ref().map(|question| Question {
+        question: request.question.as_ref().map(|question| QuestionView {
             text: short(&question.text),
             choices: question.choices.iter().map(ToString::to_string).collect(),
             free_text: question.free_text || question.choices.is_empty(),

@@ -1,14 +1,14 @@
-//! Changes of files as hunks.
+//! File changes as hunks.
 
-use engine::{Changed, FileChange};
+use engine::{ChangedFile, FileChange};
 
 use crate::diff;
-use crate::native::{Diff, DiffStatus, Hunk};
+use crate::native::{DiffStatus, DiffView, HunkView};
 
-/// A change as it is shown, of at most so many lines.
-pub(super) fn diff_of(change: &FileChange, lines_max: usize) -> Diff {
+/// A change as it is shown, with at most `lines_max` lines.
+pub(super) fn diff_of(change: &FileChange, lines_max: usize) -> DiffView {
     let status = status(change.before.is_some(), change.after.is_some());
-    let hunks = diff::hunks(change).into_iter().map(|hunk| Hunk {
+    let hunks = diff::hunks(change).into_iter().map(|hunk| HunkView {
         id: None,
         old: hunk.old,
         new: hunk.new,
@@ -17,14 +17,14 @@ pub(super) fn diff_of(change: &FileChange, lines_max: usize) -> Diff {
     shortened(change.path.display().to_string(), status, hunks.collect(), lines_max)
 }
 
-/// What is to be reviewed of a file, with the names by which its hunks can be kept or taken back.
-pub fn changed_diff(changed: &Changed, lines_max: usize) -> Diff {
+/// A file's changes for the review, with the ids by which hunks are kept or reverted.
+pub fn changed_diff(changed: &ChangedFile, lines_max: usize) -> DiffView {
     let status = if changed.opaque {
         DiffStatus::Opaque
     } else {
         status(changed.before.is_some(), changed.after.is_some())
     };
-    let hunks = changed.hunks.iter().map(|hunk| Hunk {
+    let hunks = changed.hunks.iter().map(|hunk| HunkView {
         id: Some(hunk.id.to_string()),
         old: hunk.old,
         new: hunk.new,
@@ -36,13 +36,13 @@ pub fn changed_diff(changed: &Changed, lines_max: usize) -> Diff {
 fn status(before: bool, after: bool) -> DiffStatus {
     match (before, after) {
         (false, _) => DiffStatus::New,
-        (true, false) => DiffStatus::Gone,
+        (true, false) => DiffStatus::Deleted,
         (true, true) => DiffStatus::Changed,
     }
 }
 
-/// Whole hunks as long as there is room, then a part of one.
-fn shortened(path: String, status: DiffStatus, hunks: Vec<Hunk>, lines_max: usize) -> Diff {
+/// Complete hunks as long as they fit, then a part of one.
+fn shortened(path: String, status: DiffStatus, hunks: Vec<HunkView>, lines_max: usize) -> DiffView {
     let count = |sign: char| {
         let lines = hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.starts_with(sign));
         u32::try_from(lines.count()).unwrap_or(u32::MAX)
@@ -57,5 +57,5 @@ fn shortened(path: String, status: DiffStatus, hunks: Vec<Hunk>, lines_max: usiz
             kept.push(hunk);
         }
     }
-    Diff { path, status, added, removed, hunks: kept, more }
+    DiffView { path, status, added, removed, hunks: kept, more }
 }

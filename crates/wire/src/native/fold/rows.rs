@@ -1,4 +1,4 @@
-//! Rows, made from events in order.
+//! Folds events into rows.
 
 mod tools;
 
@@ -10,36 +10,36 @@ use engine::{
     Timestamp, TurnId, Usage,
 };
 
+use super::row_text::{head, name_of, prompt, stop_word};
 use super::state::plan_of;
-use super::text::{head, name_of, prompt, stop_word};
 use crate::native::{
-    DIFF_LINES_MAX, Ended, INPUT_BYTES_MAX, Level, OUTPUT_BYTES_MAX, Row, TEXT_BYTES_MAX, WHOLE_BYTES_MAX,
-    What,
+    DIFF_LINES_MAX, FULL_ROW_BYTES_MAX, INPUT_BYTES_MAX, NoticeSeverity, OUTPUT_BYTES_MAX, Row, RowContent,
+    TEXT_BYTES_MAX, TurnSummary,
 };
 
-/// A name in a sentence.
+/// Limit for a name inside a sentence.
 const NAME_BYTES_MAX: usize = 120;
 
-/// How much of a row's content is kept.
+/// Limits for a row's content.
 #[derive(Debug, Clone, Copy)]
-pub struct Caps {
+pub struct RowLimits {
     pub text_bytes: usize,
     pub input_bytes: usize,
     pub output_bytes: usize,
     pub diff_lines: usize,
 }
 
-impl Caps {
-    pub const USUAL: Caps = Caps {
+impl RowLimits {
+    pub const USUAL: RowLimits = RowLimits {
         text_bytes: TEXT_BYTES_MAX,
         input_bytes: INPUT_BYTES_MAX,
         output_bytes: OUTPUT_BYTES_MAX,
         diff_lines: DIFF_LINES_MAX,
     };
-    pub const WHOLE: Caps = Caps {
-        text_bytes: WHOLE_BYTES_MAX,
-        input_bytes: WHOLE_BYTES_MAX,
-        output_bytes: WHOLE_BYTES_MAX,
+    pub const FULL: RowLimits = RowLimits {
+        text_bytes: FULL_ROW_BYTES_MAX,
+        input_bytes: FULL_ROW_BYTES_MAX,
+        output_bytes: FULL_ROW_BYTES_MAX,
         diff_lines: 200_000,
     };
 }
@@ -50,21 +50,21 @@ pub struct Rows {
     /// Ordered by id.
     entries: VecDeque<Entry>,
     /// The row that is made with all of its text.
-    whole: Option<u64>,
-    /// Calls of the running turn, and where their rows are.
+    full_row: Option<u64>,
+    /// Calls of the running turn, and their rows.
     calls: HashMap<CallId, u64>,
-    /// Questions that nobody has answered.
+    /// Unanswered questions.
     questions: HashMap<AskId, u64>,
-    /// What each of those who speak (the agent, its sub-agents) said last.
-    speaking: HashMap<Option<CallId>, Speech>,
-    /// Prompts that wait.
-    queued: BTreeMap<TurnId, Prompt>,
-    turn: Option<Tally>,
+    /// The unfinished message of each author (the agent, its sub-agents).
+    speaking: HashMap<Option<CallId>, OpenMessage>,
+    /// Queued prompts.
+    queued: BTreeMap<TurnId, PromptText>,
+    turn: Option<TurnTally>,
     /// Everything up to here is folded.
     upto: u64,
-    /// What changed up to here may be in none of these rows: they were dropped, or never made.
+    /// Changes up to here may be missing: their rows were dropped, or never made.
     floor: u64,
-    /// Rows before the first one exist.
+    /// There are rows before the first one.
     earlier: bool,
     cleared: u64,
 }
@@ -72,31 +72,32 @@ pub struct Rows {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub row: Row,
-    /// The position of the last change that was more than text at its end.
-    pub whole_rev: u64,
-    /// Bytes of a message that have no room; the row says it now and then, and at the message's end.
+    /// The position of the last change other than text appended at the end.
+    pub rewritten_rev: u64,
+    /// Bytes of a message beyond the limit; the row is updated with this number now and then, and at the
+    /// message's end.
     unshown: u64,
-    /// Changes of files that the row has already, by their digest.
+    /// Digests of the file changes that the row has already.
     seen: HashSet<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Speech {
+struct OpenMessage {
     row: u64,
     message: MessageId,
     thought: bool,
 }
 
-/// A prompt that waits, as it will be shown if it never begins.
+/// A queued prompt, as it is shown if its turn never starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompt {
+pub struct PromptText {
     pub from: String,
     pub text: String,
 }
 
-/// What a running turn comes to.
+/// Totals of the running turn.
 #[derive(Debug)]
-struct Tally {
+struct TurnTally {
     turn: Option<TurnId>,
     at: Timestamp,
     plan: Option<u64>,
@@ -105,7 +106,7 @@ struct Tally {
     cost_usd: Option<f64>,
 }
 
-impl Tally {
+impl TurnTally {
     fn new(turn: Option<TurnId>, at: Timestamp) -> Self {
         Self { turn, at, plan: None, tools: 0, files: HashSet::new(), cost_usd: None }
     }
@@ -118,16 +119,16 @@ impl Tally {
 }
 
 impl Rows {
-    /// Rows from after a position at which no turn runs. `queued` are the prompts that waited there, and
-    /// `earlier` says that rows were made before it.
-    pub fn after(position: u64, queued: BTreeMap<TurnId, Prompt>, earlier: bool) -> Self {
+    /// Rows from after a position at which no turn runs. `queued` are the prompts that were queued there,
+    /// and `earlier` says that there are rows before it.
+    pub fn after(position: u64, queued: BTreeMap<TurnId, PromptText>, earlier: bool) -> Self {
         Self { queued, upto: position, floor: position, earlier, ..Self::default() }
     }
 
-    /// The same, and one row is made with all of its text.
+    /// The same, with one row that has all of its text.
     #[must_use]
-    pub fn with_whole(self, row: u64) -> Self {
-        Self { whole: Some(row), ..self }
+    pub fn with_full_row(self, row: u64) -> Self {
+        Self { full_row: Some(row), ..self }
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Row> {
@@ -159,7 +160,7 @@ impl Rows {
         self.entries.iter()
     }
 
-    /// Drops the oldest rows until there are at most so many.
+    /// Drops the oldest rows until there are at most `rows_max`.
     pub fn trim(&mut self, rows_max: usize) {
         while self.entries.len() > rows_max {
             let Some(gone) = self.entries.pop_front() else { return };
@@ -168,7 +169,7 @@ impl Rows {
         }
     }
 
-    /// Drops the rows from this one on: who reads a page has no use for them.
+    /// Drops the rows from this one on: a page does not need them.
     pub fn drop_from(&mut self, row: u64) {
         while self.entries.back().is_some_and(|last| last.row.id >= row) {
             self.entries.pop_back();
@@ -184,22 +185,22 @@ impl Rows {
         self.upto = event.seq.0;
         match &event.body {
             Body::TurnQueued { content } => {
-                let waits = Prompt { from: name_of(&event.origin), text: prompt(content).0 };
+                let waits = PromptText { from: name_of(&event.origin), text: prompt(content).0 };
                 self.queued.extend(event.turn.map(|turn| (turn, waits)));
             }
             Body::TurnStarted => {
                 self.queued.retain(|turn, _| Some(*turn) != event.turn);
-                self.leave(event.seq.0);
-                self.turn = Some(Tally::new(event.turn, event.at));
+                self.settle_turn(event.seq.0);
+                self.turn = Some(TurnTally::new(event.turn, event.at));
             }
             Body::UserMessage { content } => {
                 let (text, attached) = prompt(content);
-                let (text, more) = head(&text, self.caps(event.seq.0).text_bytes);
+                let (text, more) = head(&text, self.limits(event.seq.0).text_bytes);
                 let from = name_of(&event.origin);
-                self.push(event, What::Prompt { from, text: text.to_owned(), more, attached });
+                self.push(event, RowContent::Prompt { from, text: text.to_owned(), more, attached });
             }
-            Body::Text { message, text } => self.spoken(event, *message, text, false),
-            Body::Thought { message, text } => self.spoken(event, *message, text, true),
+            Body::Text { message, text } => self.add_text(event, *message, text, false),
+            Body::Thought { message, text } => self.add_text(event, *message, text, true),
             Body::Plan { entries } => self.planned(event, entries),
             Body::ToolStarted(start) => self.tool_started(event, start),
             Body::ToolOutput { call, text, .. } => self.tool_output(event, call, text),
@@ -209,7 +210,7 @@ impl Rows {
             Body::Asked { ask, request } => {
                 if let Some(question) = &request.question {
                     let text = head(&question.text, TEXT_BYTES_MAX).0.to_owned();
-                    self.push(event, What::Question { text, reply: None, by: None });
+                    self.push(event, RowContent::Question { text, reply: None, by: None });
                     self.questions.insert(*ask, event.seq.0);
                 }
             }
@@ -230,10 +231,10 @@ impl Rows {
             Body::Usage(usage) => self.turn.iter_mut().for_each(|tally| tally.used(usage)),
             Body::Notice { level, text } => {
                 let text = head(text, TEXT_BYTES_MAX).0.to_owned();
-                self.push(event, What::Notice { level: level_of(*level), text });
+                self.push(event, RowContent::Notice { level: level_of(*level), text });
             }
             Body::Cleared => self.clear(event.seq.0),
-            Body::TurnEnded { stop, error } => self.ended(event, *stop, error.as_deref()),
+            Body::TurnEnded { stop, error } => self.end_turn(event, *stop, error.as_deref()),
             Body::FileShown { .. }
             | Body::ToolTerminal { .. }
             | Body::Commands { .. }
@@ -245,14 +246,14 @@ impl Rows {
         }
     }
 
-    fn caps(&self, row: u64) -> Caps {
-        if self.whole == Some(row) { Caps::WHOLE } else { Caps::USUAL }
+    fn limits(&self, row: u64) -> RowLimits {
+        if self.full_row == Some(row) { RowLimits::FULL } else { RowLimits::USUAL }
     }
 
-    fn push(&mut self, event: &Event, what: What) {
+    fn push(&mut self, event: &Event, what: RowContent) {
         let task = event.origin.task();
         let under = task.and_then(|call| self.calls.get(call)).copied();
-        // Whoever made this row says no more of the message before.
+        // The author of this row has finished the message before it.
         self.settle(event.seq.0, task.cloned());
         let row = Row {
             id: event.seq.0,
@@ -262,76 +263,83 @@ impl Rows {
             under,
             what,
         };
-        self.entries.push_back(Entry { whole_rev: row.rev, row, unshown: 0, seen: HashSet::new() });
+        self.entries.push_back(Entry { rewritten_rev: row.rev, row, unshown: 0, seen: HashSet::new() });
     }
 
-    /// What somebody at another machine lets the agent do without asking must not go unnoticed here.
+    /// An approval setting that somebody changed from another machine must not go unnoticed here.
     fn set(&mut self, event: &Event, id: &str, value: &str) {
         match event.origin.remote() {
             Some(user) if id == APPROVAL => {
                 let user = head(user, NAME_BYTES_MAX).0;
                 let text = format!("over the bridge, {user} set the approval to {value}");
-                self.push(event, What::Notice { level: Level::Warning, text });
+                self.push(event, RowContent::Notice { level: NoticeSeverity::Warning, text });
             }
             Some(_) | None => self.note(event, format!("{id} is set to {value}")),
         }
     }
 
     fn note(&mut self, event: &Event, text: String) {
-        self.push(event, What::Note { text });
+        self.push(event, RowContent::Note { text });
     }
 
     fn entry(&mut self, row: u64) -> Option<&mut Entry> {
-        // New rows are at the end, and so is nearly everything that changes.
+        // New rows are at the end, and so are nearly all rows that change.
         let at = self.entries.binary_search_by_key(&row, |entry| entry.row.id).ok()?;
         self.entries.get_mut(at)
     }
 
-    /// Something of a row is different.
-    fn changed(&mut self, event: &Event, row: u64, change: impl FnOnce(&mut Entry, Caps)) {
-        let caps = self.caps(row);
+    /// Applies a change to a row.
+    fn changed(&mut self, event: &Event, row: u64, change: impl FnOnce(&mut Entry, RowLimits)) {
+        let limits = self.limits(row);
         if let Some(entry) = self.entry(row) {
-            change(entry, caps);
+            change(entry, limits);
             entry.row.rev = event.seq.0;
-            entry.whole_rev = event.seq.0;
+            entry.rewritten_rev = event.seq.0;
         } else {
-            // The row was dropped while it was under way: who has it is told everything anew.
+            // The row was dropped before it was complete: clients that have it get all rows again.
             self.floor = self.floor.max(event.seq.0);
         }
     }
 
-    fn spoken(&mut self, event: &Event, message: MessageId, piece: &str, thought: bool) {
+    fn add_text(&mut self, event: &Event, message: MessageId, piece: &str, thought: bool) {
         let speaker = event.origin.task().cloned();
         let same = self.speaking.get(&speaker).copied();
         let same = same.filter(|speech| speech.message == message && speech.thought == thought);
         if let Some(speech) = same {
-            let max = self.caps(speech.row).text_bytes;
+            let max = self.limits(speech.row).text_bytes;
             if let Some(entry) = self.entry(speech.row) {
                 entry.grow(event.seq.0, piece, max);
             }
             return;
         }
         let (text, more) = (String::new(), 0);
-        self.push(event, if thought { What::Thought { text, more } } else { What::Said { text, more } });
-        let max = self.caps(event.seq.0).text_bytes;
+        self.push(
+            event,
+            if thought {
+                RowContent::Thought { text, more }
+            } else {
+                RowContent::AgentMessage { text, more }
+            },
+        );
+        let max = self.limits(event.seq.0).text_bytes;
         self.entries.back_mut().into_iter().for_each(|entry| entry.grow(event.seq.0, piece, max));
-        self.speaking.insert(speaker, Speech { row: event.seq.0, message, thought });
+        self.speaking.insert(speaker, OpenMessage { row: event.seq.0, message, thought });
     }
 
-    /// A message is complete: how much of it is not shown is told at the latest here.
+    /// A message is complete: its number of unshown bytes is updated here at the latest.
     fn settle(&mut self, seq: u64, speaker: Option<CallId>) {
         let Some(speech) = self.speaking.remove(&speaker) else { return };
         if let Some(entry) = self.entry(speech.row) {
-            entry.tell_unshown(seq);
+            entry.show_unshown(seq);
         }
     }
 
     fn planned(&mut self, event: &Event, entries: &[PlanEntry]) {
         let plan = plan_of(entries);
         if let Some(row) = self.turn.as_ref().and_then(|tally| tally.plan) {
-            return self.changed(event, row, |entry, _| entry.row.what = What::Plan(plan));
+            return self.changed(event, row, |entry, _| entry.row.what = RowContent::Plan(plan));
         }
-        self.push(event, What::Plan(plan));
+        self.push(event, RowContent::Plan(plan));
         self.turn.iter_mut().for_each(|tally| tally.plan = Some(event.seq.0));
     }
 
@@ -347,7 +355,7 @@ impl Rows {
             let who = if let Resolver::Surface { name, .. } = by { name } else { "nobody" };
             let (who, said) = (who.to_owned(), reply.map(|reply| head(reply, TEXT_BYTES_MAX).0.to_owned()));
             return self.changed(event, row, |entry, _| {
-                if let What::Question { reply, by, .. } = &mut entry.row.what {
+                if let RowContent::Question { reply, by, .. } = &mut entry.row.what {
                     (*reply, *by) = (said, Some(who));
                 }
             });
@@ -355,8 +363,8 @@ impl Rows {
         self.decided(event, call, resolution, by, reply);
     }
 
-    /// No row of an earlier turn changes any more.
-    fn leave(&mut self, seq: u64) {
+    /// The rows of earlier turns do not change any more.
+    fn settle_turn(&mut self, seq: u64) {
         let speakers: Vec<_> = self.speaking.keys().cloned().collect();
         speakers.into_iter().for_each(|speaker| self.settle(seq, speaker));
         self.calls.clear();
@@ -373,20 +381,20 @@ impl Rows {
         self.earlier = false;
     }
 
-    fn ended(&mut self, event: &Event, stop: Stop, error: Option<&str>) {
+    fn end_turn(&mut self, event: &Event, stop: Stop, error: Option<&str>) {
         let waited = event.turn.and_then(|turn| self.queued.remove(&turn));
-        if let Some(Prompt { from, text }) = waited {
+        if let Some(PromptText { from, text }) = waited {
             let text = head(&text, TEXT_BYTES_MAX).0;
             let why = if stop == Stop::Cancelled { "was cancelled" } else { "was not begun" };
             return self.note(event, format!("a prompt of {from} that waited {why}: {text}"));
         }
         let tally = self.turn.take_if(|tally| tally.turn == event.turn);
-        let tally = tally.unwrap_or_else(|| Tally::new(event.turn, event.at));
-        self.leave(event.seq.0);
+        let tally = tally.unwrap_or_else(|| TurnTally::new(event.turn, event.at));
+        self.settle_turn(event.seq.0);
         let elapsed_ms = u64::try_from(event.at.0.saturating_sub(tally.at.0)).unwrap_or_default();
         self.push(
             event,
-            What::Ended(Ended {
+            RowContent::TurnEnd(TurnSummary {
                 stop: stop_word(stop).to_owned(),
                 error: error.map(str::to_owned),
                 elapsed_ms,
@@ -399,10 +407,14 @@ impl Rows {
 }
 
 impl Entry {
-    /// More text at its end. What has no room is counted, and told whenever the count has doubled: a
-    /// row of this size must not be sent again for every piece.
+    /// Appends text. Text beyond the limit is counted, and the row is updated whenever the count has
+    /// doubled: a row of this size must not be sent again for every chunk.
     fn grow(&mut self, seq: u64, piece: &str, bytes_max: usize) {
-        let (What::Said { text, more } | What::Thought { text, more }) = &mut self.row.what else { return };
+        let (RowContent::AgentMessage { text, more } | RowContent::Thought { text, more }) =
+            &mut self.row.what
+        else {
+            return;
+        };
         let room = if self.unshown > 0 { 0 } else { bytes_max.saturating_sub(text.len()) };
         let (kept, rest) = head(piece, room);
         if !kept.is_empty() {
@@ -411,23 +423,26 @@ impl Entry {
         }
         self.unshown += rest;
         if self.unshown >= more.saturating_mul(2) {
-            self.tell_unshown(seq);
+            self.show_unshown(seq);
         }
     }
 
-    fn tell_unshown(&mut self, seq: u64) {
-        let (What::Said { more, .. } | What::Thought { more, .. }) = &mut self.row.what else { return };
+    fn show_unshown(&mut self, seq: u64) {
+        let (RowContent::AgentMessage { more, .. } | RowContent::Thought { more, .. }) = &mut self.row.what
+        else {
+            return;
+        };
         if *more != self.unshown {
             *more = self.unshown;
-            (self.row.rev, self.whole_rev) = (seq, seq);
+            (self.row.rev, self.rewritten_rev) = (seq, seq);
         }
     }
 }
 
-fn level_of(level: NoticeLevel) -> Level {
+fn level_of(level: NoticeLevel) -> NoticeSeverity {
     match level {
-        NoticeLevel::Info => Level::Info,
-        NoticeLevel::Warning => Level::Warning,
-        NoticeLevel::Error | NoticeLevel::Damage => Level::Error,
+        NoticeLevel::Info => NoticeSeverity::Info,
+        NoticeLevel::Warning => NoticeSeverity::Warning,
+        NoticeLevel::Error | NoticeLevel::Damage => NoticeSeverity::Error,
     }
 }

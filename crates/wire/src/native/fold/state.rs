@@ -1,4 +1,4 @@
-//! Everything about a session that is not a row, kept in step by its events.
+//! Folds events into everything about a session that is not a row.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use engine::{
 };
 
 use super::asks::ask_view;
-use super::text::{head, name_of, prompt};
+use super::row_text::{head, name_of, prompt};
 use crate::native::{
-    AskView, INPUT_BYTES_MAX, Plan, PlanStep, SessionState, Setting, SettingChoice, SlashCommand, StepState,
-    Waiting,
+    AskView, INPUT_BYTES_MAX, PlanStepState, PlanStepView, PlanView, QueuedPrompt, SessionState,
+    SettingChoice, SettingView, SlashCommand,
 };
 
-/// What is known of a session before its first event.
+/// The session's state before its first event.
 #[derive(Debug, Clone)]
-pub struct Begin {
+pub struct InitialState {
     pub session: SessionId,
     pub title: Option<Arc<str>>,
     pub folder: PathBuf,
@@ -28,7 +28,7 @@ pub struct Begin {
 }
 
 #[derive(Debug)]
-pub struct State {
+pub struct SessionStateFold {
     session: SessionId,
     title: Option<Arc<str>>,
     folder: PathBuf,
@@ -36,17 +36,17 @@ pub struct State {
     settings: Settings,
     commands: Vec<SlashCommand>,
     running: Option<(TurnId, Timestamp)>,
-    queue: BTreeMap<TurnId, Waiting>,
+    queue: BTreeMap<TurnId, QueuedPrompt>,
     asks: BTreeMap<AskId, (Option<TurnId>, AskView)>,
-    /// Where the calls of the running turn began.
+    /// The rows of the running turn's calls.
     calls: HashMap<CallId, (u64, Option<TurnId>)>,
-    plan: Option<Plan>,
+    plan: Option<PlanView>,
     totals: Totals,
     compacting: bool,
 }
 
-impl State {
-    pub fn new(begin: Begin) -> Self {
+impl SessionStateFold {
+    pub fn new(begin: InitialState) -> Self {
         Self {
             session: begin.session,
             title: begin.title,
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Says whether anything of [`view`](Self::view) is different.
+    /// Returns whether [`view`](Self::view) changed.
     pub fn observe(&mut self, event: &Event) -> bool {
         match event.body.family() {
             Family::Turn(turn) => return self.turn(event, turn),
@@ -102,14 +102,14 @@ impl State {
             TurnEvent::Queued { content } => {
                 let (from, text) = (name_of(&event.origin), prompt(content).0);
                 let text = head(&text, INPUT_BYTES_MAX).0.to_owned();
-                self.queue.extend(event.turn.map(|turn| (turn, Waiting { turn: turn.0, from, text })));
+                self.queue.extend(event.turn.map(|turn| (turn, QueuedPrompt { turn: turn.0, from, text })));
             }
             TurnEvent::Started => {
                 self.running = event.turn.map(|turn| (turn, event.at));
                 self.queue.retain(|turn, _| Some(*turn) != event.turn);
                 self.plan = None;
             }
-            TurnEvent::Ended { .. } => self.ended(event.turn),
+            TurnEvent::Ended { .. } => self.end_turn(event.turn),
             TurnEvent::UserMessage { .. } | TurnEvent::CancelRequested { .. } => return false,
         }
         true
@@ -118,7 +118,7 @@ impl State {
     fn set_up(&mut self, setup: SetupEvent<'_>) -> bool {
         match setup {
             SetupEvent::Setting { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
-            SetupEvent::Offered { settings } => self.offered(settings),
+            SetupEvent::Offered { settings } => self.replace_offered(settings),
             SetupEvent::Commands { commands } => {
                 self.commands = commands.iter().map(slash_command).collect();
             }
@@ -129,13 +129,13 @@ impl State {
         true
     }
 
-    /// What an external agent offers takes the place of what it offered before.
-    fn offered(&mut self, settings: &[SettingSpec]) {
+    /// The settings that an external agent offers replace those it offered before.
+    fn replace_offered(&mut self, settings: &[SettingSpec]) {
         let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
         self.specs = settings.iter().cloned().chain(ours).collect();
     }
 
-    fn ended(&mut self, turn: Option<TurnId>) {
+    fn end_turn(&mut self, turn: Option<TurnId>) {
         self.queue.retain(|waiting, _| Some(*waiting) != turn);
         self.calls.retain(|_, (_, of)| *of != turn);
         self.asks.retain(|_, (of, _)| *of != turn);
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// As it is told; who else looks is not the log's business.
+    /// The state as clients see it; the log does not know who else is watching.
     pub fn view(&self) -> SessionState {
         SessionState {
             title: self.title.as_ref().map(ToString::to_string),
@@ -168,9 +168,9 @@ impl State {
     }
 }
 
-/// What can be chosen, and what is.
-pub fn settings(specs: &[SettingSpec], chosen: &Settings) -> Vec<Setting> {
-    let setting = |spec: &SettingSpec| Setting {
+/// The settings with their choices and current values.
+pub fn settings(specs: &[SettingSpec], chosen: &Settings) -> Vec<SettingView> {
+    let setting = |spec: &SettingSpec| SettingView {
         id: spec.id.to_string(),
         name: spec.name.to_string(),
         description: spec.description.to_string(),
@@ -196,14 +196,14 @@ pub fn slash_command(spec: &CommandSpec) -> SlashCommand {
     }
 }
 
-pub(super) fn plan_of(entries: &[PlanEntry]) -> Plan {
-    let step = |entry: &PlanEntry| PlanStep {
+pub(super) fn plan_of(entries: &[PlanEntry]) -> PlanView {
+    let step = |entry: &PlanEntry| PlanStepView {
         text: entry.content.to_string(),
         state: match entry.status {
-            StepStatus::Pending => StepState::Pending,
-            StepStatus::InProgress => StepState::Running,
-            StepStatus::Completed => StepState::Done,
+            StepStatus::Pending => PlanStepState::Pending,
+            StepStatus::InProgress => PlanStepState::Running,
+            StepStatus::Completed => PlanStepState::Done,
         },
     };
-    Plan { steps: entries.iter().map(step).collect() }
+    PlanView { steps: entries.iter().map(step).collect() }
 }

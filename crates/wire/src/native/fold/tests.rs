@@ -1,4 +1,4 @@
-//! Rows and state are functions of the log, wherever the fold begins and whenever somebody looks.
+//! Rows and state are functions of the log, wherever the fold begins and whenever a client looks.
 
 mod logs;
 
@@ -8,8 +8,8 @@ use engine::Event;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::{Marks, Rows, Viewer};
-use crate::native::{Append, PAGE_ROWS, Row, TEXT_BYTES_MAX, ToolState, What};
+use super::{Rows, TurnStarts, Viewer};
+use crate::native::{PAGE_ROWS, Row, RowContent, TEXT_BYTES_MAX, TextAppend, ToolCallState};
 use logs::{any_log, log};
 
 fn fold(events: &[Event]) -> Rows {
@@ -18,13 +18,13 @@ fn fold(events: &[Event]) -> Rows {
     rows
 }
 
-fn marks(events: &[Event]) -> Marks {
-    let mut marks = Marks::default();
+fn marks(events: &[Event]) -> TurnStarts {
+    let mut marks = TurnStarts::default();
     events.iter().filter(|event| !event.body.is_streamed()).for_each(|event| marks.observe(event));
     marks
 }
 
-/// What a client makes of what it is told.
+/// A client that applies what it is sent.
 #[derive(Default)]
 struct Client {
     rows: BTreeMap<u64, Row>,
@@ -32,17 +32,19 @@ struct Client {
 
 impl Client {
     fn look(&mut self, viewer: &mut Viewer, rows: &Rows) {
-        let delta = viewer.tell(rows);
+        let delta = viewer.next_delta(rows);
         if delta.reset {
             self.rows.clear();
         }
         self.rows.extend(delta.rows.into_iter().map(|row| (row.id, row)));
-        for Append { row, rev, text } in delta.appends {
+        for TextAppend { row, rev, text } in delta.appends {
             let row = self.rows.get_mut(&row).expect("a row that grows is there");
             row.rev = rev;
-            if let What::Said { text: before, .. } | What::Thought { text: before, .. } = &mut row.what {
+            if let RowContent::AgentMessage { text: before, .. } | RowContent::Thought { text: before, .. } =
+                &mut row.what
+            {
                 before.push_str(&text);
-            } else if let What::Tool(tool) = &mut row.what {
+            } else if let RowContent::Tool(tool) = &mut row.what {
                 tool.output.push_str(&text);
             } else {
                 panic!("this does not grow: {row:?}");
@@ -50,7 +52,7 @@ impl Client {
         }
     }
 
-    /// It has everything that is held, at least from its own first row on.
+    /// The client has all current rows, at least from its own first row on.
     fn is_current(&self, rows: &Rows) {
         let first = self.rows.keys().next().copied().unwrap_or_default();
         let held: Vec<&Row> = rows.iter().filter(|row| row.id >= first).collect();
@@ -145,7 +147,7 @@ proptest! {
         let log = log(&script);
         let (all, marks) = (fold(&log), marks(&log));
         let Some(row) = all.iter().nth(which) else { return Ok(()) };
-        let mut rows = marks.rows_around(row.id).with_whole(row.id);
+        let mut rows = marks.rows_around(row.id).with_full_row(row.id);
         let (start, end) = (rows.upto(), marks.next_after(row.id));
         for event in log.iter().filter(|event| event.seq.0 > start) {
             if end.is_none_or(|end| event.seq.0 <= end) {
@@ -154,7 +156,7 @@ proptest! {
             }
         }
         let whole = rows.iter().next().expect("the row").clone();
-        if let (What::Said { text, .. }, What::Said { text: all, more }) = (&row.what, &whole.what) {
+        if let (RowContent::AgentMessage { text, .. }, RowContent::AgentMessage { text: all, more }) = (&row.what, &whole.what) {
             prop_assert!(all.starts_with(text.as_str()) && *more == 0);
         }
         prop_assert_eq!(whole.id, row.id);
@@ -163,10 +165,10 @@ proptest! {
 
 fn words(row: &Row) -> String {
     let what = match &row.what {
-        What::Prompt { from, text, attached, .. } => format!("{from}: {text} {attached:?}"),
-        What::Said { text, .. } => format!("said {text}"),
-        What::Thought { text, .. } => format!("thought {text}"),
-        What::Tool(tool) => format!(
+        RowContent::Prompt { from, text, attached, .. } => format!("{from}: {text} {attached:?}"),
+        RowContent::AgentMessage { text, .. } => format!("said {text}"),
+        RowContent::Thought { text, .. } => format!("thought {text}"),
+        RowContent::Tool(tool) => format!(
             "{} {:?} decided {:?} reason {:?} output {:?} diffs {}",
             tool.call,
             tool.state,
@@ -175,13 +177,13 @@ fn words(row: &Row) -> String {
             tool.output,
             tool.diffs.len()
         ),
-        What::Plan(plan) => {
+        RowContent::Plan(plan) => {
             format!("plan {}", plan.steps.iter().map(|step| step.text.clone()).collect::<String>())
         }
-        What::Question { text, reply, by } => format!("{text} {reply:?} {by:?}"),
-        What::Notice { text, .. } => format!("notice {text}"),
-        What::Note { text } => format!("note {text}"),
-        What::Ended(ended) => {
+        RowContent::Question { text, reply, by } => format!("{text} {reply:?} {by:?}"),
+        RowContent::Notice { text, .. } => format!("notice {text}"),
+        RowContent::Note { text } => format!("note {text}"),
+        RowContent::TurnEnd(ended) => {
             format!("{} in {} ms, {} tools, {} files", ended.stop, ended.elapsed_ms, ended.tools, ended.files)
         }
     };
@@ -311,7 +313,11 @@ fn a_message_is_cut_at_its_limit_and_not_before() {
         let text = "x".repeat(bytes);
         let rows = fold(&log(&format!("prompt go\nsay {text}\nended")));
         let said = rows.iter().find_map(|row| {
-            if let What::Said { text, more } = &row.what { Some((text.len(), *more)) } else { None }
+            if let RowContent::AgentMessage { text, more } = &row.what {
+                Some((text.len(), *more))
+            } else {
+                None
+            }
         });
         assert_eq!(said, Some((TEXT_BYTES_MAX, more)));
     }
@@ -328,7 +334,7 @@ fn a_flood_of_output_is_told_as_what_is_new() {
         let before = client.rows.clone();
         client.look(&mut viewer, &rows);
         let sent_whole = before.get(&3).zip(client.rows.get(&3)).is_some_and(|(before, after)| {
-            matches!((&before.what, &after.what), (What::Tool(a), What::Tool(b)) if a.more != b.more)
+            matches!((&before.what, &after.what), (RowContent::Tool(a), RowContent::Tool(b)) if a.more != b.more)
         });
         whole += usize::from(sent_whole);
         appended += usize::from(!sent_whole);
@@ -340,8 +346,9 @@ fn a_flood_of_output_is_told_as_what_is_new() {
 #[test]
 fn a_call_that_never_ended_is_still_running() {
     let rows = fold(&log("prompt go\ntool c1"));
-    let running =
-        rows.iter().any(|row| matches!(&row.what, What::Tool(tool) if tool.state == ToolState::Running));
+    let running = rows
+        .iter()
+        .any(|row| matches!(&row.what, RowContent::Tool(tool) if tool.state == ToolCallState::Running));
     assert!(running);
 }
 
@@ -349,9 +356,9 @@ fn a_call_that_never_ended_is_still_running() {
 fn a_position_from_nowhere_begins_anew() {
     let rows = fold(&log("prompt go\nsay hi\nended"));
     for after in [Some(99), None] {
-        let delta = Viewer::new(after).tell(&rows);
+        let delta = Viewer::new(after).next_delta(&rows);
         assert!(delta.reset && delta.rows.len() == 3);
     }
-    let delta = Viewer::new(Some(rows.upto())).tell(&rows);
+    let delta = Viewer::new(Some(rows.upto())).next_delta(&rows);
     assert!(delta.is_empty());
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{STDIO, greeted, is_delta, post, served, stream, until};
-use crate::ended::Ended;
+use crate::command_output::CommandOutput;
 use crate::seeds::program::{DEADLINE, Program, command, ended, home, link};
 
 /// Every row about a session, by sessions in their order.
@@ -111,7 +111,7 @@ fn a_cancel_has_the_same_entries_as_an_interrupt_of_the_command_line() {
     let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     run.stdout.as_mut().unwrap().read_exact(&mut [0; 1]).unwrap();
     kill_process(Pid::from_child(&run), Signal::INT).unwrap();
-    Ended::of(run).with(130);
+    CommandOutput::of(run).with(130);
     let both: [Vec<Value>; 2] = rows_of_sessions(&home).try_into().unwrap();
     let [bridge, mut line] = both.map(|rows| without_who(&rows));
     let back = line.iter().rposition(|row| row["event_type"] == "session.setting").unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{SERVE, greeted, message, numbers};
-use crate::doors::ways::events::follow;
+use crate::doors::clients::events::follow;
 use crate::doors::web::{Answer, Ask, secured};
 use crate::seeds::program::{DEADLINE, Program, TOKEN, command, ended, home, http_server, link};
 
@@ -113,7 +113,7 @@ fn a_client_resumes_at_any_cursor() {
 }
 
 /// "Bounded history": 1024, or what the variable says. For programs that embed a server it is an argument
-/// (`crates/embed/tests/it/knobs.rs`).
+/// (`crates/embed/tests/it/options.rs`).
 #[test]
 fn the_last_1024_updates_are_kept_or_as_many_as_the_variable_says() {
     let replayed = |otter: &mut Program, id: u64, session: &Value, since: u64| {

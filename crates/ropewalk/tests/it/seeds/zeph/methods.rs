@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Client, Way, events, everywhere, of_kind, option, post, serve_http, uuid_shape};
+use super::{Client, Transport, events, everywhere, of_kind, option, post, serve_http, uuid_shape};
 use crate::doors::web::{self, Ask};
 use crate::seeds::program::{self, DEADLINE};
 
@@ -50,7 +50,7 @@ fn notifications_and_modes_are_logged_at_debug_level() {
     client.result("session/set_mode", &json!({ "sessionId": session, "modeId": "architect" }));
     client.notify("_zeph/editor_focused", &json!({ "sessionId": session }));
     client.notify(&format!("forged\nWARN {}", "x".repeat(300)), &json!({}));
-    let Way::Stdio(program) = client.way else { unreachable!() };
+    let Transport::Stdio(program) = client.transport else { unreachable!() };
     let (code, log) = program.close();
     assert_eq!(code, Some(0), "{log}");
     let has = |words: &[&str]| log.lines().any(|line| words.iter().all(|word| line.contains(word)));
@@ -352,7 +352,7 @@ fn differs_auto_approve_is_a_choice_that_a_switch_sets_too() {
     everywhere(|mut client| {
         client.hello();
         let new = client.result("session/new", &json!({ "cwd": client.work(), "mcpServers": [] }));
-        let name = if let Way::Stdio(_) = client.way { "approval" } else { "auto_approve" };
+        let name = if let Transport::Stdio(_) = client.transport { "approval" } else { "auto_approve" };
         assert_eq!(option(&new["configOptions"], name)["type"], "select");
         let said = [
             (json!("suggest"), "suggest"),
@@ -375,7 +375,7 @@ fn auto_approve_allows_the_question_that_waits() {
     let mut client = Client::stdio(&program::home(), &[]);
     client.hello();
     let session = client.new_session();
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     let prompt = json!([{ "type": "text", "text": "run touch made; true" }]);
     program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
     let asked = loop {

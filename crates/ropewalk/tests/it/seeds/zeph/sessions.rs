@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::{Client, Way, everywhere, option, said, uuid_shape};
+use super::{Client, Transport, everywhere, option, said, uuid_shape};
 use crate::seeds::program;
 
 /// `SessionContext`: sessions do not share a conversation, a fork takes it along, and a server that starts again knows it.
@@ -46,7 +46,7 @@ fn a_session_is_loaded_with_its_history_and_resumed_without_after_a_restart() {
         first.hello();
         let session = first.new_session();
         first.prompt(&session, "think of the walrus");
-        let Way::Stdio(program) = first.way else { unreachable!() };
+        let Transport::Stdio(program) = first.transport else { unreachable!() };
         assert_eq!(program.close().0, Some(0));
 
         let mut client = open(&home, &[]);
@@ -73,7 +73,7 @@ fn differs_a_session_with_work_makes_no_room() {
     let busy = client.new_session();
     assert_ne!(idle, busy, "the one without work made room");
     let prompt = json!({ "sessionId": busy, "prompt": [{ "type": "text", "text": "sleep 60000" }] });
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     program.send(&json!({ "jsonrpc": "2.0", "id": 100, "method": "session/prompt", "params": prompt }));
     let place = json!({ "cwd": client.work(), "mcpServers": [] });
     let (_, answer) = client.call("session/new", &place);
@@ -90,7 +90,7 @@ fn differs_the_list_has_sessions_that_are_not_in_memory() {
     first.hello();
     let session = first.new_session();
     first.prompt(&session, "think of the walrus");
-    let Way::Stdio(program) = first.way else { unreachable!() };
+    let Transport::Stdio(program) = first.transport else { unreachable!() };
     assert_eq!(program.close().0, Some(0));
     let mut client = Client::stdio(&home, &[]);
     client.hello();
@@ -124,7 +124,7 @@ fn differs_sessions_are_not_in_zephs_tables() {
 
 /// A prompt whose questions are all answered with this option: what was asked, and how the prompt was answered.
 fn answered(client: &mut Client, session: &str, text: &str, option: &str) -> (Vec<Value>, Value) {
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
     program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": params }));
     let mut questions = Vec::new();
@@ -153,7 +153,7 @@ fn an_answer_for_good_is_kept_in_a_file_for_its_owner_alone() {
         assert_eq!(questions.len(), usize::from(asked));
         let file = fs::metadata(home.path().join("state/permissions.toml")).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
-        let Way::Stdio(program) = client.way else { unreachable!() };
+        let Transport::Stdio(program) = client.transport else { unreachable!() };
         assert_eq!(program.close().0, Some(0));
     }
 }
@@ -309,7 +309,7 @@ fn custom_methods_are_guarded() {
         let up = json!({ "session_id": session, "path": format!("{}/../x", client.work().display()) });
         assert_eq!(client.refused("_agent/working_dir/update", &up), -32600);
         let event = json!({ "event_type": "user_message", "payload": { "content": [] } });
-        if let Way::Stdio(_) = client.way {
+        if let Transport::Stdio(_) = client.transport {
             let many = vec![event; 10_001];
             assert_eq!(client.refused("_session/import", &json!({ "events": many })), -32600);
         }

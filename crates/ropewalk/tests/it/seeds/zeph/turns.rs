@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Client, Way, everywhere, of_kind, said, uuid_shape};
+use super::{Client, Transport, everywhere, of_kind, said, uuid_shape};
 use crate::seeds::program;
 
 /// The README's two schemes and its limits; what is left out is said, and the turn goes on. Redirects, time-outs, the size of
@@ -73,7 +73,7 @@ fn stop_reasons_are_mapped() {
     let mut client = Client::stdio(&program::home(), &[]);
     client.hello();
     let session = client.new_session();
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     let prompt = json!([{ "type": "text", "text": "sleep 600000" }]);
     program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
     program
@@ -222,7 +222,7 @@ fn a_turn_tells_its_tokens() {
                 client.call("session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
             let updates: Vec<Value> = frames.iter().map(|frame| frame["params"]["update"].clone()).collect();
             let update = *of_kind(&updates, "usage_update").last().unwrap();
-            let tokens = if let Way::Stdio(_) = client.way { &update["_meta"] } else { update };
+            let tokens = if let Transport::Stdio(_) = client.transport { &update["_meta"] } else { update };
             let usage = &answer["result"]["usage"];
             assert_eq!(tokens["input_tokens"], usage["inputTokens"], "of the turn: {update} {usage}");
             assert_eq!(tokens["output_tokens"], usage["outputTokens"], "{update}");
@@ -240,7 +240,7 @@ fn differs_usage_has_the_official_names_too() {
         let (updates, _) = client.prompt(&session, "hello");
         let usage = of_kind(&updates, "usage_update")[0];
         assert!(usage["used"].is_u64() && usage["size"].is_u64(), "{usage}");
-        let official = matches!(client.way, Way::Stdio(_));
+        let official = matches!(client.transport, Transport::Stdio(_));
         assert_eq!(usage.get("input_tokens").is_none(), official, "{usage}");
     });
 }
@@ -276,7 +276,7 @@ fn slash_commands_are_offered_and_dispatched() {
         };
         // Over HTTP the offer comes after the answer that ends the stream of `session/new`: `GET /acp` has it, as in
         // `the_http_endpoints_are_the_three_of_the_readme`.
-        if matches!(client.way, Way::Stdio(_) | Way::Socket { .. }) {
+        if matches!(client.transport, Transport::Stdio(_) | Transport::Socket { .. }) {
             let names = offered(&updates);
             for command in ["help", "model", "mode", "clear", "compact"] {
                 assert!(names.iter().any(|name| name == command), "{names:?}");
@@ -305,7 +305,7 @@ fn differs_commands_run_in_a_terminal_of_our_own_behind_the_fence() {
     let mut client = Client::stdio(&program::home(), &["--sandbox", "off"]);
     client.result("initialize", &hello);
     let session = client.new_session();
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     let prompt = json!([{ "type": "text", "text": "run echo hi" }]);
     program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
     while program.next()["method"] != "terminal/create" {}
@@ -320,7 +320,7 @@ fn differs_an_editors_own_terminal_shows_its_own_output() {
     let mut client = Client::stdio(&program::home(), &["--sandbox", "off"]);
     client.result("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": able }));
     let session = client.new_session();
-    let Way::Stdio(program) = &mut client.way else { unreachable!() };
+    let Transport::Stdio(program) = &mut client.transport else { unreachable!() };
     let prompt = json!([{ "type": "text", "text": "run echo hi" }]);
     program.send(&json!({ "jsonrpc": "2.0", "id": 90, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } }));
     let mut updates = Vec::new();

@@ -1,4 +1,4 @@
-//! Logs: written down by a test, or any at all.
+//! Logs: written by a test, or random.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use engine::{
 };
 use proptest::prelude::*;
 
-/// Makes events of words, keeping the order of turns.
+/// Makes events from a script, keeping the order of turns.
 #[derive(Default)]
 struct Writer {
     events: Vec<Event>,
@@ -177,14 +177,14 @@ fn phone() -> Origin {
     Origin::Surface { id: SurfaceId(1), name: "phone".into(), request: None, remote: None }
 }
 
-/// One line per event; a prompt is two.
+/// One line per event; a prompt is two events.
 pub fn log(script: &str) -> Vec<Event> {
     let mut writer = Writer::default();
     script.lines().for_each(|line| writer.word(line));
     writer.events
 }
 
-/// Any order of anything that a session can write, sensible or not.
+/// Any order of any events that a session can write, sensible or not.
 pub fn any_log() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         6 => "say [a-z]{1,4}",
@@ -214,7 +214,7 @@ pub fn any_log() -> impl Strategy<Value = String> {
     let script = proptest::collection::vec(line, 0..300);
     (script, proptest::option::weighted(0.2, 0_usize..300)).prop_map(|(mut lines, clear)| {
         if let Some(at) = clear.filter(|at| *at < lines.len()) {
-            // Only a turn can forget.
+            // Only a turn can clear the history.
             lines.insert(at, "clear".to_owned());
             lines.insert(at, "prompt /clear".to_owned());
         }
