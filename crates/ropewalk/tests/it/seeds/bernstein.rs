@@ -12,6 +12,7 @@
 //! - `differs_a_run_puts_the_approval_back`: what is allowed for one prompt is not for whoever opens the session next.
 //! - `differs_the_audit_says_which_approval_held`: these clients begin in manual mode, the command line with the usual approval.
 //! - `differs_a_post_says_that_it_is_json`: a page elsewhere can make a browser send anything else without being asked.
+//! - `differs_sessions_of_other_dialects_are_counted_as_active`: every client of the server reaches the same sessions.
 //! - `differs_a_server_on_stdio_is_measured_by_itself`: there is no task server behind it that would have its numbers.
 //! - `differs_an_official_client_is_answered_in_the_official_protocol`: the recipe is Zed's, and that is what Zed speaks.
 
@@ -409,6 +410,19 @@ fn the_metrics_have_every_outcome() {
         );
     }
     assert!(metrics(&server).lines().any(|line| line == "bernstein_acp_active_sessions 0"));
+}
+
+/// "Observability": a session is live, whoever opened it.
+#[test]
+fn differs_sessions_of_other_dialects_are_counted_as_active() {
+    let server = served();
+    let active = |count: &str| {
+        let line = format!("bernstein_acp_active_sessions {count}");
+        assert!(metrics(&server).lines().any(|found| found == line), "{}", metrics(&server));
+    };
+    active("0");
+    assert_eq!(Ask::post("/session", "{}").token(TOKEN).send(&server).status, 201);
+    active("1");
 }
 
 /// "The running task server's /metrics endpoint scrapes them automatically": a server on standard input and output has the

@@ -8,11 +8,13 @@
 //! - `differs_a_server_without_a_session_beats_for_its_machine`: it is the one request by which a hub is told from others.
 //! - `differs_a_bridge_writes_no_event_log_unless_a_folder_is_named`: a second copy of everything is for whoever asks for it.
 //! - `differs_a_socket_at_another_host_ends_the_bridge`: the token is for the host that was named.
+//! - `differs_what_a_slash_command_does_is_told_by_the_agent`: the message before it says whose command it was.
 //! - `differs_an_answer_for_good_over_a_bridge_holds_in_its_session`: nobody elsewhere makes rules of this machine.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::bridge::{BridgeTimings, REPLAY_WINDOW};
@@ -169,6 +171,24 @@ async fn the_remote_sends_messages_cancels_answers_and_changes_the_approval_with
     let field = "\"bridge\":{\"origin\":\"bridge\",\"remote_user\":\"alice\"}";
     let compact: String = shown.split_whitespace().collect();
     assert!(compact.matches(field).count() >= 5, "{shown}");
+}
+
+/// "The standard ferret eventlog": the title that a remote `/rename` gives has no `bridge` field, its message has.
+#[tokio::test(flavor = "multi_thread")]
+async fn differs_what_a_slash_command_does_is_told_by_the_agent() {
+    let (_receiver, bridge, mut socket, session) = connected(&[]).await;
+    let message = json!({ "sessionId": session, "message": "/rename Other" });
+    socket.call(1, "session/message", message).await;
+    bridge.interrupt();
+    let home = Arc::clone(&bridge.home);
+    assert_eq!(bridge.ends().0, Some(0));
+    let show = ["sessions", "show", &session, "--json"];
+    let shown = program::command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), &home, &show).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let events: Vec<&Value> = shown["events"].as_array().unwrap().iter().collect();
+    let of_kind = |kind: &str| events.iter().find(|event| event.to_string().contains(kind)).unwrap().to_string();
+    assert!(of_kind("user_message").contains("\"bridge\""), "{shown:#}");
+    assert!(!of_kind("\"title\":\"Other\"").contains("\"bridge\""), "{shown:#}");
 }
 
 /// "POST /api/sessions/<session_id>/heartbeat" and "Reconnection semantics": 30 s, 5 s, the last 50.

@@ -13,6 +13,7 @@
 //!   clients, and so are numbers of updates. `serverInfo` says with whom one speaks.
 //! - `differs_a_client_of_the_official_protocol_gets_that`: Zed and others speak it to whatever they start.
 //! - `differs_with_http_the_end_of_the_input_ends_nothing`: others may use the server over HTTP.
+//! - `differs_the_list_has_sessions_of_every_dialect`: a session has one home, and any client of its owner goes on with it.
 //! - `differs_a_session_without_a_message_is_not_listed`: editors make one with every window.
 //! - `differs_more_kinds_are_told`: twelve kinds cannot show a thought, a plan or how a question was settled.
 //! - `differs_no_event_log_is_written_unless_somebody_names_a_folder` (`eventlog.rs`): sessions are kept in one place, and chimera's
@@ -668,4 +669,19 @@ fn differs_a_token_has_at_least_16_characters() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("16"), "{output:?}");
+}
+
+/// "session/list": "known sessions".
+#[test]
+fn differs_the_list_has_sessions_of_every_dialect() {
+    let home = home();
+    let mut otter = Program::named(&home, "chimera", &["otter", "serve", "--acp"]);
+    otter.call(1, "initialize", &json!({}));
+    let session = otter.call(2, "session/new", &json!({})).1["result"]["sessionId"].clone();
+    otter.call(3, "session/message", &json!({ "sessionId": session, "message": "list" }));
+    otter.close();
+    let mut ferret = Program::named(&home, "chimera", &["ferret", "serve"]);
+    ferret.call(1, "initialize", &json!({}));
+    let (_, listed) = ferret.call(2, "session/list", &json!({}));
+    assert_eq!(listed["result"]["sessions"][0]["sessionId"], session, "{listed}");
 }

@@ -15,6 +15,7 @@
 //!   trying.
 //! - `differs_tls_is_a_certificate_and_its_key`: the document names `--tls` without saying whose certificate it would be.
 //! - `differs_texts_for_people_name_a_mode_as_everywhere`: the agent writes them for all clients of a session at once.
+//! - `differs_bash_brings_what_reads_its_background_commands`: a command that nobody could look at or stop would run on.
 //! - `differs_the_queue_has_an_end`: a client that only sends must not fill the memory.
 //! - `differs_a_session_without_a_message_is_not_listed`: editors make one with every window.
 //! - `differs_a_client_of_the_official_protocol_gets_that`: Zed and others speak it to whatever they start.
@@ -627,6 +628,15 @@ fn differs_capabilities_are_what_this_server_can_do() {
     assert!(shown.contains("image/png"), "{shown}");
     let told = updates.iter().any(|frame| frame.to_string().contains("this model cannot look at images"));
     assert!(told, "{updates:?}");
+}
+
+/// "Pure mode": three tools are named, and five are there.
+#[test]
+fn differs_bash_brings_what_reads_its_background_commands() {
+    let (mut otter, session) = greeted(&["otter", "serve", "--acp", "--allowed-tools", "Read,Grep,Bash"]);
+    let (updates, _) = otter.call(3, "session/message", &message(&session, "write a.txt: x"));
+    let refused = find(&updates, "tool_result")["error"].as_str().unwrap();
+    assert!(refused.contains("the tools are read_file, search, bash, jobs, job_input"), "{refused}");
 }
 
 /// "Pure mode".

@@ -29,7 +29,8 @@
 //! - `differs_http_asks_for_a_token`: being on this machine proves nothing.
 //! - `differs_commands_run_in_a_terminal_of_our_own_behind_the_fence`: no sandbox holds the editor's terminal.
 //! - `differs_an_editors_own_terminal_shows_its_own_output`: a second one would stay empty.
-//! - `differs_tool_servers_belong_to_a_session`: a server is a program of one session.
+//! - `differs_tool_servers_belong_to_a_session`: a server is a program of one session, and starts with its next prompt: sessions
+//!   that are only opened start no programs.
 //! - `differs_a_session_moves_only_within_its_folders`: the folder decides what the agent may write.
 //! - `differs_thinking_is_a_thought_level_on_standard_input_and_output`: editors find the option by its official category.
 //! - `differs_a_socket_has_no_session_header`: there is no later request that could name it.

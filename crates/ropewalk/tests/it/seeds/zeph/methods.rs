@@ -136,6 +136,8 @@ fn differs_tool_servers_belong_to_a_session() {
         for (session, count) in [(&one, 1), (&other, 0)] {
             let list = client.result("_agent/mcp/list", &json!({ "session_id": session }));
             assert_eq!(list["servers"].as_array().unwrap().len(), count, "{list}");
+            let states = list["servers"].as_array().unwrap().iter().map(|server| &server["state"]);
+            assert!(states.into_iter().all(|state| state == "idle"), "nothing started without a prompt: {list}");
         }
     });
 }
