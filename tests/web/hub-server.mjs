@@ -81,7 +81,7 @@ export class HubServer {
     this.children.push(child);
     return {
       link: () => until("a link is shown", async () => /http\S+\/pair#\S+/.exec(said)?.[0]),
-      words: () => until("the words are shown", async () => /stand the words: (.+)/.exec(said)?.[1]),
+      words: () => until("the words are shown", async () => /shows these words: (.+)/.exec(said)?.[1]),
     };
   }
 

@@ -9,6 +9,8 @@ mod browser;
 mod chat;
 mod cli;
 mod cli_error;
+#[cfg(test)]
+mod cli_reference;
 mod client;
 mod config;
 mod devices;

@@ -42,8 +42,8 @@ const SHORT: [&str; 28] = [
 
 /// A name that means something may be defined so often, elsewhere with another meaning.
 const DEFINITIONS_MAX: usize = 2;
-/// So many names may break that. This number only ever goes down.
-const REPEATED_MAX: usize = 5;
+/// So many names may break that.
+const REPEATED_MAX: usize = 0;
 
 /// Names of files from which nobody guessed what is in them.
 const RIDDLES: [&str; 44] = [
