@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory};
 use expect_test::expect_file;
 
 use crate::cli::Cli;
@@ -20,7 +20,7 @@ These options work with every command:
 ";
 
 fn page() -> String {
-    let mut cli = Cli::command();
+    let mut cli = <Cli as CommandFactory>::command();
     cli.build();
     let mut page = HEAD.to_owned();
     write_arguments(&mut page, cli.get_arguments().filter(|argument| argument.is_global_set()));
@@ -61,7 +61,8 @@ fn write_arguments<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Ar
         if !values.is_empty() && argument.get_action().takes_values() {
             write!(meaning, " (one of {})", values.join(", ")).unwrap();
         }
-        let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let defaults: Vec<_> =
+            argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
         if !defaults.is_empty() && argument.get_action().takes_values() {
             write!(meaning, " (default: {})", defaults.join(" ")).unwrap();
         }
@@ -78,7 +79,8 @@ fn name_of(argument: &Arg) -> String {
     let short = argument.get_short().map(|short| format!("-{short}"));
     let long = argument.get_long().map(|long| format!("--{long}"));
     let flag = [short, long].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let values: Vec<&str> = argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
+    let values: Vec<&str> =
+        argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
     if !argument.get_action().takes_values() {
         return flag;
     }

@@ -104,7 +104,7 @@ pub async fn run(
     run_with(command, None, cancel, output).await
 }
 
-/// The same in a terminal of its own. All of its output is [`Stream::Stdout`]: a terminal has one.
+/// The same in a terminal of its own. All of its output is [`StdStream::Stdout`]: a terminal has one.
 pub async fn run_in_terminal(
     command: ChildCommand,
     terminal: PseudoTerminal,

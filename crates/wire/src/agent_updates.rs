@@ -4,7 +4,7 @@
 //! Pure, like every dialect. The agent is another program and may send anything, so nothing here fails on
 //! its input: an update that is not understood is passed on unchanged ([`engine::Body::Foreign`]), and one
 //! that is too large is cut. Whatever our events cannot express is kept verbatim beside them
-//! ([`engine::Said::relayed`]). If one update becomes several events, one of them carries the verbatim
+//! ([`engine::NewEvent::relayed`]). If one update becomes several events, one of them carries the verbatim
 //! update and the others carry an empty text, which means that nothing is to be sent for them.
 
 mod content;

@@ -67,7 +67,7 @@ async fn an_import_that_is_killed_is_whole_or_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sessions.db");
     for round in 0..ROUNDS {
-        let mut child = victim(&path, "killed::import_until_killed");
+        let mut child = victim(&path, "killed_process::import_until_killed");
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         // Killed at another moment in each round: after so many imports, and a part of the next.
@@ -129,7 +129,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     let path = directory.path().join("sessions.db");
     let mut last = 0;
     for round in 1..=ROUNDS {
-        let mut child = victim(&path, "killed::append_until_killed");
+        let mut child = victim(&path, "killed_process::append_until_killed");
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut seen = 0;
         for line in output.lines() {

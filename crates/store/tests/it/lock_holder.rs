@@ -52,7 +52,7 @@ impl StoppedHolder {
     #[expect(clippy::disallowed_methods, reason = "the child is this very test program")]
     fn stopped(path: &Path) -> Self {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "locked::hold_the_lock"])
+            .args(["--ignored", "--exact", "--nocapture", "lock_holder::hold_the_lock"])
             .env(PATH, path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

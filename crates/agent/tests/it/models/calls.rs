@@ -156,7 +156,7 @@ async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
         check(
             vec![wrong, answer()],
             expect![[r#"
-        Lasting: acme says the key is not valid (401): Invalid API Key; set its key
+        Permanent: acme says the key is not valid (401): Invalid API Key; set its key
     "#]]
         )
         .await
@@ -169,7 +169,7 @@ async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
         check(
             vec![elsewhere, answer()],
             expect![[r#"
-        Lasting: acme is not at this address (307); check its base URL
+        Permanent: acme is not at this address (307); check its base URL
     "#]]
         )
         .await
@@ -182,7 +182,7 @@ async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
 async fn an_answer_that_breaks_off_is_not_asked_for_again() {
     let asked = check(vec![Does::BreaksOff(TEXT.into()), answer()], expect![[r#"
         Text("Hi.")
-        Passing { retry_after: None }: acme: the answer was cut off: end of file before message length reached; what was said stays, ask again to go on
+        Transient { retry_after: None }: acme: the answer was cut off: end of file before message length reached; what was said stays, ask again to go on
     "#]]).await;
     assert_eq!(asked.len(), 1);
 }
@@ -204,7 +204,7 @@ async fn an_answer_that_was_complete_may_break_off() {
 async fn a_stall_ends_the_answer() {
     check(vec![Does::Stalls(TEXT.into())], expect![[r#"
         Text("Hi.")
-        Passing { retry_after: None }: acme: the answer stopped: nothing more was said for 2 s; what was said stays, ask again to go on
+        Transient { retry_after: None }: acme: the answer stopped: nothing more was said for 2 s; what was said stays, ask again to go on
     "#]]).await;
 }
 

@@ -200,7 +200,7 @@ fn errors_in_the_middle_are_errors() {
         expect![[r#"
         order t
         text "I be"
-        error Passing { retry_after: None } Overloaded
+        error Transient { retry_after: None } Overloaded
         stop None
     "#]],
     );
@@ -209,7 +209,7 @@ fn errors_in_the_middle_are_errors() {
         include_str!("fixtures/responses-failed.txt"),
         expect![[r#"
         order 
-        error Passing { retry_after: None } Rate limit reached for gpt-5
+        error Transient { retry_after: None } Rate limit reached for gpt-5
         stop None
     "#]],
     );
@@ -219,7 +219,7 @@ fn errors_in_the_middle_are_errors() {
         expect![[r#"
         order t
         text "I be"
-        error Passing { retry_after: None } the answer was cut off: the connection ended before it did
+        error Transient { retry_after: None } the answer was cut off: the connection ended before it did
         stop None
     "#]],
     );
@@ -229,7 +229,7 @@ fn errors_in_the_middle_are_errors() {
         expect![[r#"
         order t
         text "I be"
-        error Passing { retry_after: None } The model is overloaded. Please try again later.
+        error Transient { retry_after: None } The model is overloaded. Please try again later.
         stop None
     "#]],
     );
@@ -238,7 +238,7 @@ fn errors_in_the_middle_are_errors() {
         include_str!("fixtures/ollama-error.txt"),
         expect![[r#"
         order 
-        error Lasting model requires more system memory (9.1 GiB) than is available (3.2 GiB)
+        error Permanent model requires more system memory (9.1 GiB) than is available (3.2 GiB)
         stop None
     "#]],
     );
@@ -251,7 +251,7 @@ fn what_is_no_stream_is_understood_or_refused() {
         "data: <html>\n\n",
         expect![[r#"
         order 
-        error Passing { retry_after: None } the answer cannot be read: "<html>" is no JSON
+        error Transient { retry_after: None } the answer cannot be read: "<html>" is no JSON
         stop None
     "#]],
     );
@@ -260,7 +260,7 @@ fn what_is_no_stream_is_understood_or_refused() {
         "",
         expect![[r#"
         order 
-        error Passing { retry_after: None } the answer was cut off: the connection ended before it did
+        error Transient { retry_after: None } the answer was cut off: the connection ended before it did
         stop None
     "#]],
     );
@@ -269,7 +269,7 @@ fn what_is_no_stream_is_understood_or_refused() {
         "<html><body>login</body></html>",
         expect![[r#"
         order 
-        error Passing { retry_after: None } the answer was cut off: the connection ended before it did
+        error Transient { retry_after: None } the answer was cut off: the connection ended before it did
         stop None
     "#]],
     );

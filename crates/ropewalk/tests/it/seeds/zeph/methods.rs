@@ -137,7 +137,10 @@ fn differs_tool_servers_belong_to_a_session() {
             let list = client.result("_agent/mcp/list", &json!({ "session_id": session }));
             assert_eq!(list["servers"].as_array().unwrap().len(), count, "{list}");
             let states = list["servers"].as_array().unwrap().iter().map(|server| &server["state"]);
-            assert!(states.into_iter().all(|state| state == "idle"), "nothing started without a prompt: {list}");
+            assert!(
+                states.into_iter().all(|state| state == "idle"),
+                "nothing started without a prompt: {list}"
+            );
         }
     });
 }
