@@ -495,7 +495,7 @@ impl Updates {
     pub(super) fn write_options(&self, out: &mut Vec<u8>) {
         #[derive(serde::Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Update {
+        struct OptionsUpdate {
             session_update: &'static str,
             config_options: Vec<Box<serde_json::value::RawValue>>,
         }
@@ -503,10 +503,10 @@ impl Updates {
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
             session_id: &'a str,
-            update: Update,
+            update: OptionsUpdate,
         }
         let config_options = settings::options(&self.specs, &self.settings, self.client.zeph);
-        let update = Update { session_update: "config_option_update", config_options };
+        let update = OptionsUpdate { session_update: "config_option_update", config_options };
         write_notification(out, "session/update", Params { session_id: &self.session.0, update });
     }
 
