@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use engine::{
-    AskRequest, Opaque, Redactor as _, RuleHit, PermissionRules as _, Ruling, Settings, ToolClass,
+    AskRequest, Opaque, PermissionRules as _, Redactor as _, RuleHit, Ruling, Settings, ToolClass,
     approval_spec, decide,
 };
 use guard::{RulePaths, Rulebook, SecretRedactor, Workplace, assess_command};

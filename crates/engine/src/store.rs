@@ -92,8 +92,8 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// Removes a session and its events for good. Returns whether it existed. Refused while a living owner
-    /// elsewhere is in the middle of a turn.
+    /// Removes a session and its events for good. Returns whether it existed: an unknown id is no error.
+    /// Refused while a living owner elsewhere is in the middle of a turn.
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
 
     /// The name of this store's history. A store that was restored from a backup has another name, because

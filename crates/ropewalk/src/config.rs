@@ -11,6 +11,7 @@ mod servers;
 mod show;
 mod source;
 
+use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -81,12 +82,20 @@ pub struct Config {
 }
 
 /// The options of the command line about settings files, for the whole process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ConfigFlags {
     /// Replaces the person's settings file and those of other agents.
     pub file: Option<PathBuf>,
     /// The profile to apply over the rest of the file.
     pub profile: Option<String>,
+}
+
+/// By hand: the digest of a server's options is made of this text (`serve::relay::options_digest`), and servers of earlier
+/// versions made it so.
+impl fmt::Debug for ConfigFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Choice").field("file", &self.file).field("profile", &self.profile).finish()
+    }
 }
 
 static FLAGS: OnceLock<ConfigFlags> = OnceLock::new();
@@ -215,7 +224,7 @@ fn mode_of(folder: &Path) -> Option<Mode> {
     match read(&folder.join(PROJECT_FILE)) {
         Ok(config) => config.sandbox,
         Err(error) => {
-            tracing::warn!(?error, "could not read the project's settings, so its sessions are read-only");
+            tracing::warn!(trouble = ?error, "could not read the project's settings, so its sessions are read-only");
             Some(Mode::ReadOnly)
         }
     }

@@ -62,7 +62,7 @@ pub fn check(files: &[File]) -> Vec<String> {
     problems
 }
 
-/// The room whose product a file is part of.
+/// The room whose product a file is part of. What fuzzers call (`fuzz.rs`) is built for them and tests alone.
 pub(super) fn product_room(path: &str) -> Option<&str> {
     let (room, within) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let is_test = within == "fuzz.rs" || within.ends_with("tests.rs") || within.contains("tests/");

@@ -167,7 +167,7 @@ impl ExternalSession {
     async fn ended(&self, result: &RawValue, context: &TurnContext) -> Result<Stop, TurnError> {
         let ended = self.state().hearing.prompt_result(result);
         if let Some(usage) = ended.usage {
-            // Not relayed: the answer to the prompt contains it.
+            // Not relayed: the answer to the prompt contains it. A session that is gone has no log to write to.
             let said = NewEvent { body: Body::Usage(usage), relayed: Some(Opaque("".into())) };
             context.emit(said).await.ok();
         }

@@ -76,7 +76,7 @@ pub struct BranchRequest<'a> {
     pub mirrored: &'a MirrorPosition,
     pub source: &'a LogSource,
     pub branch: &'a SessionId,
-    /// As [`kept_card`] gives them.
+    /// As [`branch_card`] gives them.
     pub card: (SqlValue, SqlValue),
     pub now: i64,
 }

@@ -22,7 +22,7 @@ const VIEW: &str = "SELECT people.id, people.name, people.admin, people.created_
     (SELECT COUNT(*) FROM passkeys WHERE passkeys.person = people.id) FROM people";
 
 impl People {
-    /// The person in `HubTold::At`; `None` for a visitor with a share link.
+    /// The person in `HubNotification::Hello`; `None` for a visitor with a share link.
     pub async fn view(&self, visitor: &HubVisitor) -> Result<Option<PersonView>, PeopleError> {
         let VisitorKind::Person { id, .. } = &visitor.kind else { return Ok(None) };
         let sql = format!("{VIEW} WHERE people.id = $1");

@@ -39,10 +39,12 @@ pub struct ServeBridgeOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "The token comes from --auth-token or ROPEWALK_BRIDGE_TOKEN, never from a file.\n\
+#[command(
+    after_help = "The token comes from --auth-token, ROPEWALK_BRIDGE_TOKEN or FERRET_BRIDGE_TOKEN, never from a file.\n\
     On a terminal, the session is shown here too, and both sides can steer it. Otherwise the bridge runs until it is\n\
     interrupted and reports its status on standard error.\n\n\
-    Exit codes: 0 ended, 1 cannot continue, 2 wrong usage, or no token or one that the hub rejects, 5 no such session.")]
+    Exit codes: 0 ended, 1 cannot continue, 2 wrong usage, or no token or one that the hub rejects, 5 no such session."
+)]
 pub struct BridgeOptions {
     /// URL of the hub or another receiver (default: from your settings)
     #[arg(long, value_name = "URL")]

@@ -205,7 +205,7 @@ fn plan_lines(plan: &PlanView, fold_state: FoldState, width: usize, theme: Theme
     vec![Line::styled(cut(&format!("≡ {}", plan_line(plan)), width), theme.accent())]
 }
 
-/// `PlanView 2/5: what is being done`.
+/// `Plan 2/5: what is being done`.
 pub fn plan_line(plan: &PlanView) -> String {
     let done = plan.steps.iter().filter(|step| step.state == PlanStepState::Done).count();
     let total = plan.steps.len();

@@ -80,6 +80,7 @@ pub async fn unknown_sessions_are_said_to_be_unknown(store: &dyn Store) {
     let gone = |error: Option<StoreError>| assert!(matches!(error, Some(StoreError::NotFound)), "{error:?}");
     gone(store.find(&id).await.err());
     gone(store.claim(&id).await.err());
+    gone(store.owns(&id, Epoch(1)).await.err());
     gone(store.read(&id, Seq::START, PageRequest::USUAL).await.err());
     gone(store.fork(&id, new_session("s")).await.err());
     gone(store.rename(&id, "title").await.err());
