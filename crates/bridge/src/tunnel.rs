@@ -42,6 +42,8 @@ pub(super) struct Tunnel {
 struct RegistrationState {
     /// None before the first registration, and after the receiver has forgotten the session.
     answer: Option<RegistrationReply>,
+    /// The receiver accepted a registration, or one is under way: it gets a farewell.
+    may_exist: bool,
     /// The machine was registered too.
     as_hub: bool,
     /// Registrations so far: each further one was needed because the receiver has forgotten the session.
@@ -78,7 +80,7 @@ impl Tunnel {
         self.note(false);
         if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
             forget(&self.shared, &self.session).await;
-        } else if self.registrations.borrow().answer.is_some() && !self.is_replaced() {
+        } else if self.registrations.borrow().may_exist && !self.is_replaced() {
             let farewell = self.shared.receiver.farewell(self.session.as_str(), &self.shared.process).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
@@ -180,7 +182,7 @@ impl Tunnel {
     }
 
     async fn open_with(&mut self, known: RegistrationState) -> Result<(TunnelPipe, u64), BridgeError> {
-        let RegistrationState { answer: Some(registered), as_hub, count } = known else {
+        let RegistrationState { answer: Some(registered), as_hub, count, .. } = known else {
             return Err(BridgeError::closed());
         };
         let shared = &self.shared;
@@ -243,7 +245,15 @@ async fn register(
     registrations: &watch::Sender<RegistrationState>,
 ) -> Result<RegistrationState, BridgeError> {
     let mut as_hub = shared.receiver.is_hub();
-    let mut answer = shared.receiver.register(&registration(shared, handles, as_hub)).await?;
+    // Before it is sent: a bridge that stops while it waits does not learn whether the receiver has the session.
+    let mut existed = false;
+    registrations.send_modify(|known| existed = std::mem::replace(&mut known.may_exist, true));
+    let registered = shared.receiver.register(&registration(shared, handles, as_hub)).await;
+    let mut answer = registered.inspect_err(|trouble| {
+        if !matches!(trouble, BridgeError::Malformed { .. }) {
+            registrations.send_modify(|known| known.may_exist = existed);
+        }
+    })?;
     if !as_hub && shared.receiver.is_hub() {
         as_hub = true;
         if shared.machine.is_some() {
@@ -256,7 +266,7 @@ async fn register(
     }
     shared.bridges.shown_at(handles.borrow().id(), ui_url);
     registrations.send_modify(|known| {
-        *known = RegistrationState { answer: Some(answer), as_hub, count: known.count + 1 };
+        *known = RegistrationState { answer: Some(answer), may_exist: true, as_hub, count: known.count + 1 };
     });
     Ok(registrations.borrow().clone())
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{BridgeFrame, HUB_HEADER, PROTOCOL};
 
-/// For [`Behaviour::socket`]: no answer at all.
+/// For [`Behaviour::socket`] and [`Behaviour::register`]: no answer at all.
 pub const SWALLOWED: u16 = 0;
 
 /// A request that came.
@@ -203,6 +203,9 @@ async fn answered(inner: Arc<Inner>, request: Request) -> Response {
     };
     match path.strip_prefix("/api/sessions") {
         Some("") => {
+            if inner.manner.register.load(Ordering::SeqCst) == SWALLOWED {
+                return std::future::pending().await;
+            }
             let session = serde_json::from_slice::<Value>(&body).unwrap()["session_id"].clone();
             let session = session.as_str().unwrap();
             let ws_url = format!("ws://{}/ws/{session}", inner.host);
