@@ -22,6 +22,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
+use crate::flags;
+
 /// The sessions of the memory measurement must not be evicted while they are counted.
 const SERVE: &str = "./ropewalk serve --max-sessions 2000";
 const TABLE_BEGIN: &str = "<!-- bench:begin -->";
@@ -70,10 +72,8 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> anyhow::Result<Self> {
         let mut options = Self::default();
-        let mut args = args.iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().cloned().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
+        flags::read("bench", args, |flag, value| {
+            match flag {
                 "--quick" => options.quick = true,
                 "--write" => options.write = true,
                 "--only" => match value()?.as_str() {
@@ -83,9 +83,10 @@ impl Options {
                 "--rounds" => options.rounds = Some(value()?),
                 "--serve-args" => options.serve_args = value()?,
                 "--agent-command" => options.agent_command = Some(value()?),
-                _ => bail!("bench does not know the argument {flag}"),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         ensure!(
             options.only.is_none() || options.agent_command.is_none(),
             "--only measures the product, so leave out --agent-command"

@@ -33,6 +33,7 @@ use self::clients::{official, rest, websocket, zeph};
 use self::judge::{Judge, SessionClients};
 use self::proxy::Proxy;
 use self::server::Server;
+use crate::flags;
 use crate::random::Random;
 
 const CUTS_DEFAULT: u64 = 1_000;
@@ -70,15 +71,14 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> anyhow::Result<Self> {
         let (mut cuts, mut seed) = (CUTS_DEFAULT, 1);
-        let mut args = args.iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
+        flags::read("chaos", args, |flag, value| {
+            match flag {
                 "--cuts" => cuts = value()?.parse()?,
                 "--seed" => seed = value()?.parse()?,
-                _ => bail!("chaos does not know the argument {flag}"),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         let home = std::env::temp_dir().join(format!("ropewalk-chaos-{}-{seed}", std::process::id()));
         Ok(Self { cuts, seed, home })
     }

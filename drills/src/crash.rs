@@ -23,6 +23,7 @@ use anyhow::{Context, bail, ensure};
 
 use self::check::{Replay, ReplayChecker};
 use self::plan::{Moment, Plan};
+use crate::flags;
 use crate::peer::{Frame, Peer};
 use crate::random::Random;
 
@@ -64,17 +65,16 @@ impl Options {
     fn parse(args: &[String]) -> anyhow::Result<Self> {
         let (mut rounds, mut seed, mut serve_args, mut agent_command) =
             (ROUNDS_DEFAULT, 1, String::new(), None);
-        let mut args = args.iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
+        flags::read("crash", args, |flag, value| {
+            match flag {
                 "--rounds" => rounds = value()?.parse()?,
                 "--seed" => seed = value()?.parse()?,
-                "--serve-args" => serve_args = value()?.clone(),
-                "--agent-command" => agent_command = Some(value()?.clone()),
-                _ => bail!("crash does not know the argument {flag}"),
+                "--serve-args" => serve_args = value()?,
+                "--agent-command" => agent_command = Some(value()?),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let command = match agent_command {
             Some(command) => words(&command),

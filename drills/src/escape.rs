@@ -17,6 +17,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::flags;
 use xtask::command::{self, program};
 
 const MODES: [&str; 4] = ["read-only", "workspace-write", "workspace-write-network", "off"];
@@ -80,18 +81,17 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> anyhow::Result<Self> {
         let mut options = Self::default();
-        let mut args = args.iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().cloned().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
+        flags::read("escape", args, |flag, value| {
+            match flag {
                 "--mode" => options.mode = Some(value()?),
                 "--user" => options.user = Some(value()?),
                 "--only" => options.only = Some(value()?),
                 "--short" => options.short = true,
                 "--markdown" => options.markdown = true,
-                _ => bail!("escape does not know the argument {flag}"),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
     }
 

@@ -11,6 +11,7 @@ mod children;
 mod crash;
 mod escape;
 mod faults;
+mod flags;
 mod peer;
 mod prices;
 mod random;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use super::{backup_commands, cli, cuts, damage, disk_full, rest};
+use crate::flags;
 use crate::random::Random;
 use xtask::command;
 
@@ -137,10 +138,8 @@ impl Options {
         let usual = |count| if long { count } else { 0 };
         let (kills, cuts, damage, full) = (usual(1000), usual(200), usual(400), usual(64));
         let mut options = Self { kills, cuts, damage, full, seed: 7, table: None };
-        let mut args = args.iter();
-        while let Some(flag) = args.next() {
-            let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
-            match flag.as_str() {
+        flags::read("faults", args, |flag, value| {
+            match flag {
                 "--long" => {}
                 "--kills" => options.kills = value()?.parse()?,
                 "--cuts" => options.cuts = value()?.parse()?,
@@ -148,9 +147,10 @@ impl Options {
                 "--full" => options.full = value()?.parse()?,
                 "--seed" => options.seed = value()?.parse()?,
                 "--table" => options.table = Some(value()?.into()),
-                _ => bail!("faults does not know the argument {flag}"),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
     }
 }

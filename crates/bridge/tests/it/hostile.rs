@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use wire::Dialect;
 
 use super::test_bridge::{BridgeOptions, PACE, TOKEN, TestBridge};
-use super::test_receiver::{Behaviour, Receiver};
+use super::test_receiver::{Behaviour, Receiver, SWALLOWED};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -71,6 +71,21 @@ async fn a_token_that_is_revoked_in_mid_life_ends_the_bridge() {
         receiver.inner.manner.heartbeat.store(401, Ordering::SeqCst);
         assert_eq!(world.failed().await, BridgeError::Unauthorized);
         world.close().await;
+    })
+    .await;
+}
+
+/// Whether the receiver has the session is not known then.
+#[tokio::test]
+async fn a_bridge_that_ends_while_it_registers_takes_its_session_away_too() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let receiver = Receiver::start(Behaviour::plain()).await;
+        receiver.inner.manner.register.store(SWALLOWED, Ordering::SeqCst);
+        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
+        receiver.seen("POST /api/sessions", 1).await;
+        world.close().await;
+        receiver.seen(&format!("DELETE /api/sessions/{session}"), 1).await;
     })
     .await;
 }

@@ -11,7 +11,7 @@ use testkit::{Line, Script, call, say};
 use wire::{Dialect, DialectSelection, Frame};
 
 use super::test_bridge::{BridgeOptions, TOKEN, TestBridge};
-use super::test_receiver::{Behaviour, Receiver, SWALLOWED, Socket};
+use super::test_receiver::{Behaviour, Receiver, Socket};
 
 async fn opened(server: &mut Server) -> (OlderClient, String) {
     let mut client = server.older_client(Dialect::Ferret).await;
@@ -622,21 +622,6 @@ async fn a_receiver_that_is_no_hub_sees_four_endpoints() {
         })
         .await;
     }
-}
-
-/// Whether the receiver has the session is not known then.
-#[tokio::test]
-async fn a_bridge_that_ends_while_it_registers_takes_its_session_away_too() {
-    run(Setup::offline(), async |server| {
-        let (_client, session) = opened(server).await;
-        let receiver = Receiver::start(Behaviour::plain()).await;
-        receiver.inner.manner.register.store(SWALLOWED, Ordering::SeqCst);
-        let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
-        receiver.seen("POST /api/sessions", 1).await;
-        world.close().await;
-        receiver.seen(&format!("DELETE /api/sessions/{session}"), 1).await;
-    })
-    .await;
 }
 
 /// The receiver has confirmed everything.

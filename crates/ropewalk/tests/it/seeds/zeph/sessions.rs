@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{Client, Transport, everywhere, option, said, uuid_shape};
 use crate::seeds::program;
@@ -37,18 +39,23 @@ fn sessions_are_isolated_forked_and_resumed() {
     });
 }
 
+/// A session that another process made, which has ended since.
+fn session_of_before(home: &Arc<TempDir>) -> String {
+    let mut first = Client::stdio(home, &[]);
+    first.hello();
+    let session = first.new_session();
+    first.prompt(&session, "think of the walrus");
+    let Transport::Stdio(program) = first.transport else { unreachable!() };
+    assert_eq!(program.close().0, Some(0));
+    session
+}
+
 /// The same after a restart: `load_session` tells the history, `resume_session` does not.
 #[test]
 fn a_session_is_loaded_with_its_history_and_resumed_without_after_a_restart() {
     for open in [Client::stdio, Client::http, Client::socket] {
         let home = program::home();
-        let mut first = Client::stdio(&home, &[]);
-        first.hello();
-        let session = first.new_session();
-        first.prompt(&session, "think of the walrus");
-        let Transport::Stdio(program) = first.transport else { unreachable!() };
-        assert_eq!(program.close().0, Some(0));
-
+        let session = session_of_before(&home);
         let mut client = open(&home, &[]);
         client.hello();
         let place = json!({ "sessionId": session, "cwd": client.work(), "mcpServers": [] });
@@ -86,12 +93,7 @@ fn differs_a_session_with_work_makes_no_room() {
 #[test]
 fn differs_the_list_has_sessions_that_are_not_in_memory() {
     let home = program::home();
-    let mut first = Client::stdio(&home, &[]);
-    first.hello();
-    let session = first.new_session();
-    first.prompt(&session, "think of the walrus");
-    let Transport::Stdio(program) = first.transport else { unreachable!() };
-    assert_eq!(program.close().0, Some(0));
+    let session = session_of_before(&home);
     let mut client = Client::stdio(&home, &[]);
     client.hello();
     let (_, listed) = client.call("session/list", &json!({}));
