@@ -17,7 +17,7 @@ checkEverywhere("a login link works once, and leaves nothing in the address", as
   await person.live();
   const stranger = await scene.person(size);
   await stranger.page.goto(link);
-  await stranger.page.getByText("This code was used already").waitFor();
+  await stranger.page.getByText("This code has already been used").waitFor();
   await stranger.page.goto("/");
   await stranger.page.getByRole("heading", { name: "You are signed out" }).waitFor();
 });
@@ -40,14 +40,14 @@ check("a code can be typed, and one that is refused says so", async (scene) => {
   await phone.typeCode(code);
   await owner.knock().waitFor();
   await owner.refuse();
-  await phone.page.getByText("You were not let in").waitFor();
+  await phone.page.getByText("This device was rejected").waitFor();
 });
 
 check("a wrong code is told as such", async (scene) => {
   const phone = await scene.person(PHONE);
   await phone.page.goto("/pair#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
   await phone.knockOnDoor();
-  await phone.page.getByText("This code is unknown here").waitFor();
+  await phone.page.getByText("This code is not valid here").waitFor();
 });
 
 check("a viewer reads along and can do nothing else, whatever its page sends", { args: ["--approval", "strict"] }, async (scene) => {

@@ -68,7 +68,7 @@ class HubScene {
     const token = await person.makeToken(name);
     const machine = await this.hub.machine(token, { model: this.model, ...options });
     await person.goto("/settings/machines");
-    await until("the machine is here", async () => /here · /.test(await person.page.locator("#settings-machines").innerText()));
+    await until("the machine is here", async () => /online · /.test(await person.page.locator("#settings-machines").innerText()));
     return machine;
   }
 

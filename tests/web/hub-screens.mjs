@@ -48,8 +48,8 @@ export const HUB_SCREENS = [
   { name: "inbox", show: at("/inbox", "1 waiting for you") },
   { name: "new", show: at("/new", "/home/me/knots") },
   { name: "session", show: at(`/s/${SESSIONS.done}`, "the tests pass") },
-  { name: "away", show: at(`/s/${SESSIONS.away}`, "is away since") },
-  { name: "guest", script: asGuest, show: at("/", "You are here by a link") },
+  { name: "away", show: at(`/s/${SESSIONS.away}`, "has been offline since") },
+  { name: "guest", script: asGuest, show: at("/", "You joined by a link") },
   { name: "sealed", script: sealed, show: at(`/s/${SESSIONS.sealed}`, "Sealed: pair this device") },
   { name: "pair", show: at(`/pair#m-vault.${"a".repeat(22)}.${"b".repeat(22)}`, "Pair this device") },
   { name: "share", show: async (person) => {
@@ -72,9 +72,9 @@ export const HUB_SCREENS = [
   { name: "joined", script: (hub) => {
     signedOut(hub);
     hub.posts = { "/ui/enter": () => [200, { addPasskey: true }] };
-  }, show: at("/login#join.abcdefghijklmnop", "You are in") },
+  }, show: at("/login#join.abcdefghijklmnop", "You are signed in") },
   { name: "ended", script: (hub) => {
     signedOut(hub);
-    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has ended; ask who sent it for a new one" }] };
-  }, show: at("/s/x#share.abcdefghijklmnop", "This link has ended") },
+    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has expired or was revoked; ask whoever sent it for a new one" }] };
+  }, show: at("/s/x#share.abcdefghijklmnop", "This link has expired or was revoked") },
 ];

@@ -48,9 +48,9 @@ check("a machine that goes away says so, keeps what is written, and takes it whe
   await person.composer().fill("and the other notes");
   const [laptop, ...others] = hub.machines;
   hub.tell({ on: "machines", machines: [{ ...laptop, here: false }, ...others] });
-  await person.awayBar().filter({ hasText: /laptop is away since \d\d:\d\d/ }).waitFor();
+  await person.awayBar().filter({ hasText: /laptop has been offline since \d\d:\d\d/ }).waitFor();
   await person.page.getByRole("button", { name: "Send" }).click();
-  await person.page.locator(".toast.bad").filter({ hasText: "Nothing can be sent" }).waitFor();
+  await person.page.locator(".toast.bad").filter({ hasText: "You can send when it is back" }).waitFor();
   assert.equal(await person.composer().inputValue(), "and the other notes");
   assert.equal(hub.asked.filter((one) => one.do === "prompt").length, 0);
   hub.tell({ on: "machines", machines: hub.machines });
@@ -60,11 +60,11 @@ check("a machine that goes away says so, keeps what is written, and takes it whe
 });
 
 check("what the hub refuses is told in its words, and can be sent again", DESKTOP, (hub) => {
-  hub.answers.prompt = { error: { code: "busy", message: "laptop is away since 14:02; try again when it is back" } };
+  hub.answers.prompt = { error: { code: "busy", message: "laptop has been offline since 14:02; try again when it is back" } };
 }, async (person) => {
   await person.page.goto(`/s/${SESSIONS.done}`);
   await person.send("hello");
-  await person.page.getByText("Not sent: laptop is away since 14:02; try again when it is back").waitFor();
+  await person.page.getByText("Not sent: laptop has been offline since 14:02; try again when it is back").waitFor();
   await person.page.getByRole("button", { name: "Edit" }).click();
   assert.equal(await person.composer().inputValue(), "hello");
 });
@@ -96,7 +96,7 @@ check("a new session is opened on the machine that was chosen, and only on one t
 for (const size of SIZES) {
   check(`who came by a link sees that session, its role and its end, and nothing else (${size.name})`, size, asGuest, async (person, hub) => {
     await person.page.goto("/");
-    await person.page.getByText(/You are here by a link, as viewer, until/).waitFor();
+    await person.page.getByText(/You joined by a link, as viewer, until/).waitFor();
     assert.equal(person.session(), SESSIONS.done);
     assert.equal(await person.composer().count(), 0);
     assert.equal(await person.page.getByRole("navigation", { name: "Sessions" }).count(), 0);
@@ -105,11 +105,11 @@ for (const size of SIZES) {
     assert.ok(!items.some((item) => /Share|Delete|Rename|Copy link/.test(item)), items.join(", "));
     for (const path of ["/inbox", "/new", `/s/${SESSIONS.away}`]) {
       await person.page.goto(path);
-      await person.page.getByText("You are here by a link").waitFor();
+      await person.page.getByText("You joined by a link").waitFor();
       assert.equal(person.session(), SESSIONS.done, path);
     }
     hub.dismiss();
-    await person.page.getByText("The link to the session has ended, or was taken back.").waitFor();
+    await person.page.getByText("The link to this session has expired or was revoked.").waitFor();
     assert.equal(await person.page.evaluate(() => localStorage.getItem("ropewalk.view")), null, "nothing of it stays in the browser");
   });
 }

@@ -25,7 +25,7 @@ check("the setup link makes the first admin, who comes in again with a passkey",
   await other.page.goto(link);
   await other.page.getByRole("textbox", { name: /Your name/ }).fill("somebody");
   await other.page.getByRole("button", { name: "Set up" }).click();
-  await other.page.getByRole("alert").getByText(/used already/).waitFor();
+  await other.page.getByRole("alert").getByText(/already been used/).waitFor();
 });
 
 check("a turn is driven from the phone: prompted, allowed and read there, done on the machine", async (scene) => {
@@ -65,7 +65,7 @@ check("a link shows one session to who has no account, until it is taken back", 
   const guest = await scene.person(PHONE);
   await guest.page.goto(link);
   await guest.hears("What can be shared.");
-  await guest.page.getByText(/You are here by a link, as viewer, until/).waitFor();
+  await guest.page.getByText(/You joined by a link, as viewer, until/).waitFor();
   assert.equal(new URL(guest.page.url()).hash, "");
   assert.equal(await guest.composer().count(), 0);
   const replies = await guest.raw(
@@ -80,7 +80,7 @@ check("a link shows one session to who has no account, until it is taken back", 
   assert.deepEqual(ok.cards.map((card) => card.session), [session]);
   await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
   await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
-  await guest.page.getByText("The link to the session has ended, or was taken back.").waitFor();
+  await guest.page.getByText("The link to this session has expired or was revoked.").waitFor();
   await guest.page.goto(link);
   await guest.page.getByRole("alert").waitFor();
 });
@@ -129,7 +129,7 @@ check("a machine that is killed is away, and what is written waits until it is b
   await phone.hears("The first answer.");
   await phone.idle();
   await machine.kill();
-  await phone.awayBar().filter({ hasText: /is away since/ }).waitFor({ timeout: 120_000 });
+  await phone.awayBar().filter({ hasText: /has been offline since/ }).waitFor({ timeout: 120_000 });
   await phone.composer().fill("second");
   await phone.page.getByRole("button", { name: "Send" }).click();
   await phone.page.locator(".toast.bad").first().waitFor();
@@ -171,9 +171,9 @@ check("who is invited has machines of their own, and sees nobody else's", async 
   const session = await admin.open("mine");
   await admin.idle();
   await admin.goto("/settings/people");
-  await admin.page.getByLabel("Who is invited?").fill("dev");
-  await admin.page.locator("#settings-people").getByRole("button", { name: "Make a link" }).click();
-  const link = await admin.page.getByLabel("Link to join").inputValue();
+  await admin.page.getByLabel("Who do you want to invite?").fill("dev");
+  await admin.page.locator("#settings-people").getByRole("button", { name: "Create link" }).click();
+  const link = await admin.page.getByLabel("Invitation link").inputValue();
   const other = await scene.person(PHONE);
   await other.page.goto(link);
   await other.page.getByRole("button", { name: "Later" }).click();
@@ -193,10 +193,10 @@ check("a sealed machine is read by the device that is paired with it, and by nob
   await until("it is sealed", async () => /sealed: the hub cannot read it/.test(await phone.page.locator("#settings-machines").innerText()));
   const pairing = scene.hub.pairing(machine);
   await phone.page.goto(await pairing.link());
-  await phone.page.getByRole("button", { name: "Pair" }).click();
+  await phone.page.getByRole("button", { name: "Pair", exact: true }).click();
   assert.equal(await phone.wordsShown(), (await pairing.words()).trim());
   assert.equal(new URL(phone.page.url()).hash, "", "the secret is in no history");
-  await phone.page.getByRole("button", { name: "To the sessions" }).click();
+  await phone.page.getByRole("button", { name: "Go to sessions" }).click();
   await phone.live();
   scene.model.title = "Marlinspike";
   scene.model.says({ text: "The answer is bowline." });

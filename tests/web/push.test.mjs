@@ -100,7 +100,7 @@ async function subscribed(scene, service) {
   await phone.enter(await scene.server.link());
   await phone.goto("/settings/notifications");
   await phone.page.getByRole("button", { name: "Turn on" }).click();
-  await phone.page.getByText("You are told when you are not looking.").waitFor();
+  await phone.page.getByText("You are notified when Ropewalk is not on your screen.").waitFor();
   return phone;
 }
 

@@ -171,7 +171,7 @@ check("one session on a phone, a desktop and a terminal outlives cuts, stalls, t
   await round.between("tell me of splices", ["A splice is woven,", "and nobody hears of this."], async (goOn) => {
     await machine.kill();
     goOn();
-    for (const person of round.browsers) await person.awayBar().filter({ hasText: /is away since/ }).waitFor({ timeout: RETURN_MS });
+    for (const person of round.browsers) await person.awayBar().filter({ hasText: /has been offline since/ }).waitFor({ timeout: RETURN_MS });
     await terminal.shows("Reconnecting");
     await round.recovers("the machine's death", async () => {
       await machine.run();
@@ -206,7 +206,7 @@ check("the terminal beside a bridge is one more surface: what is answered there 
   await machine.end();
   const terminal = Terminal.open(machine, ["bridge", "--remote-url", scene.hub.url, "--insecure", ...STRICT]);
   scene.atEnd(() => terminal.close());
-  await terminal.shows("Say what is to be done");
+  await terminal.shows("What should the agent do?");
   const asks = (file) => {
     scene.model.says({ call: ["shell", { command: `echo knot > ${file}` }] });
     scene.model.says({ text: `${file} is made.` });

@@ -140,18 +140,18 @@ async function told({ kind, session, ask }) {
     case 'clear':
       return clear(tag, place, ask)
     case 'ended':
-      return show('A turn has ended', tag, place)
+      return show('An agent has finished', tag, place)
     case 'failed':
-      return show('A turn has failed', tag, place)
+      return show('An agent failed', tag, place)
     case 'test':
       return show('Notifications work', 'test', '/settings/notifications')
     default:
-      return show('Something has happened', tag, place)
+      return show('There is news from an agent', tag, place)
   }
 }
 
 function show(title, tag, path, more = {}) {
-  const words = { body: 'Tap to see it.', tag, renotify: true, icon: '/icon-192.png', badge: '/badge.png', data: { path, asks: [] } }
+  const words = { body: 'Tap to open.', tag, renotify: true, icon: '/icon-192.png', badge: '/badge.png', data: { path, asks: [] } }
   return self.registration.showNotification(title, { ...words, ...more })
 }
 
@@ -159,7 +159,7 @@ function show(title, tag, path, more = {}) {
 function showAsks(tag, place, asks, aloud) {
   const open = [...new Set(asks)].slice(-ASKS_MAX)
   return show('An agent needs you', tag, `${place}/ask/${open.at(-1)}`, {
-    body: open.length === 1 ? 'Tap to see what it asks.' : `It asks ${open.length} things. Tap to see them.`,
+    body: open.length === 1 ? 'Tap to see the request.' : `${open.length} requests are waiting. Tap to see them.`,
     renotify: aloud,
     silent: !aloud,
     requireInteraction: true,
@@ -179,7 +179,7 @@ async function clear(tag, place, ask) {
   if (left.length > 0) return left.length < asks.length ? showAsks(tag, place, left, false) : undefined
   if (asks.length > 0) for (const one of await self.registration.getNotifications({ tag })) one.close()
   // Apple's service ends subscriptions whose pushes show nothing.
-  if (await isApple()) return show('Answered', tag, place, { body: 'Somebody has answered already.', renotify: false, silent: true })
+  if (await isApple()) return show('Answered', tag, place, { body: 'Someone has already answered.', renotify: false, silent: true })
 }
 
 async function isApple() {

@@ -44,13 +44,13 @@ export function App() {
   if (signedOut) return <><SignedOut again={line.again} /><Toasts /></>
   return (
     <>
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>Skip to content</a>
       <ConnectionBanner />
       <FaultBanner />
       <Knocks />
       <div class={`frame at-${here.at}${isGuest.value ? ' alone-frame' : ''}`}>
         {!phone.value && !isGuest.value && <Rail />}
-        {phone.value && here.at === 'list' && !isGuest.value ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Boundary again={here} words="This page could not be shown. Reload it, or go to another one."><Room /></Boundary>}
+        {phone.value && here.at === 'list' && !isGuest.value ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Boundary again={here} words="This page could not be shown. Reload it, or open another one."><Room /></Boundary>}
       </div>
       <Toasts />
       <Help />

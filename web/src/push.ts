@@ -63,13 +63,13 @@ export class PushFailed extends Error {}
 
 /** Only ever after a tap: a browser asks the person, and remembers a no. */
 export async function turnOn(serverKey: string): Promise<void> {
-  if ((await Notification.requestPermission()) !== 'granted') throw new PushFailed('The browser was not allowed to show notifications.')
+  if ((await Notification.requestPermission()) !== 'granted') throw new PushFailed('Notifications were not allowed. Allow them in the browser’s site settings, then try again.')
   const registration = await registerWorker().catch(() => {
-    throw new PushFailed('The browser did not start the service worker. It does so only where it trusts the server’s certificate.')
+    throw new PushFailed('The browser did not start the service worker, probably because it does not trust the server’s certificate.')
   })
   await ready(registration)
   const subscription = await subscribe(registration, serverKey).catch((error: unknown) => {
-    throw new PushFailed(`The browser could not reach its push service${error instanceof Error ? ` (${error.message})` : ''}. Try again when it is online.`)
+    throw new PushFailed(`The browser could not reach its push service${error instanceof Error ? ` (${error.message})` : ''}. Try again when you are online.`)
   })
   await ask({ do: 'push', subscription })
   keep(WANTED, true)
@@ -111,7 +111,7 @@ async function subscribe(registration: ServiceWorkerRegistration, serverKey: str
 }
 
 export function subscriptionOf({ endpoint, keys }: PushSubscriptionJSON): Subscription {
-  if (!endpoint || !keys?.p256dh || !keys.auth) throw new PushFailed('The browser gave a subscription without keys.')
+  if (!endpoint || !keys?.p256dh || !keys.auth) throw new PushFailed('The browser created a push subscription without keys. Try again.')
   return { endpoint, p256dh: keys.p256dh, auth: keys.auth }
 }
 

@@ -29,7 +29,7 @@ export async function answer(one: AskView, decision: Decision, text: string | nu
   } catch (error) {
     const settled = error instanceof Refused && error.code === 'answered'
     set(key, { is: settled ? 'settled' : 'failed', message: wordsOf(error) })
-    if (settled) toast(wordsOf(error))
+    if (settled) toast(`Already answered: ${wordsOf(error)}`)
   }
 }
 

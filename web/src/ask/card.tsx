@@ -34,17 +34,17 @@ export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
           <h2>{askTitle(ask)}</h2>
           <p class="soft">{session}{hello.value?.host ? ` on ${plainName(hello.value.host)}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
         </div>
-        {of > 1 && <button type="button" class="plain counter" onClick={onNext} aria-label={`Question ${place} of ${of}. Show the next one`}>{place} of {of}</button>}
+        {of > 1 && <button type="button" class="plain counter" onClick={onNext} aria-label={`Request ${place} of ${of}. Show the next one`}>{place} of {of}</button>}
       </header>
       {!ask.question && <Risk ask={ask} />}
       <div class="ask-body" tabIndex={-1}>
         {ask.question ? <p class="question-text">{visible(ask.question.text)}</p> : <>
           {ask.title !== '' && ask.title !== ask.subject && <p class="ask-what">{visible(ask.title)}</p>}
           <Preview ask={ask} />
-          {isCut(ask) && <p class="cut">This is longer than what can be shown, and the rest is not here. Look at it on the computer before you allow it.</p>}
+          {isCut(ask) && <p class="cut">This is too long to show in full. Check it on the computer before you allow it.</p>}
         </>}
       </div>
-      {!may('approver') ? <p class="soft ask-foot">You are looking only. Somebody who may approve has to answer.</p>
+      {!may('approver') ? <p class="soft ask-foot">You have view-only access. Someone with a higher role has to answer.</p>
         : ask.question ? <QuestionForm ask={ask} disabled={busy || !armed} />
           : <Answers ask={ask} disabled={busy || !armed} />}
       <ProgressLine progress={progress} />
@@ -85,29 +85,29 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
 }
 
 /** What an answer for good is kept as: the rule that the machine would write, or what it is about. */
-function Kept({ ask, verb }: { ask: AskView; verb: 'may do' | 'is refused' }) {
+function KeptAnswer({ ask, answer }: { ask: AskView; answer: 'allowed without asking' | 'always denied' }) {
   const rule = makesRules() ? ask.rule : null
   const place = makesRules() ? <>in <code>{visible(ask.folder)}</code></> : 'in this session'
   return (
     <>
-      <p>From now on <strong>{ask.tool}</strong> {verb} {rule ? 'what this rule says' : 'this'} {place}, and nobody is asked:</p>
+      <p>From now on, {place}, <strong>{ask.tool}</strong> is {answer} for {rule ? 'everything that matches this rule' : 'this'}:</p>
       <pre class="rule" tabIndex={0}>{visible(rule || ask.subject || ask.title)}</pre>
-      {makesRules() && <p class="soft">Settings lists what is remembered, and forgets it again.</p>}
+      {makesRules() && <p class="soft">You can remove the rule later under Settings, Permission rules.</p>}
     </>
   )
 }
 
 function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: boolean; onNever: () => void; onBack: () => void }) {
   const done = () => void answer(ask, 'allowAlways')
-  const label = 'Allow, and do not ask again'
+  const label = 'Allow and don’t ask again'
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <Kept ask={ask} verb="may do" />
+      <KeptAnswer ask={ask} answer="allowed without asking" />
       {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
-      <button type="button" class="decision" onClick={onNever}>Never allow it instead…</button>
+      <button type="button" class="decision" onClick={onNever}>Never allow this…</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </div>
   )
@@ -117,8 +117,8 @@ function Never({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onB
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <Kept ask={ask} verb="is refused" />
-      <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny, and do not ask again</button>
+      <KeptAnswer ask={ask} answer="always denied" />
+      <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny and don’t ask again</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </div>
   )
@@ -130,8 +130,8 @@ function Why({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBac
   useEffect(() => box.current?.focus(), [])
   return (
     <form class="decisions extra" onSubmit={(event) => { event.preventDefault(); void answer(ask, 'denyOnce', text.trim() || null) }}>
-      <label class="field">The agent is told why
-        <textarea ref={box} rows={2} value={text} maxLength={4_000} onInput={(event) => setText(event.currentTarget.value)} placeholder="Do this instead…" />
+      <label class="field">Reason, sent to the agent
+        <textarea ref={box} rows={2} value={text} maxLength={4_000} onInput={(event) => setText(event.currentTarget.value)} placeholder="For example, what to do instead" />
       </label>
       <button type="submit" class="decision deny" disabled={disabled}>Deny</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>

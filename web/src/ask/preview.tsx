@@ -16,11 +16,11 @@ export function Preview({ ask }: { ask: AskView }) {
   const same = ask.text.trim() === '' || ask.text.trim() === ask.subject.trim()
   return (
     <div class="preview">
-      {ask.subject !== '' && <Exact text={ask.subject} label={command ? 'Command' : ask.kind === 'fetch' ? 'Address' : 'What'} prompt={command} />}
+      {ask.subject !== '' && <Exact text={ask.subject} label={command ? 'Command' : ask.kind === 'fetch' ? 'Address' : 'Action'} prompt={command} />}
       {!same && <Exact text={ask.text} label="Details" />}
       <Diffs ask={ask} />
       <dl class="facts">
-        <div><dt>In</dt><dd><code>{visible(ask.folder)}</code></dd></div>
+        <div><dt>Folder</dt><dd><code>{visible(ask.folder)}</code></dd></div>
         {hello.value && <div><dt>Sandbox</dt><dd>{hello.value.sandbox}</dd></div>}
       </dl>
       {hasInput(ask) && (
@@ -52,7 +52,7 @@ function Diffs({ ask }: { ask: AskView }) {
     try {
       const row = ask.row === null ? null : await whole(ask.session, ask.row)
       if (row?.is === 'tool' && row.diffs.length > 0) setFull(row.diffs)
-      else toast('The rest of the change is not known here. Look at the file on the computer.', true)
+      else toast('The rest of this change is not available here. Check the file on the computer.', true)
     } catch (error) {
       toast(wordsOf(error), true)
     }

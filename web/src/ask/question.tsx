@@ -19,12 +19,12 @@ export function QuestionForm({ ask, disabled }: { ask: AskView; disabled: boolea
         <button key={choice} type="button" class="decision choice" disabled={disabled} onClick={() => void answer(ask, 'reply', choice)}>{visible(choice)}</button>
       ))}
       {free && <>
-        <label class="field">{question.choices.length > 0 ? 'Or in your own words' : 'Your answer'}
+        <label class="field">{question.choices.length > 0 ? 'Or write your own answer' : 'Your answer'}
           <textarea rows={2} value={text} maxLength={8_000} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <button type="submit" class="decision allow" disabled={disabled || text.trim() === ''}>Answer</button>
       </>}
-      <button type="button" class="decision" disabled={disabled} onClick={() => void answer(ask, 'denyOnce')}>Do not answer</button>
+      <button type="button" class="decision" disabled={disabled} onClick={() => void answer(ask, 'denyOnce')}>Decline</button>
     </form>
   )
 }

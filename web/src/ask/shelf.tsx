@@ -57,7 +57,7 @@ function DesktopShelf({ ask, children }: { ask: AskView; children: ComponentChil
   return (
     <section class="shelf" aria-label="Waiting for you" tabIndex={-1} ref={box} onKeyDown={keys} id="shelf" data-ask-shelf={ask.ask}>
       {children}
-      <p class="keys soft" aria-hidden="true"><kbd>A</kbd> brings you here, then <kbd>Y</kbd> allow once {mayRemember() && <><kbd>Shift Y</kbd> always </>}<kbd>N</kbd> deny</p>
+      <p class="keys soft" aria-hidden="true"><kbd>A</kbd> moves here, then <kbd>Y</kbd> allow once {mayRemember() && <><kbd>Shift Y</kbd> always </>}<kbd>N</kbd> deny</p>
     </section>
   )
 }
@@ -74,7 +74,7 @@ function BottomSheet({ label, onClose, children }: { label: string; onClose: () 
   return (
     <dialog ref={dialog} class="sheet ask-sheet" aria-label={label} onCancel={(event) => { event.preventDefault(); onClose() }}>
       <div class="sheet-inside">
-        <button type="button" class="grip" aria-label="Look at the session first" onClick={onClose}><Icon name="down" /></button>
+        <button type="button" class="grip" aria-label="Hide this and show the session" onClick={onClose}><Icon name="down" /></button>
         {children}
       </div>
     </dialog>
@@ -91,10 +91,10 @@ function WaitingBar({ ask, count, onOpen }: { ask: AskView; count: number; onOpe
 
 /** A link from a notification to something that was settled since. */
 function LinkedIsGone({ watched }: { watched: Watched }) {
-  if (!watched.fresh.value) return <p class="note-bar" role="status">Loading what is asked…</p>
+  if (!watched.fresh.value) return <p class="note-bar" role="status">Loading the request…</p>
   return (
     <p class="note-bar" role="status">
-      <span>This was answered already, or the turn has ended.</span>
+      <span>This was already answered, or the turn has ended.</span>
       <button type="button" class="plain" onClick={() => go(sessionPath(watched.session), { replace: true })}>OK</button>
     </p>
   )
@@ -113,5 +113,5 @@ function useSettledElsewhere(watched: Watched): void {
 function announce(watched: Watched, ask: AskView): void {
   const row = ask.row === null ? undefined : watched.rows.get(ask.row)?.peek()
   const by = row?.is === 'tool' ? (row.decided ?? row.reason) : null
-  toast(by ? `${askTitle(ask)}: ${by}` : `${askTitle(ask)}: settled elsewhere.`)
+  toast(by ? `${askTitle(ask)}: ${by}` : `${askTitle(ask)}: answered elsewhere.`)
 }

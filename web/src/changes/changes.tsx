@@ -105,7 +105,7 @@ function Head({ desk, isFile }: { desk: Desk; isFile: boolean }) {
       <h1>Changes</h1>
       <p class="changes-progress" role="status">{total > 0 && `${reviewed} of ${total} reviewed`}</p>
       <div class="changes-tools">
-        <Toggle label="Wrap" title="Long lines go on below" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
+        <Toggle label="Wrap" title="Wrap long lines" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
         {wide && <Toggle label="Split" title="Before and after side by side (S)" value={splitDiffs.value} set={(value) => (splitDiffs.value = value)} />}
       </div>
     </header>
@@ -130,7 +130,7 @@ function Words({ desk }: { desk: Desk }) {
             : <button type="button" onClick={() => (desk.word.value = null)}>OK</button>}
         </p>
       )}
-      {undoing && desk.busy.value && <p class="changes-word">What you undo will be undone when this turn ends.</p>}
+      {undoing && desk.busy.value && <p class="changes-word">Changes are undone when this turn ends.</p>}
     </div>
   )
 }
@@ -169,7 +169,7 @@ function Panel({ desk }: { desk: Desk }) {
     <>
       <div class="changes-panel-head">
         <p class="changes-progress" role="status">{reviewed} of {total} reviewed</p>
-        <a class="changes-link" href={changesPath(desk.session)}>Review on a page</a>
+        <a class="changes-link" href={changesPath(desk.session)}>Open full page</a>
       </div>
       {files.map((file) => (
         <details class="changes-fold" key={file.diff.path} open={files.length <= 3}>
@@ -185,15 +185,15 @@ function Panel({ desk }: { desk: Desk }) {
 function Nothing({ desk }: { desk: Desk }) {
   return (
     <div class="changes-empty">
-      <p>{desk.busy.value ? 'Nothing has been changed yet.' : 'There are no changes to review.'}</p>
-      <p class="changes-soft">Files that the agent changes are listed here until somebody keeps them or undoes them.</p>
+      <p>{desk.busy.value ? 'No changes yet.' : 'No changes to review.'}</p>
+      <p class="changes-soft">Files that the agent changes are listed here until you keep or undo the changes.</p>
     </div>
   )
 }
 
 function KeepAll({ desk }: { desk: Desk }) {
   const { reviewed, total } = desk.progress.value
-  if (total - reviewed === 0) return <p class="changes-soft changes-all">Everything is reviewed.</p>
+  if (total - reviewed === 0) return <p class="changes-soft changes-all">All changes are reviewed.</p>
   if (!mayDecide()) return null
   return <button type="button" class="changes-keep-all" onClick={() => void desk.keepAll()}>Keep all ({total - reviewed})</button>
 }
@@ -202,7 +202,7 @@ function KeepAll({ desk }: { desk: Desk }) {
 function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
   const next = neighbour(desk.laid.value, file, last, 1)?.file
-  if (!next) return <a class="changes-onward" href={sessionPath(desk.session)}>Everything is reviewed. Back to the session</a>
+  if (!next) return <a class="changes-onward" href={sessionPath(desk.session)}>All changes are reviewed. Back to the session</a>
   if (next.diff.path === file.diff.path) return null
   return <a class="changes-onward" href={changesPath(desk.session, next.name)}>Next file: {visible(next.name)}</a>
 }

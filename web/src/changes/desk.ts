@@ -82,7 +82,7 @@ export class Desk {
     this.decisions.value = decisions
     if (this.saysNoList) this.word.value = null
     this.saysNoList = false
-    if (failed.length > 0) this.word.value = { tone: 'bad', text: 'A change was not undone; the session says why.' }
+    if (failed.length > 0) this.word.value = { tone: 'bad', text: 'A change could not be undone. The session shows why.' }
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
 

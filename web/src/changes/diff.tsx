@@ -36,7 +36,7 @@ export function Diff({ diff, split: wanted = false, compact = false, head, foot,
   return (
     <div class={`diff${split ? ' diff-split' : ''}${wrap ? ' diff-wrap' : ''}`}>
       {!compact && <DiffTitle diff={diff} />}
-      {diff.status === 'opaque' && <p class="diff-note">Not text, or too large to be shown here.</p>}
+      {diff.status === 'opaque' && <p class="diff-note">This file is not text, or too large to show.</p>}
       {shown.map(({ hunk, lines }) => {
         const own = frame?.(hunk)
         return (
@@ -143,7 +143,7 @@ function OneLine({ line, numbers }: { line: Line; numbers: (number | undefined)[
 }
 
 function Text({ text }: { text: string }) {
-  return <>{reveal(text).map((part) => ('text' in part ? part.text : <span class="diff-hidden" title="a character that cannot be seen">{part.hidden}</span>))}</>
+  return <>{reveal(text).map((part) => ('text' in part ? part.text : <span class="diff-hidden" title="invisible character">{part.hidden}</span>))}</>
 }
 
 function plural(count: number, one: string, many: string): string {

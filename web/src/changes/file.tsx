@@ -46,7 +46,7 @@ export function FileReview({ desk, file, current, split, bare = false }: FileRev
         head={(hunk) => <HunkButtons desk={desk} path={file.diff.path} hunk={hunk} mark={markOf(hunk)} onRemark={() => setRemarking(hunk)} />}
         foot={(hunk) => isRemarked(hunk) && <Remark desk={desk} path={file.name} hunk={hunk} onDone={done} />}
       />
-      {file.diff.more > 0 && <p class="diff-note">{several(file.diff.more, 'line')} of this file not shown: too much has changed. Look at it on the computer before you keep it.</p>}
+      {file.diff.more > 0 && <p class="diff-note">{several(file.diff.more, 'line')} of this file not shown, because too much has changed. Check the file on the computer before you keep it.</p>}
     </>
   )
 }
@@ -87,7 +87,7 @@ function HunkButtons({ desk, path, hunk, mark, onRemark }: HunkButtonsProps) {
   if (!mayDecide()) return null
   return (
     <span class="hunk-buttons">
-      <button type="button" title="Remark for the next prompt (M)" onClick={onRemark}>Comment</button>
+      <button type="button" title="Comment on this in the next prompt (M)" onClick={onRemark}>Comment</button>
       <button type="button" title={desk.busy.value ? 'Undo when this turn ends (U)' : 'Undo this change (U)'} onClick={() => void desk.revert(path, hunk)}>Undo</button>
       <button type="button" class="button-keep" title="Keep this change (K)" onClick={() => void desk.keep(path, hunk)}>Keep</button>
     </span>
@@ -114,7 +114,7 @@ function Remark({ desk, path, hunk, onDone }: { desk: Desk; path: string; hunk: 
   const add = () => {
     if (text.trim() === '') return
     appendDraft(desk.session, remark(path, hunk, text))
-    desk.word.value = { tone: 'info', text: 'Added to the draft of the next prompt.' }
+    desk.word.value = { tone: 'info', text: 'Added to the draft of your next prompt.' }
     onDone()
   }
   const pressed = (event: KeyboardEvent) => {
@@ -124,12 +124,12 @@ function Remark({ desk, path, hunk, onDone }: { desk: Desk; path: string; hunk: 
   return (
     <form class="remark" onSubmit={(event) => { event.preventDefault(); add() }}>
       <label>
-        <span>For the next prompt</span>
+        <span>Comment for the next prompt</span>
         <textarea ref={area} rows={3} value={text} onInput={(event) => setText(event.currentTarget.value)} onKeyDown={pressed} />
       </label>
       <div class="remark-buttons">
         <button type="button" onClick={onDone}>Cancel</button>
-        <button type="submit" class="button-keep" disabled={text.trim() === ''}>Add to the next prompt</button>
+        <button type="submit" class="button-keep" disabled={text.trim() === ''}>Add to next prompt</button>
       </div>
     </form>
   )

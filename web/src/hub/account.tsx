@@ -33,7 +33,7 @@ export default function Account({ part }: { part: string | null }) {
       <Tokens />
       <Passkeys />
       <Section id="devices" title="Signed-in browsers">
-        <p class="settings-lead">Browsers that are signed in as you. Each stays so for 30 days after its last visit.</p>
+        <p class="settings-lead">Browsers that are signed in as you. Each stays signed in for 30 days after its last visit.</p>
         <DeviceList />
       </Section>
       {here.person.admin && <People me={here.person.id} />}
@@ -45,8 +45,8 @@ export default function Account({ part }: { part: string | null }) {
 function Guest() {
   return (
     <Section id="devices" title="This link">
-      <Entry title={`You are here as ${roleWord(hello.value?.role ?? 'viewer').toLowerCase()}`} note={at.value?.until == null ? 'You see one session.' : `You see one session, until ${clock(at.value.until - skew.value)}.`}>
-        <SignOut word="Leave" />
+      <Entry title={`Your role: ${roleWord(hello.value?.role ?? 'viewer').toLowerCase()}`} note={at.value?.until == null ? 'You can see one session.' : `You can see one session, until ${clock(at.value.until - skew.value)}.`}>
+        <SignOut word="Leave" sure="Leave this session?" />
       </Entry>
     </Section>
   )
@@ -56,8 +56,8 @@ function Machines() {
   const mine = machines.value.filter(({ own }) => own)
   return (
     <Section id="machines" title="Machines">
-      <p class="settings-lead">Where your agents run. Their sessions are mirrored here, and worked on there.</p>
-      {mine.length === 0 && <p class="settings-none">No machine has come yet. Make a token below, and start Ropewalk with it.</p>}
+      <p class="settings-lead">Where your agents run. Their sessions are mirrored to this hub.</p>
+      {mine.length === 0 && <p class="settings-none">No machine has connected yet. Create a token below, and start Ropewalk with it.</p>}
       <ul class="settings-list">{mine.map((machine) => <MachineEntry key={machine.id} machine={machine} />)}</ul>
     </Section>
   )
@@ -69,25 +69,25 @@ function MachineEntry({ machine }: { machine: MachineView }) {
     <li>
       <Entry title={<span class="machine-line"><MachineDot machine={machine} /><MachineName machine={machine} />{machine.sealed && <Icon name="lock" size={15} />}</span>} note={facts.filter(Boolean).join(' · ')}>
         {machine.sealed && <a class="button small" href="/pair">Pair this device</a>}
-        <Action word="Forget" sure="What is mirrored of it is deleted here; the machine keeps its own." run={() => ask({ do: 'forgetMachine', machine: machine.id })} />
+        <Action word="Remove" sure="Its sessions are deleted from this hub. The machine keeps them." run={() => ask({ do: 'forgetMachine', machine: machine.id })} />
       </Entry>
     </li>
   )
 }
 
-const TOKEN_ENDS: readonly (readonly [End, string])[] = [['never', 'Never'], ['day', 'In a day'], ['week', 'In 7 days'], ['date', 'On a date']]
+const TOKEN_ENDS: readonly (readonly [End, string])[] = [['never', 'Never'], ['day', 'In 1 day'], ['week', 'In 7 days'], ['date', 'On a date']]
 
 function Tokens() {
   const made = useSignal<{ secret: string; token: TokenView } | null>(null)
   const { all, trouble, load } = useList(async () => (await ask({ do: 'tokens' })).tokens, 'tokens')
   return (
     <Section id="tokens" title="Tokens for machines">
-      <p class="settings-lead">A machine shows its token when it connects. One for each machine, so that each can be taken back alone.</p>
+      <p class="settings-lead">A machine connects with its token. Create one for each machine, so that you can revoke each on its own.</p>
       {trouble && <p class="settings-trouble" role="alert">{trouble}</p>}
       {made.value
         ? <MadeToken secret={made.value.secret} token={made.value.token} onDone={() => { made.value = null }} />
         : <MakeToken onMade={(token) => { made.value = token; void load() }} />}
-      {all?.length === 0 && <p class="settings-none">There are no tokens yet.</p>}
+      {all?.length === 0 && <p class="settings-none">No tokens yet.</p>}
       <ul class="settings-list">{all?.map((token) => <TokenEntry key={token.id} token={token} onGone={load} />)}</ul>
     </Section>
   )
@@ -99,7 +99,7 @@ function MakeToken({ onMade }: { onMade: (made: { secret: string; token: TokenVi
   const date = useSignal('')
   const make = async () => {
     const until = endOf(end.value, date.value, Date.now() + skew.value)
-    if (until === null && end.value !== 'never') throw new Error('Choose a day that is not over.')
+    if (until === null && end.value !== 'never') throw new Error('Choose today or a later date.')
     onMade(await ask({ do: 'makeToken', name: name.value.trim(), until }))
   }
   return (
@@ -107,11 +107,11 @@ function MakeToken({ onMade }: { onMade: (made: { secret: string; token: TokenVi
       <label class="field">Which machine is it for?
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} placeholder="laptop" autocomplete="off" />
       </label>
-      <label class="field">It ends
+      <label class="field">Expires
         <select value={end.value} onChange={(event) => (end.value = event.currentTarget.value as End)}>{TOKEN_ENDS.map(([value, word]) => <option key={value} value={value}>{word}</option>)}</select>
       </label>
-      {end.value === 'date' && <label class="field">At the end of<input type="date" value={date.value} onInput={(event) => (date.value = event.currentTarget.value)} /></label>}
-      <Action word="Make a token" kind="main" disabled={name.value.trim() === ''} run={make} />
+      {end.value === 'date' && <label class="field">Last day<input type="date" value={date.value} onInput={(event) => (date.value = event.currentTarget.value)} /></label>}
+      <Action word="Create token" kind="main" disabled={name.value.trim() === ''} run={make} />
     </div>
   )
 }
@@ -119,9 +119,9 @@ function MakeToken({ onMade }: { onMade: (made: { secret: string; token: TokenVi
 function MadeToken({ secret, token, onDone }: { secret: string; token: TokenView; onDone: () => void }) {
   return (
     <div class="invite" role="status">
-      <p>The token <b><bdi>{visible(token.name)}</bdi></b> is shown this once:</p>
+      <p>Copy the token for <b><bdi>{visible(token.name)}</bdi></b> now. It is shown only once:</p>
       <Secret label="Token" text={secret} />
-      <p>On the machine:</p>
+      <p>Run this on the machine:</p>
       <CommandLine command={connectCommand(secret)} />
       <div class="invite-buttons"><button type="button" onClick={onDone}>Done</button></div>
     </div>
@@ -130,11 +130,11 @@ function MadeToken({ secret, token, onDone }: { secret: string; token: TokenView
 
 function TokenEntry({ token, onGone }: { token: TokenView; onGone: () => Promise<void> }) {
   const isOver = token.until !== null && token.until <= Date.now() + skew.value
-  const facts = [ago('made', token.createdAt), token.usedAt === null ? 'not used yet' : ago('used', token.usedAt), token.until !== null && `${isOver ? 'ended' : 'ends'} ${clock(token.until - skew.value)}`]
+  const facts = [ago('created', token.createdAt), token.usedAt === null ? 'not used yet' : ago('used', token.usedAt), token.until !== null && `${isOver ? 'expired' : 'expires'} ${clock(token.until - skew.value)}`]
   return (
     <li>
       <Entry title={<bdi>{visible(token.name)}</bdi>} note={facts.filter(Boolean).join(' · ')}>
-        <Action word="Revoke" sure="The machine is cut off at once." run={() => ask({ do: 'dropToken', token: token.id }).then(onGone)} />
+        <Action word="Revoke" sure="The machine is disconnected immediately." run={() => ask({ do: 'dropToken', token: token.id }).then(onGone)} />
       </Entry>
     </li>
   )
@@ -147,13 +147,13 @@ function Passkeys() {
     await load()
     const person = at.value?.person
     if (at.value && person) at.value = { ...at.value, person: { ...person, passkeys: person.passkeys + 1 } }
-    toast('The passkey is added.')
+    toast('Passkey added.')
   }
   return (
     <Section id="passkeys" title="Passkeys">
-      <p class="settings-lead">With one you come in again without a link, also on devices that share it.</p>
+      <p class="settings-lead">A passkey signs you in without a link, also on other devices that share it.</p>
       {trouble && <p class="settings-trouble" role="alert">{trouble}</p>}
-      <Entry title={all?.length === 0 ? 'You have none' : 'One more'} note={hasPasskeys() ? 'Your device, your phone or a key that you plug in.' : 'Browsers make them only over HTTPS, at an address that is a name.'}>
+      <Entry title={all?.length === 0 ? 'No passkeys yet' : 'Add another passkey'} note={hasPasskeys() ? 'Use this device, your phone or a security key.' : 'Passkeys need HTTPS and an address with a host name instead of numbers.'}>
         {hasPasskeys() && <Action word="Add a passkey" kind={all?.length === 0 ? 'main' : 'plain'} run={add} />}
       </Entry>
       <ul class="settings-list">{all?.map((passkey) => <PasskeyEntry key={passkey.id} passkey={passkey} onGone={load} />)}</ul>
@@ -165,8 +165,8 @@ function PasskeyEntry({ passkey, onGone }: { passkey: PasskeyView; onGone: () =>
   const used = passkey.usedAt === null ? 'not used yet' : ago('used', passkey.usedAt)
   return (
     <li>
-      <Entry title={<bdi>{visible(passkey.name)}</bdi>} note={`${ago('made', passkey.createdAt)} · ${used}`}>
-        <Action word="Remove" sure="Nobody comes in with it any more." run={() => ask({ do: 'dropPasskey', passkey: passkey.id }).then(onGone)} />
+      <Entry title={<bdi>{visible(passkey.name)}</bdi>} note={`${ago('created', passkey.createdAt)} · ${used}`}>
+        <Action word="Remove" sure="It can no longer be used to sign in." run={() => ask({ do: 'dropPasskey', passkey: passkey.id }).then(onGone)} />
       </Entry>
     </li>
   )

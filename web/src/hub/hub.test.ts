@@ -84,10 +84,10 @@ test('what a browser objects to is told in words that help, and nothing is sent'
   }
   await expect(signIn('me', send)).rejects.toThrow(/cancelled/)
   expect(sent).toEqual(['/auth/passkey/begin'])
-  const all = ['NotAllowedError', 'InvalidStateError', 'SecurityError', 'NotSupportedError', 'Other'].map((name) => objection('made', named(name)))
+  const all = ['NotAllowedError', 'InvalidStateError', 'SecurityError', 'NotSupportedError', 'Other'].map((name) => objection('created', named(name)))
   expect(new Set(all).size).toBe(all.length)
-  await expect(signIn('me', async () => null)).rejects.toThrow(/did not say/)
-  await expect(signIn('me', async () => ({ publicKey: { challenge: 7 } }))).rejects.toThrow(/did not say/)
+  await expect(signIn('me', async () => null)).rejects.toThrow(/incomplete answer/)
+  await expect(signIn('me', async () => ({ publicKey: { challenge: 7 } }))).rejects.toThrow(/incomplete answer/)
 })
 
 test('bytes become letters and back', () => {

@@ -30,7 +30,7 @@ export default function SealedPair({ fragment }: { fragment: string | null }) {
     event.preventDefault()
     const given = link.value ?? linkOf(pasted.value)
     if (!given) {
-      step.value = { is: 'asking', failed: 'This is no link to pair with. It may have been cut off when it was copied.' }
+      step.value = { is: 'asking', failed: 'This is not a pairing link, or part of it is missing. Copy it again.' }
       return
     }
     step.value = { is: 'working' }
@@ -51,28 +51,28 @@ export default function SealedPair({ fragment }: { fragment: string | null }) {
         {now.is === 'working' && <p class="enter-wait" role="status">Waiting for the machine…</p>}
         {now.is === 'paired' && (
           <div role="status">
-            <p>It reads <b><bdi>{visible(machines.value.find(({ id }) => id === now.machine)?.name ?? now.machine)}</bdi></b>, as {roleWord(now.role as Role).toLowerCase()}. The machine must show the same words:</p>
+            <p>It can read <b><bdi>{visible(machines.value.find(({ id }) => id === now.machine)?.name ?? now.machine)}</bdi></b> as {roleWord(now.role as Role).toLowerCase()}. The machine must show the same words:</p>
             <p class="enter-words" data-words>{now.words}</p>
-            <p class="enter-note">If they differ, revoke the device on the machine at once, with <code>ropewalk devices</code>.</p>
-            <button type="button" class="enter-main" onClick={() => location.replace('/')}>To the sessions</button>
+            <p class="enter-note">If they differ, revoke this device on the machine immediately: <code>ropewalk devices revoke</code>.</p>
+            <button type="button" class="enter-main" onClick={() => location.replace('/')}>Go to sessions</button>
           </div>
         )}
         {now.is === 'asking' && (
           <form onSubmit={(event) => void begin(event)}>
-            <p>A sealed machine can be read only by devices that are paired with it. The hub cannot.</p>
+            <p>A sealed machine is end-to-end encrypted: only devices that are paired with it can read it, the hub cannot.</p>
             {now.failed && <p class="enter-failed" role="alert">{now.failed}</p>}
             {link.value === null && (
               <label class="enter-field">
-                <span>Link that the machine shows</span>
+                <span>Pairing link from the machine</span>
                 <input value={pasted.value} onInput={(event) => (pasted.value = event.currentTarget.value)} autocomplete="off" autocapitalize="off" spellcheck={false} enterkeyhint="go" required />
               </label>
             )}
             <label class="enter-field">
-              <span>Name of this device</span>
+              <span>Device name</span>
               <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" enterkeyhint="go" />
             </label>
             <button type="submit" class="enter-main">Pair</button>
-            <p class="enter-note"><code>ropewalk pair</code> on the machine shows a code to scan, and its link. It works once, for five minutes. <a href="/">Back to the sessions</a></p>
+            <p class="enter-note">Run <code>ropewalk pair</code> on the machine to get a QR code and a link. They work once, for five minutes. <a href="/">Back to sessions</a></p>
           </form>
         )}
       </div>

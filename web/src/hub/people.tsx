@@ -13,13 +13,13 @@ export function People({ me }: { me: string }) {
   const { all, trouble, load } = useList(async () => (await ask({ do: 'people' })).people, 'people')
   return (
     <Section id="people" title="People">
-      <p class="settings-lead">Everybody sees their own machines, and sessions that were shared with them. Admins invite and remove, and see no more than others.</p>
+      <p class="settings-lead">Everyone sees their own machines, and sessions that were shared with them. Admins invite and remove people, but see no more than others.</p>
       {trouble && <p class="settings-trouble" role="alert">{trouble}</p>}
       {made.value
         ? (
           <div class="invite" role="status">
             <p>Send this to <b><bdi>{visible(made.value.name)}</bdi></b>. It works once, until {clock(made.value.expiresAt - skew.value)}:</p>
-            <Secret label="Link to join" text={made.value.url} />
+            <Secret label="Invitation link" text={made.value.url} />
             <div class="invite-buttons"><button type="button" onClick={() => { made.value = null }}>Done</button></div>
           </div>
         )
@@ -38,21 +38,21 @@ function Invite({ onMade }: { onMade: (made: { name: string; url: string; expire
   }
   return (
     <div class="hub-make">
-      <label class="field">Who is invited?
+      <label class="field">Who do you want to invite?
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" />
       </label>
-      <Action word="Make a link" kind="main" disabled={name.value.trim() === ''} run={invite} />
-      <label class="check"><input type="checkbox" checked={admin.value} onChange={(event) => (admin.value = event.currentTarget.checked)} />As an admin, who invites and removes others</label>
+      <Action word="Create link" kind="main" disabled={name.value.trim() === ''} run={invite} />
+      <label class="check"><input type="checkbox" checked={admin.value} onChange={(event) => (admin.value = event.currentTarget.checked)} />As an admin, who can invite and remove people</label>
     </div>
   )
 }
 
 function PersonEntry({ person, isMe, onGone }: { person: PersonView; isMe: boolean; onGone: () => Promise<void> }) {
-  const facts = [person.admin && 'Admin', person.seenAt === null ? 'has not come yet' : ago('seen', person.seenAt), person.passkeys === 0 ? 'no passkey' : several(person.passkeys, 'passkey')]
+  const facts = [person.admin && 'Admin', person.seenAt === null ? 'has not joined yet' : ago('last seen', person.seenAt), person.passkeys === 0 ? 'no passkey' : several(person.passkeys, 'passkey')]
   return (
     <li>
       <Entry title={<><bdi>{visible(person.name)}</bdi>{isMe && <span class="settings-badge">you</span>}</>} note={facts.filter(Boolean).join(' · ')}>
-        {!isMe && <Action word="Remove" sure="Their machines, links and browsers are cut off, and what is mirrored of them is deleted." run={() => ask({ do: 'removePerson', person: person.id }).then(onGone)} />}
+        {!isMe && <Action word="Remove" sure="Their machines, links and browsers are disconnected, and their mirrored sessions are deleted." run={() => ask({ do: 'removePerson', person: person.id }).then(onGone)} />}
       </Entry>
     </li>
   )

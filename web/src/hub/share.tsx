@@ -13,11 +13,11 @@ import '../settings/settings.css'
 import './hub.css'
 
 const ROLES: readonly (readonly [Role, string, string])[] = [
-  ['viewer', 'Viewer', 'They look.'],
-  ['approver', 'Approver', 'They look, and answer what the agent asks.'],
-  ['driver', 'Driver', 'They look, answer, and say what is to be done. The agent works on your machine, with your rights there.'],
+  ['viewer', 'Viewer', 'Can view the session.'],
+  ['approver', 'Approver', 'Can also answer permission requests and questions.'],
+  ['driver', 'Driver', 'Can also send prompts. The agent then acts on your machine, with your permissions.'],
 ]
-const ENDS: readonly (readonly [End, string])[] = [['hour', '1 hour'], ['day', '1 day'], ['week', '7 days'], ['date', 'A date']]
+const ENDS: readonly (readonly [End, string])[] = [['hour', '1 hour'], ['day', '1 day'], ['week', '7 days'], ['date', 'Until a date']]
 
 export default function Share({ session }: { session: string }) {
   const made = useSignal<{ url: string; share: ShareView } | null>(null)
@@ -49,15 +49,15 @@ function Make({ session, onMade }: { session: string; onMade: (made: { url: stri
   }
   return (
     <>
-      <p class="settings-lead">Whoever has the link sees this session, and nothing else of yours.</p>
-      <Choice name="share-role" title="What may they do?" note={ROLES.find(([one]) => one === role.value)?.[2]} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
+      <p class="settings-lead">Anyone with the link can see this session, and nothing else of yours.</p>
+      <Choice name="share-role" title="What can they do?" note={ROLES.find(([one]) => one === role.value)?.[2]} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
       <Choice name="share-end" title="For how long?" value={end.value} options={ENDS} onChange={(value) => (end.value = value)} />
       {end.value === 'date' && (
-        <label class="field">Until the end of
+        <label class="field">Last day
           <input type="date" min={dayOf(clockThere)} value={date.value} onInput={(event) => (date.value = event.currentTarget.value)} />
         </label>
       )}
-      <div class="invite-buttons"><Action word="Make a link" kind="main" disabled={until === null} run={make} /></div>
+      <div class="invite-buttons"><Action word="Create link" kind="main" disabled={until === null} run={make} /></div>
     </>
   )
 }
@@ -65,9 +65,9 @@ function Make({ session, onMade }: { session: string; onMade: (made: { url: stri
 function Made({ url, share, onMore }: { url: string; share: ShareView; onMore: () => void }) {
   return (
     <div class="invite">
-      <p>{roleWord(share.role)}, until {clock(share.until - skew.value)}. The link is shown this once:</p>
+      <p>{roleWord(share.role)}, until {clock(share.until - skew.value)}. Copy the link now. It is shown only once:</p>
       <Secret label="Link to the session" text={url} />
-      <div class="invite-buttons"><button type="button" onClick={onMore}>Make another</button></div>
+      <div class="invite-buttons"><button type="button" onClick={onMore}>Create another</button></div>
     </div>
   )
 }
@@ -77,8 +77,8 @@ function ShareEntry({ share, onGone }: { share: ShareView; onGone: () => Promise
   const isOver = share.until <= now.value + skew.value
   return (
     <li>
-      <Entry title={`${roleWord(share.role)} ${isOver ? 'until' : '· until'} ${clock(share.until - skew.value)}${isOver ? ' (over)' : ''}`} note={`${used} · ${ago('made', share.createdAt)}`}>
-        <Action word="Revoke" sure="Who came by it is out at once." run={() => ask({ do: 'unshare', share: share.id }).then(onGone)} />
+      <Entry title={`${roleWord(share.role)} · ${isOver ? 'expired' : 'until'} ${clock(share.until - skew.value)}`} note={`${used} · ${ago('created', share.createdAt)}`}>
+        <Action word="Revoke" sure="Everyone who uses it loses access immediately." run={() => ask({ do: 'unshare', share: share.id }).then(onGone)} />
       </Entry>
     </li>
   )

@@ -21,9 +21,9 @@ type Step =
   | { is: 'failed'; message: string; advice: string }
 
 const ADVICE: Record<Arrival['kind'], string> = {
-  setup: 'The link that sets a hub up works once. If nobody has joined yet, ropewalk hub prints a new one when it is started.',
+  setup: 'A setup link works once. If there is no admin yet, restart ropewalk hub: it prints a new one.',
   join: 'Invitations work once, for seven days. Ask an admin of this hub for a new one.',
-  share: 'The link has ended, or was taken back. Ask whoever sent it for a new one.',
+  share: 'The link has expired or was revoked. Ask whoever sent it for a new one.',
 }
 
 interface SignInProps {
@@ -77,9 +77,9 @@ export default function SignIn({ arrival, linkEnded = false, again = false, onIn
     <main class="enter" id="main">
       <div class="enter-card">
         <img src="/icon.svg" width="64" height="64" alt="" />
-        <h1>{step.value.is === 'naming' ? 'Set up this hub' : step.value.is === 'offering' ? 'You are in' : 'Sign in to Ropewalk'}</h1>
+        <h1>{step.value.is === 'naming' ? 'Set up this hub' : step.value.is === 'offering' ? 'You are signed in' : 'Sign in to Ropewalk'}</h1>
         <p class="enter-host">{location.host}</p>
-        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} again={again} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or come in by a link.')} onLink={arrive} />}
+        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} again={again} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or sign in with a link.')} onLink={arrive} />}
         {step.value.is === 'naming' && <Naming onName={(name) => { if (came.value) void enter(came.value, name) }} />}
         {step.value.is === 'working' && <p class="enter-wait" role="status">{step.value.words}</p>}
         {step.value.is === 'offering' && <Offering failed={failed.value} onAdd={() => void attempt('Waiting for your device…', () => addPasskey(DEVICE()), '')} onLater={onIn} />}
@@ -98,16 +98,16 @@ export default function SignIn({ arrival, linkEnded = false, again = false, onIn
 function Asking({ facts, linkEnded, again, onPasskey, onLink }: { facts: About | null; linkEnded: boolean; again: boolean; onPasskey: () => void; onLink: (from: Arrival) => void }) {
   return (
     <>
-      {again && <p class="enter-failed" role="status">Sign in again. This browser has lost the proof of its sign-in: its stored data was cleared, or it signed in before this version of the hub asked for one.</p>}
-      {linkEnded && !again && <p class="enter-failed" role="status">The link to the session has ended, or was taken back.</p>}
+      {again && <p class="enter-failed" role="status">Sign in again. This browser has lost its sign-in: its stored data was cleared, or it signed in before the last update of this hub.</p>}
+      {linkEnded && !again && <p class="enter-failed" role="status">The link to this session has expired or was revoked.</p>}
       {facts?.setup
-        ? <p>This hub is new. <code>ropewalk hub</code> printed a link when it was started: open it to become the first admin.</p>
+        ? <p>This hub has no admin yet. Open the link that <code>ropewalk hub</code> printed when it started to become the first admin.</p>
         : hasPasskeys() && facts?.passkeys !== false
           ? <button type="button" class="enter-main" onClick={onPasskey}>Sign in with a passkey</button>
-          : <p>This browser has no passkeys here: they need HTTPS and a name instead of numbers in the address. Come in by a link.</p>}
+          : <p>Passkeys do not work here: they need HTTPS and an address with a host name instead of numbers. Sign in with a link.</p>}
       <details>
         <summary>{facts?.setup ? 'Paste the link' : 'No passkey on this device?'}</summary>
-        {!facts?.setup && <p>Use one from your phone when the browser offers it, or ask an admin of this hub for a new link. On the hub’s own machine <code>ropewalk hub link</code> prints one.</p>}
+        {!facts?.setup && <p>Use the passkey on your phone if the browser offers it, or ask an admin of this hub for a new link. On the hub’s machine, <code>ropewalk hub link</code> prints one.</p>}
         <Paste onLink={onLink} />
       </details>
     </>
@@ -126,11 +126,11 @@ function Paste({ onLink }: { onLink: (from: Arrival) => void }) {
   return (
     <form onSubmit={take}>
       <label class="enter-field">
-        <span>Link, or what stands after its #</span>
+        <span>Sign-in link</span>
         <input value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autocomplete="off" autocapitalize="off" spellcheck={false} enterkeyhint="go" aria-describedby={wrong.value ? 'paste-wrong' : undefined} />
       </label>
-      {wrong.value && <p id="paste-wrong" role="alert">This is no link into a hub. It may have been cut off when it was copied.</p>}
-      <button type="submit" class="enter-second">Come in</button>
+      {wrong.value && <p id="paste-wrong" role="alert">This is not a sign-in link, or part of it is missing. Copy it again.</p>}
+      <button type="submit" class="enter-second">Sign in with this link</button>
     </form>
   )
 }
@@ -139,9 +139,9 @@ function Naming({ onName }: { onName: (name: string) => void }) {
   const name = useSignal('')
   return (
     <form onSubmit={(event) => { event.preventDefault(); if (name.value.trim() !== '') onName(name.value.trim()) }}>
-      <p>You become its first admin: you invite others, and connect machines.</p>
+      <p>You become the first admin: you can invite people and connect machines.</p>
       <label class="enter-field">
-        <span>Your name, as others here see it</span>
+        <span>Your name, as others see it</span>
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="name" enterkeyhint="go" required autoFocus />
       </label>
       <button type="submit" class="enter-main">Set up</button>
@@ -152,11 +152,11 @@ function Naming({ onName }: { onName: (name: string) => void }) {
 function Offering({ failed, onAdd, onLater }: { failed: string | null; onAdd: () => void; onLater: () => void }) {
   return (
     <>
-      <p>Add a passkey: then this device, and those that share it, come in again without a link. Nothing secret leaves the device.</p>
+      <p>With a passkey you can sign in again without a link, on this device and on others that share it. The hub never gets its secret.</p>
       {failed && <p class="enter-failed" role="alert">{failed}</p>}
       <button type="button" class="enter-main" onClick={onAdd}>Add a passkey</button>
       <button type="button" class="enter-second" onClick={onLater}>Later</button>
-      <p class="enter-note">Without one, an admin has to send you a new link when this browser is signed out.</p>
+      <p class="enter-note">Without one, you need a new link from an admin when this browser is signed out.</p>
     </>
   )
 }

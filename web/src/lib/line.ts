@@ -116,7 +116,7 @@ export function ask<R extends Asked>(request: R): Promise<AnswerTo<R>> {
     const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity, sealed: false, again: false }
     if (state.value.is === 'live') send(pending)
     else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
-    else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
+    else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('Not connected to the server. Try again when the connection is back.'))
     else waiting.push(pending)
   }) as Promise<AnswerTo<R>>
 }
@@ -261,9 +261,9 @@ export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, o
   }
   clearTimeout(pending.timer)
   // In the clear a hub can refuse what it could not read, and cannot answer it.
-  if (reply.ok && !opened && (pending.sealed || sealing?.mustBeSealed(pending.request))) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
+  if (reply.ok && !opened && (pending.sealed || sealing?.mustBeSealed(pending.request))) pending.reject(new Refused('failed', 'The hub itself answered a request that only the machine can answer. Do not trust this hub.'))
   else if (reply.ok) pending.resolve(reply.ok)
-  else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
+  else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server refused without giving a reason.'))
 }
 
 function send(pending: Pending): void {
@@ -286,7 +286,7 @@ function send(pending: Pending): void {
       pending.sealed = request !== pending.request
       if (socket === mine) write(id, request)
     },
-    (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
+    (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('Could not encrypt the request. Pair this device again.')) },
   )
 }
 
@@ -342,7 +342,7 @@ function closed(unwelcome: boolean, early = false): void {
   socket = null
   for (const [id, pending] of inFlight) {
     drop(id, pending, true)
-    fail(pending, new Lost('The connection broke before the server answered.'))
+    fail(pending, new Lost('The connection was lost before the server answered.'))
   }
   if (opened || early) return later()
   // A refused handshake has no status that a page can read; the same address asked plainly has.

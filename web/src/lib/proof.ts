@@ -17,7 +17,7 @@ const PLACE = '/proof'
 
 export class NotKept extends Error {
   constructor() {
-    super('This browser kept nothing that a sign-in needs. Allow this site to store data, or free some space, then try again with a new link.')
+    super('This browser could not store the sign-in. Allow this site to store data, or free some space, then try again with a new link.')
   }
 }
 

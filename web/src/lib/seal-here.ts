@@ -73,7 +73,7 @@ export class SealsHere {
   /** Pairs this browser by what stands behind the `#` of a link. Gives the words that stand on both screens. */
   async pair(fragment: string, name: string): Promise<{ machine: string; role: string; words: string }> {
     const link = pairingLink(fragment)
-    if (!link) throw new Unsealable('This is no link to pair with.')
+    if (!link) throw new Unsealable('This is not a pairing link. Copy it again.')
     if (this.joining?.fragment !== fragment) {
       const own = await newKeys()
       this.joining = { fragment, own, ...(await join(link, own, name)) }
@@ -106,7 +106,7 @@ export class SealsHere {
     const generation = generationOf(frame.sealed)
     const newest = known.keys?.generation ?? 0
     if (generation > newest) return hold(known.early, frame)
-    if (generation < newest) throw new Unsealable('It was sealed before a device was revoked.')
+    if (generation < newest) throw new Unsealable('The message was encrypted before a device was revoked.')
     return this.content(known, frame)
   }
 
@@ -154,7 +154,7 @@ export class SealsHere {
     if (!call) return { re, ok: { is: 'sealed', sealed } }
     this.waiting.delete(re)
     const { counter, text } = await call.lane.open(sealed)
-    if (counter !== call.counter) throw new Unsealable('This answers something else.')
+    if (counter !== call.counter) throw new Unsealable('The reply belongs to another request.')
     const { ok, error } = JSON.parse(text) as { ok?: unknown; error?: unknown }
     return { re, ok, error }
   }
@@ -173,13 +173,13 @@ export class SealsHere {
 
   private async content(known: Known, frame: SealedView | SealedCard): Promise<Inside[]> {
     const keys = known.keys
-    if (!keys) throw new Unsealable('Its key is not here.')
+    if (!keys) throw new Unsealable('The key for this message is missing.')
     if (frame.on === 'sealedCard') {
       const { session, state, asks, updatedAt, branch } = frame
       // What is kept of a session was sealed for that session; it is shown as what it was, and waits for nobody.
       const sealedFor = branch?.of ?? session
       const card = JSON.parse(await keys.open(sealedFor, { card: { state, asks, updatedAt } }, frame.sealed)) as Card
-      if (card.session !== sealedFor) throw new Unsealable('This is the card of another session.')
+      if (card.session !== sealedFor) throw new Unsealable('The card belongs to another session.')
       if (updatedAt < (this.seen.get(session)?.updatedAt ?? 0)) return []
       this.saw(session, { updatedAt })
       const shown: Card = branch ? { ...card, session, branch, asks: [], state: card.state === 'failed' ? 'failed' : 'done' } : card
@@ -187,7 +187,7 @@ export class SealsHere {
     }
     const { session, from, upto, of = session } = frame
     const view = JSON.parse(await keys.open(of, { view: { from, upto } }, frame.sealed)) as View
-    if (view.session !== of || view.upto !== upto) throw new Unsealable('This is the view of another session.')
+    if (view.session !== of || view.upto !== upto) throw new Unsealable('The view belongs to another session.')
     return this.view(session, from, { on: 'view', ...view, session })
   }
 
@@ -245,7 +245,7 @@ function hold<T>(held: T[], one: T): [] {
 /** The sealed answer to something that is no request of the page. */
 function sealedIn(answer: unknown): string {
   const { sealed } = (answer ?? {}) as { sealed?: unknown }
-  if (typeof sealed !== 'string') throw new Unsealable('The machine did not answer.')
+  if (typeof sealed !== 'string') throw new Unsealable('The machine did not answer. Try again.')
   fromText(sealed)
   return sealed
 }

@@ -35,7 +35,7 @@ async function within<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore)
       const transaction = database.transaction(STORE, mode, { durability: 'strict' })
       const request = work(transaction.objectStore(STORE))
       transaction.oncomplete = () => resolve(request.result)
-      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error('Keys cannot be kept here.'))
+      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error('This browser could not store the keys. Allow this site to store data, then try again.'))
     })
   } finally {
     database.close()
@@ -47,7 +47,7 @@ function opened(): Promise<IDBDatabase> {
     const request = indexedDB.open(NAME, 1)
     request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: 'machine' })
     request.onsuccess = () => resolve(request.result)
-    request.onerror = () => reject(request.error ?? new Error('Keys cannot be kept here.'))
-    request.onblocked = () => reject(new Error('Keys cannot be kept here: another tab holds them.'))
+    request.onerror = () => reject(request.error ?? new Error('This browser could not store the keys. Allow this site to store data, then try again.'))
+    request.onblocked = () => reject(new Error('Could not store the keys, because another tab uses them. Close it, then try again.'))
   })
 }

@@ -104,7 +104,7 @@ test('an answer that cannot be opened is told, and so is a request that cannot b
   const asked = line.ask({ do: 'changes', session: 'a' })
   await vi.waitFor(() => expect(last().sent.length).toBe(1))
   last().say({ on: 'sealedReply', re: last().sent[0]?.id, sealed: 'wrong' })
-  await expect(asked).rejects.toThrow(/could not be opened/)
+  await expect(asked).rejects.toThrow(/Could not decrypt/)
   vi.resetModules()
   fakeBrowser()
   const other = await start({ ...SEALS, seal: () => Promise.reject(new Error('no key')) })

@@ -45,7 +45,7 @@ export function lockOf(session: string): Lock | null {
 }
 
 let seals: Promise<Seals> | null = null
-let load: () => Promise<Seals> = () => Promise.reject(new Error('This page cannot open what is sealed.'))
+let load: () => Promise<Seals> = () => Promise.reject(new Error('This page cannot decrypt sealed sessions. Reload it.'))
 let line: Promise<void> = Promise.resolve()
 /** Cards that were opened before the list came; the first list replaces what there was. */
 let early: Map<string, Card> | null = new Map()
@@ -113,7 +113,7 @@ async function open(frame: Sealed): Promise<void> {
   for (const one of inside ?? []) take(one)
 }
 
-const UNOPENED = 'The machine’s answer could not be opened with this device’s key. Pair this device again.'
+const UNOPENED = 'Could not decrypt the machine’s answer with this device’s key. Pair this device again.'
 
 function take(inside: Inside): void {
   if (!('on' in inside)) {
@@ -194,7 +194,7 @@ function sealNow(request: Asked, id: number): Promise<Asked> | null {
   return sealFor(machine, session, inner, id)
 }
 
-const OPENED_UP = 'This was sealed, and the hub says that it is not any more. Nothing was sent. If the machine was changed on purpose, sign out here and in again.'
+const OPENED_UP = 'This was sealed, but the hub now says it is not. Nothing was sent. If you changed the machine on purpose, sign out here and sign in again.'
 
 async function sealFor(machine: MachineView, session: string | null, request: Request, id: number): Promise<Asked> {
   try {

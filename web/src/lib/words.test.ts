@@ -25,7 +25,7 @@ test('a hint of what was said has no marks, and keeps what is none', () => {
 
 test('a title says that it is of a session as it was before its machine was put back', () => {
   const branch = { of: 's1', at: Date.UTC(2026, 10, 17, 12) }
-  expect(titleOf({ title: 'Knots', folder: '/', branch })).toBe(`Knots (before the restore of ${day(branch.at)})`)
+  expect(titleOf({ title: 'Knots', folder: '/', branch })).toBe(`Knots (before the restore on ${day(branch.at)})`)
   expect(day(branch.at)).toContain('2026')
 })
 

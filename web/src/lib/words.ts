@@ -82,7 +82,7 @@ export function base(path: string): string {
 export const STATE_WORDS: Record<Card['state'], string> = {
   waiting: 'Needs you',
   working: 'Working',
-  elsewhere: 'In another window',
+  elsewhere: 'In use elsewhere',
   done: 'Done',
   failed: 'Failed',
   empty: 'New',
@@ -95,7 +95,7 @@ export function unmarked(line: string): string {
 
 export function titleOf(card: { title: string | null; folder: string; branch?: KeptOf | undefined }): string {
   const title = plainName(card.title ?? '').trim() || `Session in ${base(card.folder)}`
-  return card.branch ? `${title} (before the restore of ${day(card.branch.at)})` : title
+  return card.branch ? `${title} (before the restore on ${day(card.branch.at)})` : title
 }
 
 /** A date without its time. */
@@ -111,7 +111,7 @@ const ASK_TITLES: Record<string, string> = {
   fetch: 'Fetch from the web',
   read: 'Read file',
   search: 'Search',
-  switchMode: 'Change the mode',
+  switchMode: 'Change mode',
 }
 
 export function askTitle(ask: AskView): string {

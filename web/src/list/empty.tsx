@@ -5,7 +5,7 @@ import { CommandLine } from '../ui/button'
 
 const COMMANDS = [
   ['Ask something from a terminal', 'ropewalk run "what does this project do?"'],
-  ['See how your editor joins', 'ropewalk editors'],
+  ['Connect your editor', 'ropewalk editors'],
 ] as const
 
 /** What connects a machine to this hub; the token stands in the settings when it is made. */
@@ -18,7 +18,7 @@ export function EmptyList() {
   return (
     <div class="empty-list">
       <h2>No sessions yet</h2>
-      <p>Start one here, or from where you work:</p>
+      <p>Start one here, from a terminal or from your editor:</p>
       {COMMANDS.map(([what, command]) => (
         <div key={command} class="command">
           <p class="soft">{what}</p>
@@ -35,17 +35,17 @@ function EmptyHub() {
     return (
       <div class="empty-list">
         <h2>No sessions yet</h2>
-        <p>Start one here, or on a machine that is connected. It comes up here by itself.</p>
+        <p>Start one here or on a connected machine. It then appears in this list.</p>
       </div>
     )
   }
   return (
     <div class="empty-list">
       <h2>No machine is connected</h2>
-      <p>Agents run on your machines, and this hub shows them wherever you are.</p>
+      <p>Agents run on your machines. This hub lets you see and steer them from anywhere.</p>
       <ol class="steps">
-        <li><p>Make a token for the machine.</p><a class="button primary" href="/settings/tokens">Make a token</a></li>
-        <li><p>On the machine, start Ropewalk with it.</p><CommandLine command={connectCommand()} /></li>
+        <li><p>Create a token for the machine.</p><a class="button primary" href="/settings/tokens">Create token</a></li>
+        <li><p>On the machine, start Ropewalk with the token:</p><CommandLine command={connectCommand()} /></li>
       </ol>
     </div>
   )

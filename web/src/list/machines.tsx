@@ -16,7 +16,7 @@ export function MachineDot({ machine }: { machine: MachineView }) {
 }
 
 export function presence(machine: MachineView): string {
-  return machine.here ? 'here' : `away since ${clock(machine.seenAt - skew.value)}`
+  return machine.here ? 'online' : `offline since ${clock(machine.seenAt - skew.value)}`
 }
 
 /** Where a session runs, on its card. */
@@ -26,8 +26,8 @@ export function MachineOf({ session }: { session: string }) {
   return (
     <span class="card-machine soft" title={presence(machine)}>
       <MachineDot machine={machine} /><MachineName machine={machine} />
-      {!machine.here && <span class="card-away">away {age(machine.seenAt)}</span>}
-      {machine.here && <span class="off-screen">, here</span>}
+      {!machine.here && <span class="card-away">offline {age(machine.seenAt)}</span>}
+      {machine.here && <span class="off-screen">, online</span>}
     </span>
   )
 }

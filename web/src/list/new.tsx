@@ -54,8 +54,8 @@ export function NewPage() {
     asked({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
       async ({ session }) => {
         // What cannot be sent stays as a draft, where it can be sent from.
-        const trouble = hub && !(await known(session)) ? 'The hub has not heard of the session yet. The prompt is a draft there.'
-          : post(session, text, pictures) ? null : 'Too many prompts wait to be sent. This one is a draft of the session.'
+        const trouble = hub && !(await known(session)) ? 'The hub does not list the new session yet. Your prompt is saved there as a draft.'
+          : post(session, text, pictures) ? null : 'Too many prompts are waiting to be sent. This one is saved in the session as a draft.'
         if (trouble !== null) {
           setDraft(session, text)
           toast(trouble, true)
@@ -75,8 +75,8 @@ export function NewPage() {
         <div class="head-title"><h1>New session</h1></div>
       </header>
       <div class="new-body column">
-        {!may('driver') ? <p class="empty">You are looking only, and cannot start a session.</p> : <>
-          <h2 class="new-question">What should be done?</h2>
+        {!may('driver') ? <p class="empty">You have view-only access and cannot start a session.</p> : <>
+          <h2 class="new-question">What should the agent do?</h2>
           {hub && <MachineChoice machine={machine} choose={(id) => { setFolder(null); choose(id) }} />}
           {folders.length > 1
             ? (
@@ -87,7 +87,7 @@ export function NewPage() {
               </label>
             )
             : home && <p class="soft">In <code>{visible(home)}</code></p>}
-          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky"
+          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe the task. The agent asks before it does anything risky."
             onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
             chips={<SettingChips settings={settings} disabled={busy} onSet={(setting, value) => { set(setting, value); return Promise.resolve() }} />} />
         </>}
@@ -126,7 +126,7 @@ function useFolders(hub: boolean, machine: string | null, offer: Offer | null): 
 function MachineChoice({ machine, choose }: { machine: string | null; choose: (id: string) => void }) {
   const here = machines.value.filter((one) => one.here && one.own)
   const away = machines.value.filter((one) => !one.here && one.own).length
-  if (here.length === 0) return <p class="note-bar" role="status"><Icon name="away" size={18} /><span>{away > 0 ? 'None of your machines is here. A session can be started when one is back.' : 'No machine is connected. A session runs on one of yours.'}</span></p>
+  if (here.length === 0) return <p class="note-bar" role="status"><Icon name="away" size={18} /><span>{away > 0 ? 'All your machines are offline. You can start a session when one is back.' : 'No machine is connected. Connect one to start a session.'}</span></p>
   return (
     <label class="field">Machine
       <select value={machine ?? ''} onChange={(event) => choose(event.currentTarget.value)}>

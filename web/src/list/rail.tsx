@@ -36,14 +36,14 @@ export function Rail() {
       {!none && <FilterBox />}
       <MachineFilter />
       <div class="rail-scroll">
-        {at.value?.person?.passkeys === 0 && <p class="rail-note"><span>You have no passkey yet. With one you can come in again.</span><a href="/settings/passkeys">Add one</a></p>}
+        {at.value?.person?.passkeys === 0 && <p class="rail-note"><span>Without a passkey you need a new link to sign in again.</span><a href="/settings/passkeys">Add a passkey</a></p>}
         {found === null && <NeedsYou />}
         {none ? <EmptyList /> : <Cards cards={shown} />}
-        {only !== null && found === null && shown.length === 0 && <p class="empty">This machine has no sessions in the list.</p>}
-        {found?.length === 0 && <p class="empty">No session has these words in its title or folder{at.value && ', or in the name of its machine'}.</p>}
+        {only !== null && found === null && shown.length === 0 && <p class="empty">This machine has no sessions here.</p>}
+        {found?.length === 0 && <p class="empty">No session has this in its title{at.value ? ', folder or machine name' : ' or folder'}.</p>}
         {!listed.value && cards.value.size === 0 && state.value.is !== 'signedOut' && <p class="empty" role="status">Loading sessions…</p>}
         {found === null && older.value !== null && (
-          <button type="button" class="plain wide" onClick={() => void tried(loadOlder())}>Older sessions</button>
+          <button type="button" class="plain wide" onClick={() => void tried(loadOlder())}>Show older sessions</button>
         )}
       </div>
       <div class="rail-foot">

@@ -17,11 +17,11 @@ export function SignedOut({ again }: { again: boolean }) {
     <main class="alone" id="main">
       <h1>{again ? 'Sign in again' : 'You are signed out'}</h1>
       {again
-        ? <p>This browser was signed in, and has lost the proof of it: its stored data was cleared, or it signed in before this version of Ropewalk asked for one.</p>
-        : <p>This browser is not, or no longer, one of the devices that may come in.</p>}
-      <p>On the computer where Ropewalk runs, this prints a link that signs you in:</p>
+        ? <p>This browser has lost its sign-in: its stored data was cleared, or it signed in before the last update of Ropewalk.</p>
+        : <p>This browser is not paired, or its access was revoked.</p>}
+      <p>To get a sign-in link, run this on the computer where Ropewalk runs:</p>
       <CommandLine command="ropewalk up" />
-      <p>For a phone or another computer, this shows a code to scan:</p>
+      <p>To pair a phone or another computer, run this and scan the code:</p>
       <CommandLine command="ropewalk pair" />
       <p><a class="button primary" href="/pair">Enter a code</a></p>
     </main>
@@ -31,8 +31,8 @@ export function SignedOut({ again }: { again: boolean }) {
 export function Nowhere() {
   return (
     <main class="alone" id="main">
-      <h1>Nothing is here</h1>
-      <p>This address leads nowhere. It may have been cut off when it was copied.</p>
+      <h1>Page not found</h1>
+      <p>There is no page at this address. Part of the link may be missing.</p>
       <p><a class="button primary" href="/">All sessions</a></p>
     </main>
   )

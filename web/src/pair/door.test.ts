@@ -37,7 +37,7 @@ test('a knock waits with its words until it is answered', async () => {
 
 test('a knock survives a connection that breaks, and is given up when nobody can be reached', async () => {
   expect((await check([waiting, 'broken', { status: 200, body: null }])).steps.at(-1)).toBe('in')
-  expect((await check([waiting])).steps.at(-1)).toBe('failed unreachable: The server could not be reached.')
+  expect((await check([waiting])).steps.at(-1)).toBe('failed unreachable: Could not reach the server.')
 })
 
 test('each refusal is told from the others, in the server’s words', async () => {
@@ -51,13 +51,13 @@ test('each refusal is told from the others, in the server’s words', async () =
   }
   expect(new Set(Object.values(FAILURES).map(({ title }) => title)).size).toBe(Object.keys(FAILURES).length)
   expect((await check([no(429, 'too_many_wrong_codes', 'wait!')])).steps.at(-1)).toBe('failed slow: Wait!')
-  expect((await check(['broken'])).steps.at(-1)).toBe('failed unreachable: The server could not be reached.')
+  expect((await check(['broken'])).steps.at(-1)).toBe('failed unreachable: Could not reach the server.')
 })
 
 test('what the page does not know is still told', async () => {
   expect((await check([no(418, '__proto__', 'odd')])).steps.at(-1)).toBe('failed other: Odd.')
-  expect((await check([{ status: 500, body: null }])).steps.at(-1)).toBe('failed other: The server answered with 500.')
-  expect((await check([{ status: 202, body: { knock: 7 } }])).steps.at(-1)).toBe('failed other: The server answered with 202.')
+  expect((await check([{ status: 500, body: null }])).steps.at(-1)).toBe('failed other: The server answered with status 500.')
+  expect((await check([{ status: 202, body: { knock: 7 } }])).steps.at(-1)).toBe('failed other: The server answered with status 202.')
 })
 
 test('a pasted link is taken for its code', () => {

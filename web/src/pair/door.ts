@@ -26,14 +26,14 @@ export type Failure = 'unknown' | 'used' | 'expired' | 'unanswered' | 'refused' 
 
 /** What went wrong, and what can be done about it. Where the server says more than this page knows, it is shown. */
 export const FAILURES: Record<Failure, { title: string | null; advice: string }> = {
-  unknown: { title: 'This code is unknown here', advice: 'Check the code, and that it is for this server. Codes live for five minutes.' },
-  used: { title: 'This code was used already', advice: 'Each code works once. Ask for a new one.' },
-  expired: { title: 'This code has expired', advice: 'Codes live for five minutes. Ask for a new one.' },
-  unanswered: { title: 'Nobody answered', advice: 'Ask for a new code, and have the other screen at hand.' },
-  refused: { title: 'You were not let in', advice: 'Ask whoever owns the server, then try again with a new code.' },
-  full: { title: 'There are as many devices as may be', advice: 'An owner can revoke one in the settings. Then ask for a new code.' },
-  slow: { title: 'There were too many tries', advice: 'Wait a minute, then try again.' },
-  unreachable: { title: 'The server could not be reached', advice: 'Check that this device is on the same network and that Ropewalk is running, then try again.' },
+  unknown: { title: 'This code is not valid here', advice: 'Check the code and the address of the server. Codes expire after five minutes.' },
+  used: { title: 'This code has already been used', advice: 'Each code works once. Ask for a new one.' },
+  expired: { title: 'This code has expired', advice: 'Codes expire after five minutes. Ask for a new one.' },
+  unanswered: { title: 'Nobody approved this device in time', advice: 'Ask for a new code, and approve this device on the other screen.' },
+  refused: { title: 'This device was rejected', advice: 'Ask the owner of the server, then try again with a new code.' },
+  full: { title: 'Too many devices are paired', advice: 'An owner can revoke one under Settings, Devices. Then ask for a new code.' },
+  slow: { title: 'Too many attempts', advice: 'Wait a minute, then try again.' },
+  unreachable: { title: 'Could not reach the server', advice: 'Check that this device is on the same network and that Ropewalk is running, then try again.' },
   other: { title: null, advice: 'Ask for a new code and try again.' },
 }
 
@@ -87,14 +87,14 @@ const REASONS = new Map<unknown, Failure>([
 ])
 
 function refused({ status, body }: Answer): Step {
-  const message = typeof body?.message === 'string' && body.message !== '' ? sentence(body.message) : `The server answered with ${status}.`
+  const message = typeof body?.message === 'string' && body.message !== '' ? sentence(body.message) : `The server answered with status ${status}.`
   if (status === 429) return failed('slow', message)
   return failed(REASONS.get(body?.error) ?? 'other', message)
 }
 
 /** Nothing was answered, or what was answered could not be kept. */
 function unsent(error: unknown): Step {
-  return error instanceof NotKept ? failed('other', error.message) : failed('unreachable', 'The server could not be reached.')
+  return error instanceof NotKept ? failed('other', error.message) : failed('unreachable', 'Could not reach the server.')
 }
 
 function failed(why: Failure, message: string): Step {

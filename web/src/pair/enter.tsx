@@ -105,7 +105,7 @@ function Body({ mode, step, came, code, name, start, onAgain }: BodyProps) {
   switch (step?.is) {
     case 'entering':
     case 'in':
-      return <p class="enter-wait" role="status">{step.is === 'in' ? 'You are in.' : 'Just a moment…'}</p>
+      return <p class="enter-wait" role="status">{step.is === 'in' ? 'You are signed in.' : 'Just a moment…'}</p>
     case 'knocking':
       return <Knocking words={step.words} />
     case 'failed':
@@ -115,7 +115,7 @@ function Body({ mode, step, came, code, name, start, onAgain }: BodyProps) {
           <p class="enter-note">{FAILURES[step.why].advice}</p>
           {step.why === 'unreachable' || step.why === 'slow'
             ? <button type="button" class="enter-main" onClick={start}>Try again</button>
-            : <button type="button" class="enter-main" onClick={onAgain}>Type another code</button>}
+            : <button type="button" class="enter-main" onClick={onAgain}>Enter another code</button>}
           <Help mode={mode} />
         </div>
       )
@@ -127,9 +127,9 @@ function Body({ mode, step, came, code, name, start, onAgain }: BodyProps) {
 function Knocking({ words }: { words: string }) {
   return (
     <div role="status">
-      <p>Waiting to be let in. The other screen must show the same words:</p>
+      <p>Waiting for approval. The other screen must show the same words:</p>
       <p class="enter-words" data-words>{words}</p>
-      <p class="enter-note">There, open Settings, then Devices. In a terminal, answer with y.</p>
+      <p class="enter-note">Approve this device there, under Settings, Devices. In a terminal, answer y.</p>
     </div>
   )
 }
@@ -139,21 +139,21 @@ function Form({ mode, came, code, name, start }: Omit<BodyProps, 'step' | 'onAga
     <form onSubmit={(event) => { event.preventDefault(); if (code.value.trim() !== '') start() }}>
       {!came && (
         <label class="enter-field">
-          <span>Code, or the whole link</span>
+          <span>Code or link</span>
           <input class="enter-code" value={code.value} onInput={(event) => (code.value = event.currentTarget.value)} autocomplete="one-time-code" autocapitalize="characters" autocorrect="off" spellcheck={false} enterkeyhint="go" placeholder={mode === 'pair' ? 'ABCD-EFGH' : ''} required />
         </label>
       )}
       <label class="enter-field">
-        <span>Name of this device</span>
+        <span>Device name</span>
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" enterkeyhint="go" />
       </label>
-      <button type="submit" class="enter-main">{mode === 'pair' ? 'Ask to come in' : 'Sign in'}</button>
+      <button type="submit" class="enter-main">{mode === 'pair' ? 'Pair' : 'Sign in'}</button>
       {!came && <Help mode={mode} />}
     </form>
   )
 }
 
 function Help({ mode }: { mode: 'login' | 'pair' }) {
-  if (mode === 'pair') return <p class="enter-note">A code is made under Settings, Devices on a device that is in, or with <code>ropewalk pair</code> in a terminal.</p>
-  return <p class="enter-note">If this browser is signed in already, <a href="/">go to your sessions</a>. <code>ropewalk up</code> on the machine that Ropewalk runs on prints a link that signs you in. From another device, <a href="/pair">pair it</a>.</p>
+  if (mode === 'pair') return <p class="enter-note">To get a code, open Settings, Devices on a paired device, or run <code>ropewalk pair</code> in a terminal.</p>
+  return <p class="enter-note">If this browser is already signed in, <a href="/">go to your sessions</a>. To get a sign-in link, run <code>ropewalk up</code> on the machine where Ropewalk runs. To use another device, <a href="/pair">pair it</a>.</p>
 }

@@ -10,7 +10,7 @@ import { roleWord } from '../settings/roles'
 import { Icon } from '../ui/icons'
 
 export function awayWords(machine: MachineView): string {
-  return `${visible(machine.name || machine.id)} is away since ${clock(machine.seenAt - skew.value)}. Nothing can be sent until it is back; what you write stays here.`
+  return `${visible(machine.name || machine.id)} has been offline since ${clock(machine.seenAt - skew.value)}. You can send when it is back; your draft is kept.`
 }
 
 export function AwayBar({ session }: { session: string }) {
@@ -19,7 +19,7 @@ export function AwayBar({ session }: { session: string }) {
   return (
     <p class="note-bar away" role="status">
       <Icon name="away" size={18} />
-      <span><MachineName machine={machine} /> is away since {clock(machine.seenAt - skew.value)}. This is what it told last. Nothing can be sent until it is back; what you write stays here.</span>
+      <span><MachineName machine={machine} /> has been offline since {clock(machine.seenAt - skew.value)}. You see its last known state. You can send when it is back; your draft is kept.</span>
     </p>
   )
 }
@@ -32,9 +32,9 @@ export function LockBar({ session }: { session: string }) {
   return (
     <div class="locked" role="status">
       <Icon name="lock" size={28} />
-      <h2>{lock === 'unpaired' ? 'Sealed: pair this device' : 'Sealed, and the key does not fit'}</h2>
-      <p>{machine ? <MachineName machine={machine} /> : 'This machine'} seals what it sends, so that the hub cannot read it. {lock === 'unpaired' ? 'This device has no key for it yet.' : 'This device’s key does not open it: the device was revoked, or what came was changed on the way.'}</p>
-      <p class="soft">On the machine, <code>ropewalk pair</code> shows a code. Scan it with this device, or open the link here.</p>
+      <h2>{lock === 'unpaired' ? 'Sealed: pair this device' : 'Sealed: this device’s key does not work'}</h2>
+      <p>{machine ? <MachineName machine={machine} /> : 'This machine'} encrypts what it sends end to end, so that the hub cannot read it. {lock === 'unpaired' ? 'This device has no key for it yet.' : 'This device’s key cannot open it: the device was revoked, or the data was changed on the way.'}</p>
+      <p class="soft">Run <code>ropewalk pair</code> on the machine. Scan its code with this device, or open its link here.</p>
       <p><a class="button primary" href="/pair">Pair this device</a></p>
     </div>
   )
@@ -47,7 +47,7 @@ export function GuestBar() {
   return (
     <p class="note-bar" role="status">
       <Icon name="link" size={18} />
-      <span>You are here by a link, as {roleWord(hello.value?.role ?? 'viewer').toLowerCase()}{here.until !== null && <>, until {clock(here.until - skew.value)}</>}.</span>
+      <span>You joined by a link, as {roleWord(hello.value?.role ?? 'viewer').toLowerCase()}{here.until !== null && <>, until {clock(here.until - skew.value)}</>}.</span>
     </p>
   )
 }

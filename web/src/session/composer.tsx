@@ -97,7 +97,7 @@ function Attach({ onFiles }: { onFiles: (files: Iterable<File>) => Promise<void>
   return (
     <label class="icon-button" title="Add pictures">
       <Icon name="picture" size={18} />
-      <input class="off-screen" type="file" accept="image/png,image/jpeg,image/gif,image/webp" multiple aria-label={`Add pictures, at most ${PICTURES_MAX}`}
+      <input class="off-screen" type="file" accept="image/png,image/jpeg,image/gif,image/webp" multiple aria-label={`Add pictures (up to ${PICTURES_MAX})`}
         onChange={(event) => { void onFiles([...(event.currentTarget.files ?? [])]); event.currentTarget.value = '' }} />
     </label>
   )

@@ -28,10 +28,10 @@ const EMPTY_COMMANDS: SessionState['commands'] = []
 export function Foot({ watched }: { watched: Watched }) {
   const state = watched.state.value
   const { session } = watched
-  if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer here, and not write.' : 'You are looking only.'} {at.value ? (isGuest.value && 'Whoever sent you the link can make one that lets you do more.') : 'The owner can change that in Settings, Devices.'}</p>
+  if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer requests, but not send prompts.' : 'You have view-only access.'} {at.value ? (isGuest.value && 'Ask whoever sent you the link for one with a higher role.') : 'The owner can pair this device again with a higher role.'}</p>
   if (lockOf(session) !== null) return null
   const branch = cards.value.get(session)?.branch
-  if (branch) return <p class="note-bar soft"><span>The state of this machine was put back to an earlier time on {day(branch.at)}. This is what the session was before. It is kept to be read.</span><a href={sessionPath(branch.of)}>Go on with the session</a></p>
+  if (branch) return <p class="note-bar soft"><span>This is a read-only copy of the session from before its machine was restored on {day(branch.at)}.</span><a href={sessionPath(branch.of)}>Continue the session</a></p>
   const busy = state?.busy ?? false
   const send = (text: string, pictures: Parameters<typeof post>[2]) => {
     // The text stays in the composer: it would reach nobody.
@@ -41,14 +41,14 @@ export function Foot({ watched }: { watched: Watched }) {
       return false
     }
     const taken = post(session, text, pictures)
-    if (!taken) toast('Too many prompts wait to be sent. Wait for a connection.', true)
+    if (!taken) toast('Too many prompts are waiting to be sent. Try again when the connection is back.', true)
     return taken
   }
   return (
     <>
       {state && state.queue.length > 0 && <Queue session={session} queue={state.queue} />}
       <Composer draftOf={session} session={session} commands={state?.commands ?? EMPTY_COMMANDS} onSend={send} busy={busy}
-        placeholder={busy ? 'Write what comes next' : 'What should be done?'}
+        placeholder={busy ? 'What should the agent do next?' : 'What should the agent do?'}
         stop={busy && !awayFrom(session) ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
         chips={<SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />} />
     </>
@@ -59,14 +59,14 @@ function Queue({ session, queue }: { session: string; queue: readonly Waiting[] 
   const take = (turn: number) => tried(ask({ do: 'cancel', session, turn }))
   const edit = (turn: number, text: string) => void take(turn).then((done) => { if (done) appendDraft(session, text) })
   return (
-    <ul class="bare queue" aria-label="Waiting prompts">
+    <ul class="bare queue" aria-label="Queued prompts">
       {queue.map((one) => {
         const text = editable(session, one)
         return (
           <li key={one.turn} class="queued">
             <span class="soft">Next</span><span class="queued-text">{one.text}</span>
-            {text !== null && <IconButton tiny label="Take it back and edit it" icon="pencil" size={15} onPress={() => edit(one.turn, text)} />}
-            <IconButton tiny label="Take it back" icon="close" size={15} onPress={() => void take(one.turn)} />
+            {text !== null && <IconButton tiny label="Edit" icon="pencil" size={15} onPress={() => edit(one.turn, text)} />}
+            <IconButton tiny label="Remove from queue" icon="close" size={15} onPress={() => void take(one.turn)} />
           </li>
         )
       })}
@@ -91,7 +91,7 @@ function StopButton({ session, turn }: { session: string; turn: number | null })
   const [asked, setAsked] = useState(false)
   useEffect(() => setAsked(false), [turn])
   const press = () => {
-    if (asked) return toast('It was asked to stop already, and stops as soon as it can.')
+    if (asked) return toast('Already stopping. The agent stops as soon as it can.')
     setAsked(true)
     void stop(session).then((done) => { if (!done) setAsked(false) })
   }

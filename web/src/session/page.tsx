@@ -15,7 +15,7 @@ import { lockOf } from '../lib/sealed'
 import { mustBeSealed } from '../lib/sealed-known'
 import { forgetSession, letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
-import { clock, duration, money, now, titleOf } from '../lib/words'
+import { clock, duration, money, now, several, titleOf } from '../lib/words'
 import { Icon } from '../ui/icons'
 import { Menu, type MenuItem } from '../ui/menu'
 import { phone, wide } from '../ui/screen'
@@ -101,20 +101,20 @@ function Head({ watched }: { watched: Watched }) {
 
 /** Only those who hold a key read this session; the server does not. */
 function Sealed() {
-  return <span class="word" title="Sealed end to end: the hub cannot read it"><Icon name="lock" size={14} /><span class="off-screen">Sealed end to end.</span></span>
+  return <span class="word" title="End-to-end encrypted: the hub cannot read it"><Icon name="lock" size={14} /><span class="off-screen">End-to-end encrypted.</span></span>
 }
 
 function StateWords({ watched }: { watched: Watched }) {
   const state = watched.state.value
   const away = awayFrom(watched.session)
-  if (cards.value.get(watched.session)?.branch) return <span class="word">Kept</span>
+  if (cards.value.get(watched.session)?.branch) return <span class="word">Read-only copy</span>
   if (lockOf(watched.session) !== null) return <span class="word"><Icon name="lock" size={14} />Sealed</span>
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null
   if (line.value.is !== 'live' && watched.told.value !== null) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(watched.told.value)}</>
   if (away) return <span class="word">{`${state.busy ? 'Was working' : 'Was ready'} at ${clock(away.seenAt - skew.value)}`}</span>
   if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
-  if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
+  if (state.compacting) return <span class="word is-working"><span class="spinner" />Compacting the context</span>
   if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>
   const since = state.turnAt === null ? 0 : now.value + skew.value - state.turnAt
   return <span class="word is-working"><span class="spinner" />Working{since > 2_000 && <span aria-hidden="true"> {duration(since)}</span>}</span>
@@ -131,7 +131,7 @@ function Meter({ state }: { state: SessionState }) {
 
 function Others({ names }: { names: readonly string[] }) {
   if (names.length === 0) return null
-  const words = `Also here: ${names.join(', ')}`
+  const words = `Also viewing: ${names.join(', ')}`
   return <span class="others" title={words}><span class="off-screen">{words}</span>{names.slice(0, 3).map((name, place) => <span key={place} class="avatar" aria-hidden="true">{[...name][0]?.toUpperCase()}</span>)}</span>
 }
 
@@ -171,9 +171,9 @@ function Delete({ session, title, onClose }: { session: string; title: string; o
   return (
     <Sheet label="Delete this session?" onClose={onClose}>
       <div class="decisions">
-        <p>The conversation “{title}” and its history of changes are deleted for good. Files in the project stay as they are.</p>
-        <button type="button" class="decision deny" disabled={busy} onClick={() => void remove()}>Delete for good</button>
-        <button type="button" class="decision" onClick={onClose}>Keep it</button>
+        <p>This permanently deletes the conversation “{title}” and its change history. Files in the project stay as they are.</p>
+        <button type="button" class="decision deny" disabled={busy} onClick={() => void remove()}>Delete permanently</button>
+        <button type="button" class="decision" onClick={onClose}>Cancel</button>
       </div>
     </Sheet>
   )
@@ -186,9 +186,9 @@ function Announcer({ watched }: { watched: Watched }) {
   useSignalEffect(() => {
     const state = watched.state.value
     if (!state || !watched.fresh.value) return
-    if (state.asks.length > 0) setWords(`The agent needs you: ${state.asks.length} waiting.`)
+    if (state.asks.length > 0) setWords(`The agent needs you: ${several(state.asks.length, 'request')} waiting.`)
     else if (busy === true && !state.busy) setWords(`The turn has ended. ${lastSaid(watched)}`)
-    else if (busy === false && state.busy) setWords('The agent works.')
+    else if (busy === false && state.busy) setWords('The agent is working.')
     setBusy(state.busy)
   })
   return <p class="off-screen" role="status" aria-live="polite">{words}</p>

@@ -45,7 +45,7 @@ export function Panel({ watched }: { watched: Watched }) {
 
 function PlanTab({ watched }: { watched: Watched }) {
   const plan = watched.state.value?.plan
-  return plan && plan.steps.length > 0 ? <PlanSteps plan={plan} /> : <p class="empty">The agent has made no plan.</p>
+  return plan && plan.steps.length > 0 ? <PlanSteps plan={plan} /> : <p class="empty">The agent has not made a plan.</p>
 }
 
 /** What the last command wrote, or writes. */
@@ -57,7 +57,7 @@ function OutputTab({ watched }: { watched: Watched }) {
   })
   const row = id === undefined ? undefined : watched.rows.get(id)?.value
   if (row?.is !== 'tool') return <p class="empty">No command has run yet.</p>
-  return <><p class="output-title"><Icon name="terminal" size={16} />{visible(row.title)}</p>{row.output === '' ? <p class="soft">Nothing was written.</p> : <Output text={row.output} lines={1_000} label="Output" />}</>
+  return <><p class="output-title"><Icon name="terminal" size={16} />{visible(row.title)}</p>{row.output === '' ? <p class="soft">No output.</p> : <Output text={row.output} lines={1_000} label="Output" />}</>
 }
 
 export function Details({ watched }: { watched: Watched }) {
@@ -65,12 +65,12 @@ export function Details({ watched }: { watched: Watched }) {
   const facts: [string, string | null][] = [
     ['Folder', state?.folder ?? null],
     ['Session', watched.session],
-    ['Host', plainName(at.value ? (machineOf(watched.session)?.name ?? '') : (hello.value?.host ?? '')) || null],
+    ['Machine', plainName(at.value ? (machineOf(watched.session)?.name ?? '') : (hello.value?.host ?? '')) || null],
     ['Sandbox', (!at.value && hello.value?.sandbox) || null],
     ['Context', state && state.contextSize > 0 ? `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens` : null],
-    ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', and some that is not known' : ''}` : null],
-    ['Also here', state && state.others.length > 0 ? state.others.join(', ') : null],
-    ['Position', watched.upto === null ? null : String(watched.upto)],
+    ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', plus use without a known price' : ''}` : null],
+    ['Also viewing', state && state.others.length > 0 ? state.others.join(', ') : null],
+    ['Log position', watched.upto === null ? null : String(watched.upto)],
     ['Last update', watched.told.value === null ? null : clock(watched.told.value)],
     ...(state?.settings ?? []).map((setting): [string, string] => [setting.name, setting.choices.find((choice) => choice.value === setting.value)?.name ?? setting.value]),
   ]

@@ -42,6 +42,6 @@ export function Pending({ watched }: { watched: Watched }) {
 function progressOf(letter: Letter): string {
   if (letter.turn !== null) return 'Accepted'
   if (state.value.is === 'live') return 'Sending…'
-  const loses = letter.unkept ? ' Keep this page open until then: the browser has no room to keep it.' : ''
-  return letter.sent ? `May have arrived. It is sent again when there is a connection, and done once.${loses}` : `Will be sent when there is a connection.${loses}`
+  const loses = letter.unkept ? ' Keep this page open until then: the browser has no space to save it.' : ''
+  return letter.sent ? `May have arrived. It is sent again when the connection is back, and runs only once.${loses}` : `Will be sent when the connection is back.${loses}`
 }

@@ -31,9 +31,9 @@ export function forget(chosen: Chosen): void {
 
 function problemOf(file: File, have: number): string | null {
   const name = file.name || 'The picture'
-  if (!TYPES.includes(file.type)) return `${name} is no PNG, JPEG, GIF or WebP picture.`
+  if (!TYPES.includes(file.type)) return `${name} is not a PNG, JPEG, GIF or WebP picture.`
   if (file.size > BYTES_MAX) return `${name} is larger than 3 MB. Make it smaller first.`
-  return have >= PICTURES_MAX ? `At most ${PICTURES_MAX} pictures go with a prompt.` : null
+  return have >= PICTURES_MAX ? `A prompt can have at most ${PICTURES_MAX} pictures.` : null
 }
 
 async function base64(file: File): Promise<string> {

@@ -56,7 +56,7 @@ function Kind({ row, watched, inside }: Omit<RowProps, 'id'> & { row: Row }) {
     case 'ended':
       return <EndedRow row={row} watched={watched} />
     default:
-      return <p class="note soft">Something that this page does not know. Reload it to see more.</p>
+      return <p class="note soft">This page is too old to show this entry. Reload it.</p>
   }
 }
 
@@ -121,12 +121,12 @@ function QuestionRow({ row }: { row: Of<'question'> }) {
 
 const STOPS: Record<string, string> = {
   endTurn: 'Done',
-  maxTokens: 'Stopped: the answer reached its longest length',
-  maxTurnRequests: 'Stopped: the turn took too many steps',
-  refusal: 'The model refused to go on',
+  maxTokens: 'Stopped: the answer reached the model’s length limit',
+  maxTurnRequests: 'Stopped: the turn reached a limit',
+  refusal: 'The model refused to continue',
   cancelled: 'Stopped',
   failed: 'Failed',
-  interrupted: 'Interrupted: the server stopped in the middle',
+  interrupted: 'Interrupted: the server stopped during this turn',
 }
 
 function EndedRow({ row, watched }: { row: Of<'ended'>; watched: Watched }) {
@@ -167,7 +167,7 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
   const [full, setFull] = useState<Row | null>(null)
   const load = () => {
     whole(watched.session, row.id).then(
-      (found) => (found ? setFull(found) : toast('The server does not have more of it.', true)),
+      (found) => (found ? setFull(found) : toast('The server has no more of this text.', true)),
       (error: unknown) => toast(wordsOf(error), true),
     )
   }
@@ -176,10 +176,10 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
 }
 
 export function CopyButton({ text, what }: { text: string | (() => string); what: string }) {
-  return <IconButton tiny label={`Copy the ${what}`} icon="copy" size={16} onPress={() => void tried(copy(typeof text === 'string' ? text : text()))} />
+  return <IconButton tiny label={`Copy ${what}`} icon="copy" size={16} onPress={() => void tried(copy(typeof text === 'string' ? text : text()))} />
 }
 
 function LinkButton({ watched, row }: { watched: Watched; row: number }) {
   const address = () => `${location.origin}${sessionPath(watched.session)}#r${row}`
-  return <IconButton tiny label="Copy a link to this place" icon="link" size={16} onPress={() => void tried(copy(address()))} />
+  return <IconButton tiny label="Copy link to this entry" icon="link" size={16} onPress={() => void tried(copy(address()))} />
 }

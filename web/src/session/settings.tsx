@@ -25,7 +25,7 @@ export function SettingChips({ settings, disabled, onSet }: ChipsProps) {
   return (
     <>
       {choosable.filter((setting) => CHIPS.includes(setting.id)).map((setting) => <Chip key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}
-      <IconButton label="All settings of the session" icon="mode" size={18} onPress={() => setOpen(true)} />
+      <IconButton label="All session settings" icon="mode" size={18} onPress={() => setOpen(true)} />
       {open && (
         <Sheet label="Session settings" onClose={() => setOpen(false)}>
           <div class="all-settings">{choosable.map((setting) => <Field key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}</div>

@@ -68,7 +68,7 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
       {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={row.diffs.length === 1} />)}
       {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
       {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
-      {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show all of the change ({missing} more lines)</button>}
+      {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show the whole change ({missing} more lines)</button>}
       {row.output !== '' && <div class="tool-output"><Output text={row.output} lines={OPEN_LINES} label="Output" /><CopyButton text={() => plainText(row.output)} what="output" /></div>}
       <Facts row={row} />
     </div>
@@ -79,9 +79,9 @@ function Facts({ row }: { row: ToolRowData }) {
   const facts = [
     row.tool,
     row.exit !== null && row.exit !== 0 && `exit code ${row.exit}`,
-    row.signal && `ended by ${row.signal}`,
+    row.signal && `killed by ${row.signal}`,
     row.places.length > 0 && row.places.slice(0, 8).join(', '),
-    row.more > 0 && `${bytes(row.more)} of output before this`,
+    row.more > 0 && `${bytes(row.more)} of earlier output not shown`,
   ]
   return <p class="tool-facts soft">{facts.filter(Boolean).join(' · ')}</p>
 }

@@ -39,14 +39,14 @@ export function Transcript({ watched }: { watched: Watched }) {
         <div class="column">
           {window.before.value
             ? cutOff
-              ? <p class="soft earlier-away">What was before this is on the machine, which is away.</p>
-              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier'}</button>
-            : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing was said yet. Write what you want done.</p>}
+              ? <p class="soft earlier-away">Earlier entries are on the machine, which is offline.</p>
+              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier entries'}</button>
+            : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing here yet. Write what the agent should do.</p>}
           {!watched.fresh.value && blocks.length === 0 && !watched.over.value && lockOf(watched.session) === null && <p class="empty" role="status">Loading the conversation…</p>}
           <ol class="bare rows" ref={list}>
             {blocks.map((block) => <BlockView key={`${block.is}${block.id}`} block={block} watched={watched} inside={window.inside} />)}
           </ol>
-          {window.after.value && <button type="button" class="plain earlier" onClick={() => window.later()}>Load later</button>}
+          {window.after.value && <button type="button" class="plain earlier" onClick={() => window.later()}>Load later entries</button>}
           <Pending watched={watched} />
         </div>
       </div>
@@ -57,7 +57,7 @@ export function Transcript({ watched }: { watched: Watched }) {
 
 function Pill({ reader, onPress, beyond }: { reader: Reader | null; onPress: () => void; beyond: boolean }) {
   if (!reader || reader.following.value && !beyond) return null
-  const words = reader.unseen.value || beyond ? 'New output' : 'To the end'
+  const words = reader.unseen.value || beyond ? 'New output' : 'Jump to the end'
   return <button type="button" class={`pill ${words === 'New output' ? 'fresh' : ''}`} onClick={onPress}><Icon name="down" size={16} />{words}</button>
 }
 
@@ -124,7 +124,7 @@ function useLinkedRow(watched: Watched, window: Window, reader: { current: Reade
       const found = await window.reach(row, PAGES_TO_A_LINK).catch(() => false)
       requestAnimationFrame(() => {
         const node = list.current?.querySelector<HTMLElement>(`[data-row="${row}"]`)
-        if (!found || !node) return toast('The linked place is not here any more.')
+        if (!found || !node) return toast('The linked entry was not found.')
         reader.current?.show(node)
         node.classList.add('linked')
       })

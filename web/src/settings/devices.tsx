@@ -6,7 +6,7 @@ import { forgetContent } from '../lib/keep'
 import { ask, hello } from '../lib/line'
 import { dropProof, proofHeaders } from '../lib/proof'
 import { forgetKeys } from '../lib/sealed'
-import { age, visible } from '../lib/words'
+import { ago, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
 import { devices, knocks, loadGuests } from './guests'
@@ -22,7 +22,7 @@ export function Devices() {
       {isOwner && <Invite />}
       {isOwner && <DeviceList />}
       {!isOwner && hello.value && (
-        <Entry title="This device" note={`${roleWord(hello.value.role)}. Only an owner sees and changes who can come in.`}>
+        <Entry title="This device" note={`${roleWord(hello.value.role)}. Only an owner can manage devices.`}>
           {hello.value.device && <SignOut />}
         </Entry>
       )}
@@ -33,15 +33,15 @@ export function Devices() {
 export function DeviceList() {
   const list = devices.value
   if (list === null) return <p class="settings-none" role="status">Loading…</p>
-  if (list.length === 0) return <p class="settings-none">{at.value ? 'None is listed.' : 'No device has come in yet. You are here with the server’s own token.'}</p>
+  if (list.length === 0) return <p class="settings-none">{at.value ? 'No browsers listed.' : 'No devices are paired. You are signed in with the server’s own token.'}</p>
   const mine = hello.value?.device ?? null
   const others = list.filter(({ id }) => id !== mine)
   return (
     <>
       <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
       {mine !== null && others.length > 1 && (
-        <Entry title="All others" note={at.value ? 'Each of them then has to sign in again.' : 'Each of them then needs a new code to come in.'}>
-          <Action word="Sign out all others" sure={`${others.length} devices are signed out at once.`} run={() => revokeAll(others)} />
+        <Entry title="All other devices" note={at.value ? 'Each of them has to sign in again.' : 'Each of them has to be paired again.'}>
+          <Action word="Sign out all others" sure={`${others.length} devices are signed out immediately.`} run={() => revokeAll(others)} />
         </Entry>
       )}
     </>
@@ -56,9 +56,9 @@ async function revokeAll(list: readonly Device[]): Promise<void> {
 
 function DeviceEntry({ device }: { device: Device }) {
   const isMine = device.id === hello.value?.device
-  const seen = device.seenAt === null ? 'never seen' : age(device.seenAt) === 'now' ? 'seen just now' : `seen ${age(device.seenAt)} ago`
+  const seen = device.seenAt === null ? 'never used' : ago('last seen', device.seenAt)
   // At a hub everybody owns what is theirs.
-  const facts = [at.value ? null : roleWord(device.role), seen, device.push ? 'is told by push' : null].filter(Boolean)
+  const facts = [at.value ? null : roleWord(device.role), seen, device.push ? 'notifications on' : null].filter(Boolean)
   return (
     <li class="settings-entry">
       <div class="settings-words">
@@ -66,24 +66,24 @@ function DeviceEntry({ device }: { device: Device }) {
         <div class="settings-note">{facts.join(' · ')}</div>
       </div>
       <div class="settings-control">
-        {isMine ? <SignOut /> : <Action word="Revoke" sure="It is signed out at once." run={() => ask({ do: 'revoke', device: device.id }).then(loadGuests)} />}
+        {isMine ? <SignOut /> : <Action word="Revoke" sure="This device is signed out immediately." run={() => ask({ do: 'revoke', device: device.id }).then(loadGuests)} />}
       </div>
     </li>
   )
 }
 
 /** Everything that this browser kept goes with it. */
-export function SignOut({ word = 'Sign out' }: { word?: string }) {
+export function SignOut({ word = 'Sign out', sure = 'Sign out on this device?' }: { word?: string; sure?: string }) {
   const leave = async () => {
     await turnOff().catch(() => {})
     const response = await fetch('/ui/leave', { method: 'POST', headers: proofHeaders() })
-    if (!response.ok && response.status !== 401) throw new Error('The server did not take the sign-out. Try again, or revoke this device from another one.')
+    if (!response.ok && response.status !== 401) throw new Error('Could not sign out: the server refused. Try again, or revoke this device from another one.')
     await forgetKeys().catch(() => {})
     forgetContent()
     await dropProof(isGuest.peek())
     location.replace(at.peek() ? '/' : '/login')
   }
-  return <Action word={word} sure={`${word} here?`} run={leave} />
+  return <Action word={word} sure={sure} run={leave} />
 }
 
 /** The words stand on the other screen too: who is let in is the one that shows them. */
@@ -91,20 +91,20 @@ function KnockEntry({ knock }: { knock: Knock }) {
   const role = useSignal<Role>(knock.role)
   const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
   return (
-    <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
-      <p class="knock-who"><b><bdi>{visible(knock.name)}</bdi></b> wants to come in. It must show these words:</p>
+    <div class="knock" role="group" aria-label={`${knock.name} wants to pair`}>
+      <p class="knock-who"><b><bdi>{visible(knock.name)}</bdi></b> wants to pair. It must show these words:</p>
       <p class="knock-words">{knock.words}</p>
       <label class="knock-role">
-        <span>As</span>
+        <span>Role</span>
         <select value={role.value} onChange={(event) => (role.value = event.currentTarget.value as Role)}>
           {ROLES.map(([value, word, may]) => <option key={value} value={value}>{word}: {may}</option>)}
         </select>
       </label>
       <div class="knock-buttons">
-        <Action word="Refuse" run={() => answer(null)} />
-        <Action word="Let in" kind="main" run={() => answer(role.value)} />
+        <Action word="Reject" run={() => answer(null)} />
+        <Action word="Approve" kind="main" run={() => answer(role.value)} />
       </div>
-      <p class="settings-note">If the words differ, refuse: somebody else has the code.</p>
+      <p class="settings-note">If the words differ, reject it: someone else has the code.</p>
     </div>
   )
 }

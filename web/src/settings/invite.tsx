@@ -24,10 +24,10 @@ export function Invite() {
   const chosen = ROLES.find(([one]) => one === role.value)
   return (
     <div class="invite">
-      <Choice name="role" title="What may it do?" note={chosen && `${chosen[1]}: ${chosen[2]}.`} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
+      <Choice name="role" title="What can it do?" note={chosen && `${chosen[1]}: ${chosen[2]}.`} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
       <div class="invite-buttons">
         <button type="button" onClick={() => (role.value = null)}>Cancel</button>
-        <Action word="Make a code" kind="main" run={start} />
+        <Action word="Create code" kind="main" run={start} />
       </div>
     </div>
   )
@@ -41,7 +41,7 @@ function Ticket({ invitation, again, onClose }: { invitation: Invitation; again:
         <p class="invite-over">The code has expired.</p>
         <div class="invite-buttons">
           <button type="button" onClick={onClose}>Close</button>
-          <Action word="Make a new one" kind="main" run={again} />
+          <Action word="Create a new code" kind="main" run={again} />
         </div>
       </div>
     )
@@ -49,20 +49,20 @@ function Ticket({ invitation, again, onClose }: { invitation: Invitation; again:
   return (
     <div class="invite">
       {isHereOnly(invitation.url) && (
-        <p class="settings-trouble">This server listens on this machine only, so other devices cannot reach it. Start it with <Command text="ropewalk up --lan" />.</p>
+        <p class="settings-trouble">Other devices cannot reach this server, because it listens only on this machine. Start it with <Command text="ropewalk up --lan" />.</p>
       )}
       <div class="ticket">
-        <Qr rows={invitation.qr} label="The code as a picture: scan it with the other device’s camera" />
+        <Qr rows={invitation.qr} label="QR code, to scan with the other device’s camera" />
         <div class="ticket-words">
-          <p>Scan it with the other device’s camera, or open</p>
+          <p>Scan this with the other device’s camera, or open</p>
           <p class="ticket-place">{placeOf(invitation.url)}</p>
-          <p>there and type</p>
+          <p>there and enter</p>
           <p class="ticket-code">{invitation.code}</p>
-          <p class="settings-note" role="timer">Works once, for {Math.floor(left / 60)}:{String(left % 60).padStart(2, '0')} more. Then it knocks here, and you let it in.</p>
+          <p class="settings-note" role="timer">Works once, for {Math.floor(left / 60)}:{String(left % 60).padStart(2, '0')} more. The device then asks to pair, and you approve it here.</p>
         </div>
       </div>
       <div class="invite-buttons">
-        <button type="button" onClick={() => void copy(invitation.url)}>Copy the link</button>
+        <button type="button" onClick={() => void copy(invitation.url)}>Copy link</button>
         <button type="button" onClick={onClose}>Done</button>
       </div>
     </div>

@@ -14,8 +14,8 @@ export function Knocks() {
     <div class="knocks" role="status">
       {waiting.length > 0 && !answered && (
         <p>
-          <span><bdi>{visible(waiting[0]!.name)}</bdi> wants to come in{waiting.length > 1 ? `, and ${waiting.length - 1} more` : ''}.</span>
-          <a href="/settings/devices">Look</a>
+          <span><bdi>{visible(waiting[0]!.name)}</bdi> wants to pair{waiting.length > 1 ? `, and ${waiting.length - 1} more` : ''}.</span>
+          <a href="/settings/devices">Review</a>
         </p>
       )}
     </div>

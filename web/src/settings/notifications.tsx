@@ -18,7 +18,7 @@ export function Notifications() {
   return (
     <Section id="notifications" title="Notifications">
       <p class="settings-lead">
-        A push says only that an agent needs you or that a turn has ended, and where. What it is about never leaves the server.
+        A notification says only that an agent needs you, has finished or failed. What it is about never leaves the server.
       </p>
       {stands.value === null ? null : <Standings stands={stands.value} set={(value) => (stands.value = value)} serverKey={key} />}
     </Section>
@@ -29,37 +29,37 @@ function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: 
   switch (stands) {
     case 'off':
       return (
-        <Entry title="Off on this device" note="The browser asks you once.">
+        <Entry title="Off on this device" note="The browser then asks you once for permission.">
           <Action word="Turn on" kind="main" run={async () => { await turnOn(serverKey ?? ''); set('on') }} />
         </Entry>
       )
     case 'on':
       return (
         <>
-          <Entry title="On" note="You are told when you are not looking.">
+          <Entry title="On" note="You are notified when Ropewalk is not on your screen.">
             <Action word="Turn off" run={async () => { await turnOff(); set('off') }} />
           </Entry>
-          <Entry title="Try it" note="It arrives within seconds, also on a locked screen.">
-            <Action word="Send a test" run={async () => { await ask({ do: 'tryPush' }); toast('A test is on its way.') }} />
+          <Entry title="Test notification" note="Arrives within seconds, also on a locked screen.">
+            <Action word="Send test" run={async () => { await ask({ do: 'tryPush' }); toast('Test notification sent.') }} />
           </Entry>
           <Mute />
         </>
       )
     case 'blocked':
-      return <Entry title="Blocked by the browser" note="Allow notifications for this address in the browser’s site settings (beside the address, or in the settings of the installed app), then come back." />
+      return <Entry title="Blocked by the browser" note="Allow notifications for this address in the browser’s site settings (next to the address, or in the settings of the installed app), then come back." />
     case 'homeScreen':
       return (
         <Entry
-          title="First put Ropewalk on the Home Screen"
-          note={<>On iPhone and iPad only apps of the Home Screen are told: tap <b>Share</b>, then <b>Add to Home Screen</b>, open it from there and come back to this page.</>}
+          title="Add Ropewalk to the Home Screen first"
+          note={<>On iPhone and iPad, only apps on the Home Screen get notifications: tap <b>Share</b>, then <b>Add to Home Screen</b>, open Ropewalk from there and come back to this page.</>}
         />
       )
     case 'insecure':
-      return <Entry title="Not over plain HTTP" note="Browsers allow notifications only over HTTPS with a certificate that they trust, or on the machine itself (127.0.0.1)." />
+      return <Entry title="Notifications need HTTPS" note="Browsers allow them only over HTTPS with a certificate that they trust, or on the machine itself (127.0.0.1)." />
     case 'browser':
-      return <Entry title="This browser has none" note="It has no push messages, or they are off in a private window." />
+      return <Entry title="Not available in this browser" note="It does not support push notifications, or they are off in a private window." />
     case 'server':
-      return <Entry title="This server sends none" note="It could not make or read its keys for pushes; its log says why." />
+      return <Entry title="Not available on this server" note="It could not create or read its push keys. Its log says why." />
   }
 }
 
@@ -82,7 +82,7 @@ function Mute() {
     )
   }
   return (
-    <Entry title="Mute" note="This device only. What waits stays in the inbox.">
+    <Entry title="Mute" note="Only on this device. Requests stay in the inbox.">
       <Action word="1 hour" run={() => mute(Date.now() + skew.value + 3_600_000)} />
       <Action word="Until morning" run={() => mute(nextMorning(new Date()) + skew.value)} />
     </Entry>

@@ -16,26 +16,26 @@ export const helpOpen = signal(false)
 
 const keys = (): [string, string][] => [
   ['J, K', 'Next and previous session'],
-  ['Enter', 'Open it'],
+  ['Enter', 'Open the selected session'],
   ['/', 'Filter the sessions'],
-  ['A', 'Go to the first thing that needs you'],
-  mayRemember() ? ['Y, Shift Y, N', 'Allow once, allow always, deny (there)'] : ['Y, N', 'Allow once, deny (there)'],
+  ['A', 'Go to the first request that needs you'],
+  mayRemember() ? ['Y, Shift Y, N', 'In a request: allow once, allow always, deny'] : ['Y, N', 'In a request: allow once, deny'],
   ['[, ]', 'Previous and next prompt'],
-  ['E', 'Open or close the tool that has the focus, or the last one'],
+  ['E', 'Open or close the focused tool call, or the last one'],
   ['C', 'Copy the last answer'],
-  ['N, P', 'Next and previous change (on their page)'],
-  ['K, U, M', 'Keep it, undo it, comment on it (there)'],
-  ['S', 'Changes side by side'],
-  ['I', 'Write'],
+  ['N, P', 'In Changes: next and previous change'],
+  ['K, U, M', 'In Changes: keep, undo, comment'],
+  ['S', 'In Changes: side by side, or one column'],
+  ['I', 'Write a prompt'],
   ['Esc Esc', 'Stop the agent'],
-  ['Ctrl Enter', 'Send, from anywhere in the text'],
-  ['?', 'These keys'],
+  ['Ctrl Enter', 'Send the prompt'],
+  ['?', 'Show these shortcuts'],
 ]
 
 export function Help() {
   if (!helpOpen.value) return null
   return (
-    <Sheet label="Keys" onClose={() => { helpOpen.value = false }}>
+    <Sheet label="Keyboard shortcuts" onClose={() => { helpOpen.value = false }}>
       <dl class="key-list">{keys().map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}</dl>
     </Sheet>
   )

@@ -21,7 +21,7 @@ export function ConnectionBanner() {
     return (
       <p class="banner off" role="status">
         <span>Offline{last !== null && ` – last update ${clock(last)}`}</span>
-        <button type="button" onClick={reconnectNow}>Now</button>
+        <button type="button" onClick={reconnectNow}>Reconnect now</button>
       </p>
     )
   }
@@ -29,7 +29,7 @@ export function ConnectionBanner() {
   return (
     <p class="banner" role="status">
       <span>Reconnecting{seconds > 0 && <span aria-hidden="true"> in {seconds} s</span>}{last !== null && ` – last update ${clock(last)}`}</span>
-      <button type="button" onClick={reconnectNow}>Now</button>
+      <button type="button" onClick={reconnectNow}>Reconnect now</button>
     </p>
   )
 }
@@ -60,7 +60,7 @@ export function Toasts() {
       ))}
       {outdated.value && (
         <div class="toast">
-          <span>This page is older than the server.</span>
+          <span>This page is out of date.</span>
           <button type="button" onClick={() => location.reload()}>Reload</button>
         </div>
       )}
