@@ -1,15 +1,15 @@
 // The screens that only a hub has, on a scripted one: for axe, for the pictures, and for those who look at them.
 
 import { User } from "./app.mjs";
-import { SESSIONS, stage } from "./hub-stage.mjs";
-import { browser } from "./scene.mjs";
+import { SESSIONS, hubData } from "./hub-data.mjs";
+import { browser } from "./fixture.mjs";
 import { ScriptedHub } from "./scripted-hub.mjs";
 
 const VAULT = { id: "m-vault", name: "vault", version: "0.1.0", sealed: true, own: true, here: true, sessions: [SESSIONS.sealed] };
 
 /** A hub of one's own, and somebody before it. Whoever began it ends it. */
 export async function visit(size, { theme = "light", script = () => {} } = {}) {
-  const hub = await ScriptedHub.start(stage());
+  const hub = await ScriptedHub.start(hubData());
   script(hub);
   const person = await User.arrive(await browser(), hub, size, { theme });
   await hub.attend(person);

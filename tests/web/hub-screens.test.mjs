@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { asGuest, HUB_SCREENS, signedOut, visit } from "./hub-screens.mjs";
-import { SESSIONS } from "./hub-stage.mjs";
-import { baseline, corpus, inert } from "./inert.mjs";
-import { closeBrowser, DESKTOP, PHONE, SIZES, until } from "./scene.mjs";
+import { SESSIONS } from "./hub-data.mjs";
+import { rememberGlobals, injectionCases, assertInert } from "./injection.mjs";
+import { closeBrowser, DESKTOP, PHONE, SIZES, until } from "./fixture.mjs";
 
 const TEST_MS = 180_000;
 
@@ -157,7 +157,7 @@ check("a token is shown once, with the command that it is for", DESKTOP, () => {
 });
 
 check("names of machines, people, sessions, folders, tokens and links are inert", DESKTOP, (hub) => {
-  const cases = corpus("titles");
+  const cases = injectionCases("titles");
   const name = (index) => cases[index % cases.length].slice(0, 300);
   hub.machines = cases.map((_, index) => ({ ...hub.machines[0], id: `m-${index}`, name: name(index), version: name(index), here: index % 2 === 0, sessions: [`s-${index}`] }));
   const [card] = hub.cards;
@@ -174,9 +174,9 @@ check("names of machines, people, sessions, folders, tokens and links are inert"
 }, async (person, hub) => {
   await person.page.goto("/");
   await person.page.getByRole("navigation", { name: "Sessions" }).waitFor();
-  await baseline(person);
+  await rememberGlobals(person);
   await until("they are listed", async () => (await person.cards().count()) >= hub.cards.length);
-  await inert(person);
+  await assertInert(person);
   for (const path of ["/inbox", "/settings", "/s/s-0", "/s/s-1", "/s/s-3"]) {
     await person.goto(path);
     await person.page.getByRole("main").first().waitFor();
@@ -185,11 +185,11 @@ check("names of machines, people, sessions, folders, tokens and links are inert"
       await person.transcript().getByText("the tests pass").waitFor();
       await person.page.getByRole("tab", { name: "Details" }).click();
     }
-    await inert(person);
+    await assertInert(person);
   }
   await person.openShares();
   await until("links are listed", async () => (await person.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).count()) >= hub.cards.length);
-  await inert(person);
+  await assertInert(person);
 });
 
 check("words of a hub that refuses are inert", PHONE, (hub) => {
@@ -198,8 +198,8 @@ check("words of a hub that refuses are inert", PHONE, (hub) => {
   hub.posts = { "/ui/enter": () => [403, { error: markup, message: markup }] };
 }, async (person) => {
   await person.page.goto("/login");
-  await baseline(person);
+  await rememberGlobals(person);
   await person.page.goto("/login#join.abcdefghijklmnop");
   await person.page.getByRole("alert").waitFor();
-  await inert(person);
+  await assertInert(person);
 });

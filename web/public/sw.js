@@ -9,8 +9,8 @@
 'use strict'
 
 const SHELL = 'ropewalk-shell'
-/** Where pages leave what proves that this browser is signed in (`lib/proof.ts`): a cookie alone opens nothing. */
-const PROOF = { shelf: 'ropewalk-proof', place: '/proof', header: 'x-ropewalk-proof' }
+/** Where pages leave what proves that this browser is signed in (`lib/sign-in-proof.ts`): a cookie alone opens nothing. */
+const PROOF = { cache: 'ropewalk-proof', place: '/proof', header: 'x-ropewalk-proof' }
 /** A network that does not answer a visit in this time is none. */
 const NETWORK_MS = 4_000
 /** What belongs to the app, by how a page asks for it. */
@@ -208,7 +208,7 @@ async function subscribeAgain(event) {
   if (!made) return
   const { endpoint, keys } = made.toJSON()
   const subscription = { endpoint, p256dh: keys.p256dh, auth: keys.auth }
-  const proof = await (await (await self.caches.open(PROOF.shelf)).match(PROOF.place))?.text()
+  const proof = await (await (await self.caches.open(PROOF.cache)).match(PROOF.place))?.text()
   const headers = { 'content-type': 'application/json', ...(proof ? { [PROOF.header]: proof } : {}) }
   const words = { method: 'POST', headers, body: JSON.stringify({ do: 'push', subscription }) }
   await self.fetch('/ui/hall', words)

@@ -3,8 +3,8 @@
 // The server says what it wants and judges what it gets; here bytes become text and back, and whatever a
 // browser can object to becomes words that say what helps.
 
-import { proofHeaders, takeProof } from '../lib/proof'
-import { sentence } from '../lib/words'
+import { proofHeaders, storeProof } from '../lib/sign-in-proof'
+import { asSentence } from '../lib/format'
 
 /** Why it did not work, in words for a person. */
 export class PasskeyFailed extends Error {}
@@ -21,7 +21,7 @@ export async function signIn(name: string, send: Post = post): Promise<void> {
   const asked = optionsOf(await send('/auth/passkey/begin', {}))
   const publicKey = { ...asked, challenge: bytesOf(asked.challenge), allowCredentials: listed(asked.allowCredentials) } as unknown as PublicKeyCredentialRequestOptions
   const found = await tryIt('used', () => navigator.credentials.get({ publicKey }))
-  await takeProof(await send('/auth/passkey/finish', { name, credential: signed(found) }))
+  await storeProof(await send('/auth/passkey/finish', { name, credential: signed(found) }))
 }
 
 /** The person is signed in; `name` is what they will know it by. */
@@ -70,13 +70,13 @@ async function tryIt(what: 'created' | 'used', run: () => Promise<Credential | n
   try {
     credential = await run()
   } catch (error) {
-    throw new PasskeyFailed(objection(what, error))
+    throw new PasskeyFailed(passkeyProblem(what, error))
   }
   if (!credential) throw new PasskeyFailed(`No passkey was ${what}. Try again.`)
   return credential as PublicKeyCredential
 }
 
-export function objection(what: 'created' | 'used', error: unknown): string {
+export function passkeyProblem(what: 'created' | 'used', error: unknown): string {
   switch (error instanceof Error ? error.name : '') {
     case 'NotAllowedError':
       return `No passkey was ${what}. It was cancelled or timed out, or this device has none for this hub.`
@@ -101,7 +101,7 @@ export async function post(path: string, body: unknown): Promise<unknown> {
   }
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null
   if (response.ok) return answer
-  throw new PasskeyFailed(typeof answer?.message === 'string' && answer.message !== '' ? sentence(answer.message) : `The hub answered with status ${response.status}. Try again.`)
+  throw new PasskeyFailed(typeof answer?.message === 'string' && answer.message !== '' ? asSentence(answer.message) : `The hub answered with status ${response.status}. Try again.`)
 }
 
 export function textOf(bytes: ArrayBuffer): string {

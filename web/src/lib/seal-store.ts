@@ -1,7 +1,7 @@
 // Where this browser keeps its keys for sealed machines: IndexedDB, because only there can a key be kept that
 // nobody can read out, not even this page.
 
-export interface KeptMachine {
+export interface StoredMachine {
   machine: string
   /** This device's own key pair for this machine. */
   privateKey: CryptoKey
@@ -14,8 +14,8 @@ export interface KeptMachine {
 
 /** Given, so that tests need no browser. */
 export interface KeyStore {
-  all(): Promise<KeptMachine[]>
-  put(kept: KeptMachine): Promise<void>
+  all(): Promise<StoredMachine[]>
+  put(kept: StoredMachine): Promise<void>
   drop(machine: string): Promise<void>
 }
 
@@ -23,7 +23,7 @@ const NAME = 'ropewalk-keys'
 const STORE = 'machines'
 
 export const browserStore: KeyStore = {
-  all: () => within('readonly', (store) => store.getAll() as IDBRequest<KeptMachine[]>),
+  all: () => within('readonly', (store) => store.getAll() as IDBRequest<StoredMachine[]>),
   put: async (kept) => void (await within('readwrite', (store) => store.put(kept))),
   drop: async (machine) => void (await within('readwrite', (store) => store.delete(machine))),
 }

@@ -139,13 +139,13 @@ export function textOf(bytes: Bytes): string {
 }
 
 /** This device's own keys, for one machine. */
-export interface Own {
+export interface DeviceKeys {
   privateKey: CryptoKey
   /** The public key: a point of the curve. */
   point: Bytes
 }
 
-export async function newKeys(): Promise<Own> {
+export async function newKeys(): Promise<DeviceKeys> {
   const { privateKey, publicKey } = await crypto.subtle.generateKey(CURVE, false, ['deriveBits'])
   return { privateKey, point: new Uint8Array(await crypto.subtle.exportKey('raw', publicKey)) }
 }
@@ -159,7 +159,7 @@ export class Bond {
     private readonly shared: CryptoKey,
   ) {}
 
-  static async of(machine: string, own: Own, point: Bytes): Promise<Bond> {
+  static async of(machine: string, own: DeviceKeys, point: Bytes): Promise<Bond> {
     const theirs = await crypto.subtle.importKey('raw', point, CURVE, false, []).catch(() => {
       throw new Unsealable('This is not a public key.')
     })
@@ -241,12 +241,12 @@ export class Lane {
 const nonce = (counter: number) => joined(new Uint8Array(4), number(counter))
 
 /** Where in a session something belongs: moved elsewhere it cannot be opened. */
-export type Place =
+export type SealContext =
   | { event: { seq: number } }
   | { view: { from: number | null; upto: number } }
   | { card: { state: string; asks: number[]; updatedAt: number } }
 
-function placed(place: Place): Field[] {
+function placed(place: SealContext): Field[] {
   if ('event' in place) return ['event', place.event.seq]
   if ('view' in place) return ['view', place.view.from, place.view.upto]
   return ['card', place.card.state, joined(...place.card.asks.map(number)), place.card.updatedAt]
@@ -268,7 +268,7 @@ export class ContentKeys {
     return new ContentKeys(machine, generation, keys)
   }
 
-  async open(session: string, place: Place, text: string): Promise<string> {
+  async open(session: string, place: SealContext, text: string): Promise<string> {
     const sealed = fromText(text)
     const reader = new Reader(sealed, KIND.content)
     const [generation, nonce] = [reader.number(), reader.take(12)]
@@ -312,7 +312,7 @@ export function pairingLink(fragment: string): PairingLink | null {
   }
 }
 
-export interface Paired {
+export interface PairingResult {
   bond: Bond
   /** The machine's public key. */
   point: Bytes
@@ -322,7 +322,7 @@ export interface Paired {
 }
 
 /** What to send to be paired, and what the machine's answer makes of it. */
-export async function join(link: PairingLink, own: Own, name: string): Promise<{ offer: string; answered(text: string): Promise<Paired> }> {
+export async function beginPairing(link: PairingLink, own: DeviceKeys, name: string): Promise<{ offer: string; answered(text: string): Promise<PairingResult> }> {
   const called = encoder.encode(name)
   if (called.length > NAME_BYTES_MAX) throw new Unsealable('The device name is too long. Choose a shorter one.')
   const key = await mac(await base(link.secret), context('pairing', link.machine, link.fingerprint))

@@ -25,22 +25,22 @@ export function dismiss(id: number): void {
 }
 
 /** The words of an error, for a person. */
-export function wordsOf(error: unknown): string {
+export function errorText(error: unknown): string {
   return error instanceof Error && error.message ? error.message : 'Something went wrong, and no reason was given.'
 }
 
 /** Says it if this fails. Gives whether it was done. */
-export async function tried(doing: Promise<unknown>): Promise<boolean> {
+export async function toastOnError(doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing
     return true
   } catch (error) {
-    toast(wordsOf(error), true)
+    toast(errorText(error), true)
     return false
   }
 }
 
-export async function copy(text: string): Promise<void> {
+export async function copyText(text: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text)
     toast('Copied')

@@ -6,7 +6,7 @@ const TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp']
 export const PICTURES_MAX = 4
 const BYTES_MAX = 3 << 20
 
-export interface Chosen {
+export interface ChosenPicture {
   picture: Picture
   name: string
   /** For showing it here; given back with [`forget`]. */
@@ -14,8 +14,8 @@ export interface Chosen {
 }
 
 /** Reads what can be sent; the second part says what cannot, and why. */
-export async function readPictures(files: Iterable<File>, have: number): Promise<[Chosen[], string[]]> {
-  const chosen: Chosen[] = []
+export async function readPictures(files: Iterable<File>, have: number): Promise<[ChosenPicture[], string[]]> {
+  const chosen: ChosenPicture[] = []
   const problems: string[] = []
   for (const file of files) {
     const problem = problemOf(file, have + chosen.length)
@@ -25,7 +25,7 @@ export async function readPictures(files: Iterable<File>, have: number): Promise
   return [chosen, problems]
 }
 
-export function forget(chosen: Chosen): void {
+export function revokePicture(chosen: ChosenPicture): void {
   URL.revokeObjectURL(chosen.address)
 }
 

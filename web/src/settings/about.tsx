@@ -1,9 +1,9 @@
 // What runs here, and where the data is.
 
-import { plainName } from '../lib/hidden'
-import { at } from '../lib/hub'
-import { hello } from '../lib/line'
-import { Command, Entry, Section } from './parts'
+import { plainName } from '../lib/hidden-characters'
+import { hubVisit } from '../lib/hub'
+import { hello } from '../lib/connection'
+import { Command, Entry, Section } from './setting-controls'
 
 /** The version that this page was built for; set by the build. */
 declare const __VERSION__: string
@@ -33,7 +33,7 @@ export function About() {
       <dl class="settings-facts">
         <Fact name="This page" value={__VERSION__} />
         <Fact name="Server" value={told?.version} />
-        {at.value ? <Fact name="Hub" value={location.host} /> : <>
+        {hubVisit.value ? <Fact name="Hub" value={location.host} /> : <>
           <Fact name="Machine" value={told ? plainName(told.host) : undefined} />
           <Fact name="Folder" value={told?.folder} />
           <Fact name="Sandbox" value={told?.sandbox} />

@@ -1,8 +1,8 @@
 // How this browser shows things. Kept here; the server does not know.
 
-import { sendKey, splitDiffs, theme, wrapLines, type SendKey, type Theme } from '../lib/choices'
-import { installer } from '../worker'
-import { Action, Choice, Entry, Section } from './parts'
+import { sendKey, splitDiffs, theme, wrapLines, type SendKey, type Theme } from '../lib/preferences'
+import { installer } from '../service-worker'
+import { Action, Choice, Entry, Section } from './setting-controls'
 
 const THEMES: [Theme, string][] = [['auto', 'System'], ['light', 'Light'], ['dark', 'Dark']]
 const KEYS: [SendKey, string][] = [['auto', 'Automatic'], ['enter', 'Enter'], ['modifierEnter', 'Ctrl + Enter']]

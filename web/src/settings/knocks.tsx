@@ -1,13 +1,13 @@
 // Somebody knocks: said on every screen, because whoever waits at the door waits for this.
 
-import { place } from '../lib/router'
-import { visible } from '../lib/words'
-import { knocks } from './guests'
+import { route } from '../lib/router'
+import { visible } from '../lib/format'
+import { knocks } from './paired-devices'
 import './knocks.css'
 
 export function Knocks() {
   const waiting = knocks.value
-  const here = place.value
+  const here = route.value
   // The settings show the knocks themselves.
   const answered = here.at === 'settings'
   return (

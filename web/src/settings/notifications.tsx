@@ -2,19 +2,19 @@
 
 import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
-import { keep, kept } from '../lib/keep'
-import { ask, hello, skew } from '../lib/line'
+import { writeStored, readStored } from '../lib/browser-storage'
+import { sendRequest, hello, clockSkew } from '../lib/connection'
 import { toast } from '../lib/toast'
-import { clock, now } from '../lib/words'
-import { facts, standing, turnOff, turnOn, type Standing } from '../push'
-import { devices } from './guests'
-import { nextMorning } from './morning'
-import { Action, Entry, Section } from './parts'
+import { clockTime, currentTime } from '../lib/format'
+import { pushFacts, pushState, turnOff, turnOn, type PushState } from '../push'
+import { devices } from './paired-devices'
+import { nextMorning } from './next-morning'
+import { Action, Entry, Section } from './setting-controls'
 
 export function Notifications() {
-  const stands = useSignal<Standing | null>(null)
+  const stands = useSignal<PushState | null>(null)
   const key = hello.value?.pushKey ?? null
-  useEffect(() => void facts().then((found) => (stands.value = standing(found))), [key, stands])
+  useEffect(() => void pushFacts().then((found) => (stands.value = pushState(found))), [key, stands])
   return (
     <Section id="notifications" title="Notifications">
       <p class="settings-lead">
@@ -25,7 +25,7 @@ export function Notifications() {
   )
 }
 
-function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: Standing) => void; serverKey: string | null }) {
+function Standings({ stands, set, serverKey }: { stands: PushState; set: (value: PushState) => void; serverKey: string | null }) {
   switch (stands) {
     case 'off':
       return (
@@ -40,7 +40,7 @@ function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: 
             <Action word="Turn off" run={async () => { await turnOff(); set('off') }} />
           </Entry>
           <Entry title="Test notification" note="Arrives within seconds, also on a locked screen.">
-            <Action word="Send test" run={async () => { await ask({ do: 'tryPush' }); toast('Test notification sent.') }} />
+            <Action word="Send test" run={async () => { await sendRequest({ do: 'tryPush' }); toast('Test notification sent.') }} />
           </Entry>
           <Mute />
         </>
@@ -66,25 +66,25 @@ function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: 
 /** Only a device mutes itself, so what was asked for here holds; owners are told it by the server too. */
 function Mute() {
   const mine = devices.value?.find(({ id }) => id === hello.value?.device)
-  const asked = useSignal<number | null | undefined>(kept<number>('choice.mutedUntil') ?? undefined)
+  const asked = useSignal<number | null | undefined>(readStored<number>('choice.mutedUntil') ?? undefined)
   const until = asked.value === undefined ? (mine?.mutedUntil ?? null) : asked.value
-  const isMuted = until !== null && until > now.value + skew.value
+  const isMuted = until !== null && until > currentTime.value + clockSkew.value
   const mute = async (to: number | null) => {
-    await ask({ do: 'mute', until: to })
+    await sendRequest({ do: 'mute', until: to })
     asked.value = to
-    keep('choice.mutedUntil', to)
+    writeStored('choice.mutedUntil', to)
   }
   if (isMuted) {
     return (
-      <Entry title={`Muted until ${clock(until - skew.value)}`}>
+      <Entry title={`Muted until ${clockTime(until - clockSkew.value)}`}>
         <Action word="Unmute" run={() => mute(null)} />
       </Entry>
     )
   }
   return (
     <Entry title="Mute" note="Only on this device. Requests stay in the inbox.">
-      <Action word="1 hour" run={() => mute(Date.now() + skew.value + 3_600_000)} />
-      <Action word="Until morning" run={() => mute(nextMorning(new Date()) + skew.value)} />
+      <Action word="1 hour" run={() => mute(Date.now() + clockSkew.value + 3_600_000)} />
+      <Action word="Until morning" run={() => mute(nextMorning(new Date()) + clockSkew.value)} />
     </Entry>
   )
 }

@@ -9,6 +9,6 @@ export const ROLES: readonly (readonly [role: Role, word: string, may: string])[
   ['owner', 'Owner', 'can also manage devices and permission rules'],
 ]
 
-export function roleWord(role: Role): string {
+export function roleLabel(role: Role): string {
   return ROLES.find(([one]) => one === role)?.[1] ?? role
 }

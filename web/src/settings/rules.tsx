@@ -2,24 +2,24 @@
 
 import { useSignal } from '@preact/signals'
 import { useCallback, useEffect } from 'preact/hooks'
-import { ask, hello, state } from '../lib/line'
-import { wordsOf } from '../lib/toast'
-import { sentence, visible } from '../lib/words'
+import { sendRequest, hello, connectionState } from '../lib/connection'
+import { errorText } from '../lib/toast'
+import { asSentence, visible } from '../lib/format'
 import type { RuleView } from '../wire'
-import { Action, Command, Section } from './parts'
+import { Action, Command, Section } from './setting-controls'
 
 const EFFECTS: Record<string, string> = { allow: 'Allow', deny: 'Deny', ask: 'Ask' }
 
 export function Rules() {
   const rules = useSignal<RuleView[] | null>(null)
   const trouble = useSignal<string | null>(null)
-  const live = state.value.is === 'live'
+  const live = connectionState.value.is === 'live'
   const load = useCallback(async () => {
     try {
-      rules.value = (await ask({ do: 'rules' })).rules
+      rules.value = (await sendRequest({ do: 'rules' })).rules
       trouble.value = null
     } catch (error) {
-      trouble.value = sentence(wordsOf(error))
+      trouble.value = asSentence(errorText(error))
     }
   }, [rules, trouble])
   useEffect(() => { if (live) void load() }, [live, load])
@@ -37,7 +37,7 @@ export function Rules() {
             </div>
             {rule.forgettable && hello.value?.role === 'owner' && (
               <div class="settings-control">
-                <Action word="Remove" sure="Remove this rule?" run={async () => { await ask({ do: 'forget', rule: rule.id }); await load() }} />
+                <Action word="Remove" sure="Remove this rule?" run={async () => { await sendRequest({ do: 'forget', rule: rule.id }); await load() }} />
               </div>
             )}
           </li>
