@@ -49,13 +49,13 @@ export default defineConfig({
         entryFileNames: 'app.js',
         chunkFileNames: '[name].js',
         assetFileNames: '[name][extname]',
-        // What the rooms share has one name, whoever comes to share it.
+        // Code that several pages share has one name, whichever pages share it.
         codeSplitting: {
           groups: [
             { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal[.-])/ },
-            { name: 'doors', test: /src\/pair\/(door\.ts|enter\.css)$/ },
-            { name: 'parts', test: /src\/settings\/(parts\.tsx|settings\.css)$/ },
-            { name: 'hub', test: /src\/hub\/(passkey|secret|lists|ends)\.tsx?$|src\/hub\/hub\.css$/ },
+            { name: 'pairing', test: /src\/pair\/(pairing\.ts|sign-in\.css)$/ },
+            { name: 'controls', test: /src\/settings\/(setting-controls\.tsx|settings\.css)$/ },
+            { name: 'hub', test: /src\/hub\/(passkey|one-time-secret|hub-list|expiry)\.tsx?$|src\/hub\/hub\.css$/ },
           ],
         },
       },

@@ -68,7 +68,7 @@ export class User extends Person {
       const folded = this.transcript().locator('button[aria-expanded="false"]');
       if ((await folded.count()) > 0) await folded.last().click({ timeout: 1000 }).catch(() => {});
       // To open a row far above leaves the end, where what is new is shown.
-      const toEnd = this.page.getByRole("button", { name: /^(New output|To the end)$/ });
+      const toEnd = this.page.getByRole("button", { name: /^(New output|Jump to the end)$/ });
       if ((await toEnd.count()) > 0) await toEnd.click({ timeout: 1000 }).catch(() => {});
       return false;
     };
@@ -117,12 +117,12 @@ export class User extends Person {
   }
 
   async queue() {
-    return this.page.getByRole("list", { name: "Waiting prompts" }).getByRole("listitem").allInnerTexts();
+    return this.page.getByRole("list", { name: "Queued prompts" }).getByRole("listitem").allInnerTexts();
   }
 
   async withdraw(text) {
-    const chip = this.page.getByRole("list", { name: "Waiting prompts" }).getByRole("listitem").filter({ hasText: text });
-    await chip.getByRole("button", { name: "Take it back", exact: true }).click();
+    const chip = this.page.getByRole("list", { name: "Queued prompts" }).getByRole("listitem").filter({ hasText: text });
+    await chip.getByRole("button", { name: "Remove from queue", exact: true }).click();
   }
 
   setting(name) {
@@ -211,10 +211,10 @@ export class User extends Person {
     await this.goto("/settings/devices");
     await this.page.getByRole("button", { name: "Add device" }).click();
     await this.page.getByRole("radio", { name: new RegExp(`^${role}`, "i") }).check({ force: true });
-    await this.page.getByRole("button", { name: "Make a code" }).click();
+    await this.page.getByRole("button", { name: "Create code" }).click();
     const code = (await this.page.locator(".ticket-code").innerText()).trim();
     await this.context.grantPermissions(["clipboard-read", "clipboard-write"]);
-    await this.page.getByRole("button", { name: "Copy the link" }).click();
+    await this.page.getByRole("button", { name: "Copy link" }).click();
     const url = await until("the link is copied", () => this.page.evaluate(() => navigator.clipboard.readText()));
     return { url, code };
   }
@@ -229,11 +229,11 @@ export class User extends Person {
   }
 
   async admit() {
-    await this.knock().getByRole("button", { name: "Let in" }).click();
+    await this.knock().getByRole("button", { name: "Approve" }).click();
   }
 
   async refuse() {
-    await this.knock().getByRole("button", { name: "Refuse" }).click();
+    await this.knock().getByRole("button", { name: "Reject" }).click();
   }
 
   async revoke(name) {
@@ -249,7 +249,7 @@ export class User extends Person {
   async openShares() {
     await this.page.getByRole("button", { name: "Session menu" }).click();
     await this.page.getByRole("menuitem", { name: "Share" }).click();
-    await this.page.getByRole("dialog", { name: "Share this session" }).getByRole("button", { name: "Make a link" }).waitFor();
+    await this.page.getByRole("dialog", { name: "Share this session" }).getByRole("button", { name: "Create link" }).waitFor();
   }
 
   /** A link to the session that is shown, made as people do it. Gives it. */
@@ -258,18 +258,18 @@ export class User extends Person {
     const sheet = this.page.getByRole("dialog", { name: "Share this session" });
     await sheet.getByRole("radio", { name: new RegExp(`^${role}`, "i") }).check({ force: true });
     await sheet.getByRole("radio", { name: end }).check({ force: true });
-    await sheet.getByRole("button", { name: "Make a link" }).click();
+    await sheet.getByRole("button", { name: "Create link" }).click();
     return sheet.getByLabel("Link to the session").inputValue();
   }
 
   /** A token for a machine, made in the settings. Gives it. */
   async makeToken(name) {
     await this.page.getByLabel("Which machine is it for?").fill(name);
-    await this.page.getByRole("button", { name: "Make a token" }).click();
+    await this.page.getByRole("button", { name: "Create token" }).click();
     return this.page.getByLabel("Token", { exact: true }).inputValue();
   }
 
-  /** Whether the page says that the machine of the session is away. */
+  /** Says that the machine of the session is offline. */
   awayBar() {
     return this.page.locator(".note-bar.away");
   }
@@ -281,12 +281,12 @@ export class User extends Person {
   // At the door.
 
   async knockOnDoor(name) {
-    if (name !== undefined) await this.page.getByRole("textbox", { name: "Name of this device" }).fill(name);
-    await this.page.getByRole("button", { name: "Ask to come in" }).click();
+    if (name !== undefined) await this.page.getByRole("textbox", { name: "Device name" }).fill(name);
+    await this.page.getByRole("button", { name: "Pair", exact: true }).click();
   }
 
   async typeCode(code) {
-    await this.page.getByRole("textbox", { name: "Code, or the whole link" }).fill(code);
+    await this.page.getByRole("textbox", { name: "Code or link" }).fill(code);
     await this.knockOnDoor();
   }
 

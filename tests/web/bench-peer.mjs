@@ -6,9 +6,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import os from "node:os";
 import path from "node:path";
-import { exported, turn } from "./big.mjs";
+import { exported, turn } from "./long-session.mjs";
 import { costs, frames, opened } from "./bench-page.mjs";
-import { browser, DESKTOP } from "./scene.mjs";
+import { browser, DESKTOP } from "./fixture.mjs";
 import { until } from "./until.mjs";
 
 const SESSION = "ses_000000000001AAAAAAAAAAAAAA";

@@ -7,10 +7,10 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { exported } from "./big.mjs";
+import { exported } from "./long-session.mjs";
 import { measurePeer } from "./bench-peer.mjs";
 import { anchor, costs, frames, opened, streamed } from "./bench-page.mjs";
-import { closeBrowser, DESKTOP, Scene } from "./scene.mjs";
+import { closeBrowser, DESKTOP, Fixture } from "./fixture.mjs";
 import { until } from "./until.mjs";
 
 const STREAM = { perSecond: 500, seconds: 10 };
@@ -36,15 +36,15 @@ function sizes() {
 
 /** A session of 100,000 events: opened at its end, and scrolled. */
 async function long() {
-  const scene = await Scene.begin();
+  const fixture = await Fixture.begin();
   try {
-    const file = path.join(scene.server.folder, "long.json");
-    writeFileSync(file, JSON.stringify(exported(scene.server.workspace)));
-    await scene.server.end();
-    const session = (await scene.server.ropewalk("sessions", "import", file)).trim().split(/\s+/).at(-1);
-    await scene.server.run();
-    const person = await scene.owner(DESKTOP);
-    const url = `${scene.server.url}/s/${session}`;
+    const file = path.join(fixture.server.folder, "long.json");
+    writeFileSync(file, JSON.stringify(exported(fixture.server.workspace)));
+    await fixture.server.end();
+    const session = (await fixture.server.ropewalk("sessions", "import", file)).trim().split(/\s+/).at(-1);
+    await fixture.server.run();
+    const person = await fixture.owner(DESKTOP);
+    const url = `${fixture.server.url}/s/${session}`;
     const ready = () => document.querySelectorAll('[role="log"] .ended').length > 0;
     const plain = [];
     for (let round = 0; round < 5; round += 1) plain.push(await opened(person.context, url, ready));
@@ -57,27 +57,27 @@ async function long() {
     const gaps = await frames(page, '[role="log"]');
     return costs(middle, median(slow, "ms").ms, gaps);
   } finally {
-    await scene.end();
+    await fixture.end();
   }
 }
 
 /** Markdown at 500 pieces a second: once while it is followed, once while something above it is read. */
 async function stream() {
-  const scene = await Scene.begin({ scripted: true });
+  const fixture = await Fixture.begin({ scripted: true });
   try {
-    const person = await scene.owner(DESKTOP);
+    const person = await fixture.owner(DESKTOP);
     const speech = { count: STREAM.perSecond * STREAM.seconds, perSecond: STREAM.perSecond, text: piece };
     const session = await person.open("hello");
     await until("there is a session", async () => !(await person.state(session)).busy);
-    scene.model.says({ chunks: speech });
+    fixture.model.says({ chunks: speech });
     const followed = await streamed(person.page, STREAM.seconds, () => person.send("speak"));
     await until("it is over", async () => !(await person.state(session)).busy, 60_000);
-    scene.model.says({ chunks: speech });
+    fixture.model.says({ chunks: speech });
     await person.send("speak again");
     const moved = await anchor(person.page, '[role="log"]', STREAM.seconds - 3);
     return { ...followed, anchor_px: moved };
   } finally {
-    await scene.end();
+    await fixture.end();
   }
 }
 

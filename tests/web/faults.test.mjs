@@ -8,9 +8,9 @@ import { check, checkEverywhere, DESKTOP, until } from "./harness.mjs";
 /** What stands above everything. */
 const said = (person) => person.page.locator(".banner.bad").allInnerTexts();
 
-checkEverywhere("rules that cannot be read are said on every screen until they are repaired", async (scene, size) => {
-  const rules = path.join(scene.server.home, "state", "permissions.toml");
-  const person = await scene.owner(size);
+checkEverywhere("rules that cannot be read are said on every screen until they are repaired", async (fixture, size) => {
+  const rules = path.join(fixture.server.home, "state", "permissions.toml");
+  const person = await fixture.owner(size);
   const session = await person.open("read README.md");
   await person.hears("A small library of knots");
   await person.idle();
@@ -21,7 +21,7 @@ checkEverywhere("rules that cannot be read are said on every screen until they a
   assert.match(text, /^Permission rules cannot be read, so every action is asked: .*permissions\.toml: .*Run `ropewalk doctor`\.$/);
   assert.deepEqual(await person.obstacles(), []);
   for (const place of ["/", "/inbox", "/settings", `/s/${session}`]) {
-    await person.page.goto(new URL(place, scene.server.url).href);
+    await person.page.goto(new URL(place, fixture.server.url).href);
     await until(`it is said at ${place}`, async () => (await said(person)).length === 1);
   }
   if (process.env.PICTURES) await person.picture(path.join(process.env.PICTURES, `faults-${size.name}.png`));
@@ -29,10 +29,10 @@ checkEverywhere("rules that cannot be read are said on every screen until they a
   await until("nothing is said", async () => (await said(person)).length === 0);
 });
 
-check("a store that cannot be used is said until it can", async (scene) => {
+check("a store that cannot be used is said until it can", async (fixture) => {
   // The file alone: beside it stands who is signed in.
-  const store = path.join(scene.server.home, "state", "sessions.db");
-  const person = await scene.owner(DESKTOP);
+  const store = path.join(fixture.server.home, "state", "sessions.db");
+  const person = await fixture.owner(DESKTOP);
   await person.open("hello");
   await person.idle();
   renameSync(store, `${store}-moved`);

@@ -1,27 +1,27 @@
-// How a test of the web app is written: a function of a scene (`scene.mjs`), on one device or on each.
+// How a test of the web app is written: a function of a fixture (`fixture.mjs`), on one device or on each.
 
 import { after, test } from "node:test";
-import { SIZES, Scene, closeBrowser } from "./scene.mjs";
+import { SIZES, Fixture, closeBrowser } from "./fixture.mjs";
 
-export * from "./scene.mjs";
+export * from "./fixture.mjs";
 
 const TEST_MS = 180_000;
 
 after(closeBrowser);
 
-/** A test on a scene of its own. */
+/** A test on a fixture of its own. */
 export function check(name, options, body) {
   if (body === undefined) return check(name, {}, options);
   test(name, { timeout: TEST_MS }, async () => {
-    const scene = await Scene.begin(options);
+    const fixture = await Fixture.begin(options);
     try {
-      await body(scene);
-      await scene.judge();
+      await body(fixture);
+      await fixture.judge();
     } catch (error) {
-      await scene.record(name);
+      await fixture.record(name);
       throw error;
     } finally {
-      await scene.end();
+      await fixture.end();
     }
   });
 }
@@ -29,5 +29,5 @@ export function check(name, options, body) {
 /** The same test on a phone and on a desktop. */
 export function checkEverywhere(name, options, body) {
   if (body === undefined) return checkEverywhere(name, {}, options);
-  for (const size of SIZES) check(`${name} (${size.name})`, options, (scene) => body(scene, size));
+  for (const size of SIZES) check(`${name} (${size.name})`, options, (fixture) => body(fixture, size));
 }

@@ -1,15 +1,15 @@
 // The screens that only a hub has, on a scripted one: for axe, for the pictures, and for those who look at them.
 
 import { User } from "./app.mjs";
-import { SESSIONS, stage } from "./hub-stage.mjs";
-import { browser } from "./scene.mjs";
+import { SESSIONS, hubData } from "./hub-data.mjs";
+import { browser } from "./fixture.mjs";
 import { ScriptedHub } from "./scripted-hub.mjs";
 
 const VAULT = { id: "m-vault", name: "vault", version: "0.1.0", sealed: true, own: true, here: true, sessions: [SESSIONS.sealed] };
 
 /** A hub of one's own, and somebody before it. Whoever began it ends it. */
 export async function visit(size, { theme = "light", script = () => {} } = {}) {
-  const hub = await ScriptedHub.start(stage());
+  const hub = await ScriptedHub.start(hubData());
   script(hub);
   const person = await User.arrive(await browser(), hub, size, { theme });
   await hub.attend(person);
@@ -48,8 +48,8 @@ export const HUB_SCREENS = [
   { name: "inbox", show: at("/inbox", "1 waiting for you") },
   { name: "new", show: at("/new", "/home/me/knots") },
   { name: "session", show: at(`/s/${SESSIONS.done}`, "the tests pass") },
-  { name: "away", show: at(`/s/${SESSIONS.away}`, "is away since") },
-  { name: "guest", script: asGuest, show: at("/", "You are here by a link") },
+  { name: "away", show: at(`/s/${SESSIONS.away}`, "has been offline since") },
+  { name: "guest", script: asGuest, show: at("/", "You joined by a link") },
   { name: "sealed", script: sealed, show: at(`/s/${SESSIONS.sealed}`, "Sealed: pair this device") },
   { name: "pair", show: at(`/pair#m-vault.${"a".repeat(22)}.${"b".repeat(22)}`, "Pair this device") },
   { name: "share", show: async (person) => {
@@ -72,9 +72,9 @@ export const HUB_SCREENS = [
   { name: "joined", script: (hub) => {
     signedOut(hub);
     hub.posts = { "/ui/enter": () => [200, { addPasskey: true }] };
-  }, show: at("/login#join.abcdefghijklmnop", "You are in") },
+  }, show: at("/login#join.abcdefghijklmnop", "You are signed in") },
   { name: "ended", script: (hub) => {
     signedOut(hub);
-    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has ended; ask who sent it for a new one" }] };
-  }, show: at("/s/x#share.abcdefghijklmnop", "This link has ended") },
+    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has expired or was revoked; ask whoever sent it for a new one" }] };
+  }, show: at("/s/x#share.abcdefghijklmnop", "This link has expired or was revoked") },
 ];

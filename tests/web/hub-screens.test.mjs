@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { asGuest, HUB_SCREENS, signedOut, visit } from "./hub-screens.mjs";
-import { SESSIONS } from "./hub-stage.mjs";
-import { baseline, corpus, inert } from "./inert.mjs";
-import { closeBrowser, DESKTOP, PHONE, SIZES, until } from "./scene.mjs";
+import { SESSIONS } from "./hub-data.mjs";
+import { rememberGlobals, injectionCases, assertInert } from "./injection.mjs";
+import { closeBrowser, DESKTOP, PHONE, SIZES, until } from "./fixture.mjs";
 
 const TEST_MS = 180_000;
 
@@ -48,9 +48,9 @@ check("a machine that goes away says so, keeps what is written, and takes it whe
   await person.composer().fill("and the other notes");
   const [laptop, ...others] = hub.machines;
   hub.tell({ on: "machines", machines: [{ ...laptop, here: false }, ...others] });
-  await person.awayBar().filter({ hasText: /laptop is away since \d\d:\d\d/ }).waitFor();
+  await person.awayBar().filter({ hasText: /laptop has been offline since \d\d:\d\d/ }).waitFor();
   await person.page.getByRole("button", { name: "Send" }).click();
-  await person.page.locator(".toast.bad").filter({ hasText: "Nothing can be sent" }).waitFor();
+  await person.page.locator(".toast.bad").filter({ hasText: "You can send when it is back" }).waitFor();
   assert.equal(await person.composer().inputValue(), "and the other notes");
   assert.equal(hub.asked.filter((one) => one.do === "prompt").length, 0);
   hub.tell({ on: "machines", machines: hub.machines });
@@ -60,11 +60,11 @@ check("a machine that goes away says so, keeps what is written, and takes it whe
 });
 
 check("what the hub refuses is told in its words, and can be sent again", DESKTOP, (hub) => {
-  hub.answers.prompt = { error: { code: "busy", message: "laptop is away since 14:02; try again when it is back" } };
+  hub.answers.prompt = { error: { code: "busy", message: "laptop has been offline since 14:02; try again when it is back" } };
 }, async (person) => {
   await person.page.goto(`/s/${SESSIONS.done}`);
   await person.send("hello");
-  await person.page.getByText("Not sent: laptop is away since 14:02; try again when it is back").waitFor();
+  await person.page.getByText("Not sent: laptop has been offline since 14:02; try again when it is back").waitFor();
   await person.page.getByRole("button", { name: "Edit" }).click();
   assert.equal(await person.composer().inputValue(), "hello");
 });
@@ -96,7 +96,7 @@ check("a new session is opened on the machine that was chosen, and only on one t
 for (const size of SIZES) {
   check(`who came by a link sees that session, its role and its end, and nothing else (${size.name})`, size, asGuest, async (person, hub) => {
     await person.page.goto("/");
-    await person.page.getByText(/You are here by a link, as viewer, until/).waitFor();
+    await person.page.getByText(/You joined by a link, as viewer, until/).waitFor();
     assert.equal(person.session(), SESSIONS.done);
     assert.equal(await person.composer().count(), 0);
     assert.equal(await person.page.getByRole("navigation", { name: "Sessions" }).count(), 0);
@@ -105,11 +105,11 @@ for (const size of SIZES) {
     assert.ok(!items.some((item) => /Share|Delete|Rename|Copy link/.test(item)), items.join(", "));
     for (const path of ["/inbox", "/new", `/s/${SESSIONS.away}`]) {
       await person.page.goto(path);
-      await person.page.getByText("You are here by a link").waitFor();
+      await person.page.getByText("You joined by a link").waitFor();
       assert.equal(person.session(), SESSIONS.done, path);
     }
     hub.dismiss();
-    await person.page.getByText("The link to the session has ended, or was taken back.").waitFor();
+    await person.page.getByText("The link to this session has expired or was revoked.").waitFor();
     assert.equal(await person.page.evaluate(() => localStorage.getItem("ropewalk.view")), null, "nothing of it stays in the browser");
   });
 }
@@ -157,7 +157,7 @@ check("a token is shown once, with the command that it is for", DESKTOP, () => {
 });
 
 check("names of machines, people, sessions, folders, tokens and links are inert", DESKTOP, (hub) => {
-  const cases = corpus("titles");
+  const cases = injectionCases("titles");
   const name = (index) => cases[index % cases.length].slice(0, 300);
   hub.machines = cases.map((_, index) => ({ ...hub.machines[0], id: `m-${index}`, name: name(index), version: name(index), here: index % 2 === 0, sessions: [`s-${index}`] }));
   const [card] = hub.cards;
@@ -174,9 +174,9 @@ check("names of machines, people, sessions, folders, tokens and links are inert"
 }, async (person, hub) => {
   await person.page.goto("/");
   await person.page.getByRole("navigation", { name: "Sessions" }).waitFor();
-  await baseline(person);
+  await rememberGlobals(person);
   await until("they are listed", async () => (await person.cards().count()) >= hub.cards.length);
-  await inert(person);
+  await assertInert(person);
   for (const path of ["/inbox", "/settings", "/s/s-0", "/s/s-1", "/s/s-3"]) {
     await person.goto(path);
     await person.page.getByRole("main").first().waitFor();
@@ -185,11 +185,11 @@ check("names of machines, people, sessions, folders, tokens and links are inert"
       await person.transcript().getByText("the tests pass").waitFor();
       await person.page.getByRole("tab", { name: "Details" }).click();
     }
-    await inert(person);
+    await assertInert(person);
   }
   await person.openShares();
   await until("links are listed", async () => (await person.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).count()) >= hub.cards.length);
-  await inert(person);
+  await assertInert(person);
 });
 
 check("words of a hub that refuses are inert", PHONE, (hub) => {
@@ -198,8 +198,8 @@ check("words of a hub that refuses are inert", PHONE, (hub) => {
   hub.posts = { "/ui/enter": () => [403, { error: markup, message: markup }] };
 }, async (person) => {
   await person.page.goto("/login");
-  await baseline(person);
+  await rememberGlobals(person);
   await person.page.goto("/login#join.abcdefghijklmnop");
   await person.page.getByRole("alert").waitFor();
-  await inert(person);
+  await assertInert(person);
 });

@@ -2,12 +2,12 @@
 // built binary on both sides.
 
 import assert from "node:assert/strict";
-import { check, DESKTOP, PHONE, until } from "./hub-scene.mjs";
-import { baseline, inert } from "./inert.mjs";
+import { check, DESKTOP, PHONE, until } from "./hub-fixture.mjs";
+import { rememberGlobals, assertInert } from "./injection.mjs";
 
-check("the setup link makes the first admin, who comes in again with a passkey", async (scene) => {
-  const link = await scene.hub.setupLink();
-  const person = await scene.person(PHONE);
+check("the setup link makes the first admin, who comes in again with a passkey", async (fixture) => {
+  const link = await fixture.hub.setupLink();
+  const person = await fixture.person(PHONE);
   await person.page.goto(link);
   await person.page.getByRole("textbox", { name: /Your name/ }).fill("ops");
   assert.equal(new URL(person.page.url()).hash, "", "the code is in no history");
@@ -21,19 +21,19 @@ check("the setup link makes the first admin, who comes in again with a passkey",
   await browsers.getByRole("button", { name: "Sign out" }).click();
   await person.page.getByRole("button", { name: "Sign in with a passkey" }).click();
   await person.page.getByRole("heading", { name: "No machine is connected" }).waitFor();
-  const other = await scene.person(DESKTOP);
+  const other = await fixture.person(DESKTOP);
   await other.page.goto(link);
   await other.page.getByRole("textbox", { name: /Your name/ }).fill("somebody");
   await other.page.getByRole("button", { name: "Set up" }).click();
-  await other.page.getByRole("alert").getByText(/used already/).waitFor();
+  await other.page.getByRole("alert").getByText(/already been used/).waitFor();
 });
 
-check("a turn is driven from the phone: prompted, allowed and read there, done on the machine", async (scene) => {
-  const phone = await scene.admin(PHONE);
-  const machine = await scene.connect(phone, "laptop", { args: ["--approval", "strict"] });
-  scene.model.title = "Make a file";
-  scene.model.says({ text: "I make it." }, { call: ["shell", { command: "echo allowed > made.txt" }] });
-  scene.model.says({ text: "The file is there." });
+check("a turn is driven from the phone: prompted, allowed and read there, done on the machine", async (fixture) => {
+  const phone = await fixture.admin(PHONE);
+  const machine = await fixture.connect(phone, "laptop", { args: ["--approval", "strict"] });
+  fixture.model.title = "Make a file";
+  fixture.model.says({ text: "I make it." }, { call: ["shell", { command: "echo allowed > made.txt" }] });
+  fixture.model.says({ text: "The file is there." });
   const session = await phone.open("make a file");
   await phone.ask().waitFor();
   assert.match(await phone.ask().innerText(), /echo allowed > made\.txt/);
@@ -49,23 +49,23 @@ check("a turn is driven from the phone: prompted, allowed and read there, done o
   assert.match(await phone.card(session).innerText(), /Done/);
 });
 
-check("a link shows one session to who has no account, until it is taken back", async (scene) => {
-  const owner = await scene.admin(DESKTOP);
-  await scene.connect(owner, "laptop");
-  scene.model.title = "Shared";
-  scene.model.says({ text: "What can be shared." });
+check("a link shows one session to who has no account, until it is taken back", async (fixture) => {
+  const owner = await fixture.admin(DESKTOP);
+  await fixture.connect(owner, "laptop");
+  fixture.model.title = "Shared";
+  fixture.model.says({ text: "What can be shared." });
   const session = await owner.open("say something");
   await owner.hears("What can be shared.");
   await owner.idle();
-  scene.model.says({ text: "What is mine alone." });
+  fixture.model.says({ text: "What is mine alone." });
   await owner.open("say something else");
   await owner.idle();
   await owner.goto(`/s/${session}`);
   const link = await owner.share("viewer", "1 hour");
-  const guest = await scene.person(PHONE);
+  const guest = await fixture.person(PHONE);
   await guest.page.goto(link);
   await guest.hears("What can be shared.");
-  await guest.page.getByText(/You are here by a link, as viewer, until/).waitFor();
+  await guest.page.getByText(/You joined by a link, as viewer, until/).waitFor();
   assert.equal(new URL(guest.page.url()).hash, "");
   assert.equal(await guest.composer().count(), 0);
   const replies = await guest.raw(
@@ -80,56 +80,56 @@ check("a link shows one session to who has no account, until it is taken back", 
   assert.deepEqual(ok.cards.map((card) => card.session), [session]);
   await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
   await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
-  await guest.page.getByText("The link to the session has ended, or was taken back.").waitFor();
+  await guest.page.getByText("The link to this session has expired or was revoked.").waitFor();
   await guest.page.goto(link);
   await guest.page.getByRole("alert").waitFor();
 });
 
-check("titles, folders and commands that come over a bridge are inert, for the people of the hub and for guests", async (scene) => {
-  const owner = await scene.admin(DESKTOP);
-  await baseline(owner);
+check("titles, folders and commands that come over a bridge are inert, for the people of the hub and for guests", async (fixture) => {
+  const owner = await fixture.admin(DESKTOP);
+  await rememberGlobals(owner);
   const [title, project, command] = ["<script>xss=1</script><svg onload=xss=1>", "<img src=x onerror=xss=1>", `echo '<iframe srcdoc="<script>xss=1<\/script>">'`];
-  await scene.connect(owner, "<b onmouseover=xss=1>laptop", { project, args: ["--approval", "strict"] });
-  await inert(owner);
-  scene.model.title = title;
-  scene.model.says({ text: "[here](javascript:xss=1) <details open ontoggle=xss=1>" }, { call: ["shell", { command }] });
-  scene.model.says({ text: "That was all." });
+  await fixture.connect(owner, "<b onmouseover=xss=1>laptop", { project, args: ["--approval", "strict"] });
+  await assertInert(owner);
+  fixture.model.title = title;
+  fixture.model.says({ text: "[here](javascript:xss=1) <details open ontoggle=xss=1>" }, { call: ["shell", { command }] });
+  fixture.model.says({ text: "That was all." });
   const session = await owner.open("<img src=x onerror=xss=1>");
   await owner.ask().waitFor();
-  await inert(owner);
+  await assertInert(owner);
   await owner.goto("/inbox");
   await owner.waiting().first().waitFor();
-  await inert(owner);
+  await assertInert(owner);
   await owner.goto(`/s/${session}`);
   await until("it can be answered", () => owner.allowButton().isEnabled());
   await owner.allow();
   await owner.hears("That was all.");
   await owner.idle();
-  await inert(owner);
+  await assertInert(owner);
   const link = await owner.share("viewer", "1 hour");
   await owner.home();
   await until("the title is listed", async () => (await owner.card(session).innerText()).includes(title));
   assert.ok((await owner.page.getByRole("main").or(owner.page.getByRole("navigation")).allInnerTexts()).join().includes(project), "and so is the folder");
-  await inert(owner);
-  const guest = await scene.person(PHONE);
+  await assertInert(owner);
+  const guest = await fixture.person(PHONE);
   await guest.page.goto("/login");
-  await baseline(guest);
+  await rememberGlobals(guest);
   await guest.page.goto(link);
   await guest.hears("That was all.");
   await until("the title is shown", async () => (await guest.page.locator("body").innerText()).includes(title));
-  await inert(guest);
+  await assertInert(guest);
 });
 
-check("a machine that is killed is away, and what is written waits until it is back", async (scene) => {
-  const phone = await scene.admin(PHONE);
-  const machine = await scene.connect(phone, "laptop");
-  scene.model.title = "Going on";
-  scene.model.says({ text: "The first answer." });
+check("a machine that is killed is away, and what is written waits until it is back", async (fixture) => {
+  const phone = await fixture.admin(PHONE);
+  const machine = await fixture.connect(phone, "laptop");
+  fixture.model.title = "Going on";
+  fixture.model.says({ text: "The first answer." });
   const session = await phone.open("first");
   await phone.hears("The first answer.");
   await phone.idle();
   await machine.kill();
-  await phone.awayBar().filter({ hasText: /is away since/ }).waitFor({ timeout: 120_000 });
+  await phone.awayBar().filter({ hasText: /has been offline since/ }).waitFor({ timeout: 120_000 });
   await phone.composer().fill("second");
   await phone.page.getByRole("button", { name: "Send" }).click();
   await phone.page.locator(".toast.bad").first().waitFor();
@@ -137,7 +137,7 @@ check("a machine that is killed is away, and what is written waits until it is b
   await phone.page.reload();
   await phone.hears("The first answer.");
   assert.equal(await phone.composer().inputValue(), "second", "the draft outlives the page");
-  scene.model.says({ text: "The second answer." });
+  fixture.model.says({ text: "The second answer." });
   await machine.run();
   await phone.awayBar().waitFor({ state: "detached", timeout: 120_000 });
   await phone.page.getByRole("button", { name: "Send" }).click();
@@ -145,36 +145,36 @@ check("a machine that is killed is away, and what is written waits until it is b
   assert.equal(phone.session(), session);
 });
 
-check("the hub is killed and started again, and every page goes on where it was", async (scene) => {
-  const owner = await scene.admin(DESKTOP);
-  const machine = await scene.connect(owner, "laptop");
-  scene.model.says({ text: "Before." });
+check("the hub is killed and started again, and every page goes on where it was", async (fixture) => {
+  const owner = await fixture.admin(DESKTOP);
+  const machine = await fixture.connect(owner, "laptop");
+  fixture.model.says({ text: "Before." });
   await owner.open("first");
   await owner.hears("Before.");
   await owner.idle();
-  await scene.hub.kill();
+  await fixture.hub.kill();
   await owner.saysItIsAway();
-  await scene.hub.run();
+  await fixture.hub.run();
   await owner.live();
   // A bridge comes back after a pause of its own.
   await until("the machine is back", async () => machine.log.match(/bridge connected/g)?.length === 2, 120_000);
   await owner.awayBar().waitFor({ state: "detached", timeout: 120_000 });
-  scene.model.says({ text: "After." });
+  fixture.model.says({ text: "After." });
   await owner.send("second");
   await owner.hears("After.");
 });
 
-check("who is invited has machines of their own, and sees nobody else's", async (scene) => {
-  const admin = await scene.admin(DESKTOP);
-  await scene.connect(admin, "laptop");
-  scene.model.says({ text: "Of the admin." });
+check("who is invited has machines of their own, and sees nobody else's", async (fixture) => {
+  const admin = await fixture.admin(DESKTOP);
+  await fixture.connect(admin, "laptop");
+  fixture.model.says({ text: "Of the admin." });
   const session = await admin.open("mine");
   await admin.idle();
   await admin.goto("/settings/people");
-  await admin.page.getByLabel("Who is invited?").fill("dev");
-  await admin.page.locator("#settings-people").getByRole("button", { name: "Make a link" }).click();
-  const link = await admin.page.getByLabel("Link to join").inputValue();
-  const other = await scene.person(PHONE);
+  await admin.page.getByLabel("Who do you want to invite?").fill("dev");
+  await admin.page.locator("#settings-people").getByRole("button", { name: "Create link" }).click();
+  const link = await admin.page.getByLabel("Invitation link").inputValue();
+  const other = await fixture.person(PHONE);
   await other.page.goto(link);
   await other.page.getByRole("button", { name: "Later" }).click();
   await other.page.getByRole("heading", { name: "No machine is connected" }).waitFor();
@@ -187,28 +187,28 @@ check("who is invited has machines of their own, and sees nobody else's", async 
   await other.page.getByRole("button", { name: "Sign in with a passkey" }).waitFor();
 });
 
-check("a sealed machine is read by the device that is paired with it, and by nobody else, the hub least of all", async (scene) => {
-  const phone = await scene.admin(PHONE);
-  const machine = await scene.connect(phone, "vault", { args: ["--e2e"] });
+check("a sealed machine is read by the device that is paired with it, and by nobody else, the hub least of all", async (fixture) => {
+  const phone = await fixture.admin(PHONE);
+  const machine = await fixture.connect(phone, "vault", { args: ["--e2e"] });
   await until("it is sealed", async () => /sealed: the hub cannot read it/.test(await phone.page.locator("#settings-machines").innerText()));
-  const pairing = scene.hub.pairing(machine);
+  const pairing = fixture.hub.pairing(machine);
   await phone.page.goto(await pairing.link());
-  await phone.page.getByRole("button", { name: "Pair" }).click();
+  await phone.page.getByRole("button", { name: "Pair", exact: true }).click();
   assert.equal(await phone.wordsShown(), (await pairing.words()).trim());
   assert.equal(new URL(phone.page.url()).hash, "", "the secret is in no history");
-  await phone.page.getByRole("button", { name: "To the sessions" }).click();
+  await phone.page.getByRole("button", { name: "Go to sessions" }).click();
   await phone.live();
-  scene.model.title = "Marlinspike";
-  scene.model.says({ text: "The answer is bowline." });
+  fixture.model.title = "Marlinspike";
+  fixture.model.says({ text: "The answer is bowline." });
   const session = await phone.open("which knot is meant by marlinspike?");
   await phone.hears("The answer is bowline.");
   await phone.idle();
   await phone.page.reload();
   await phone.hears("The answer is bowline.");
-  const other = await scene.adminAgain(DESKTOP);
+  const other = await fixture.adminAgain(DESKTOP);
   await other.card(session).filter({ hasText: "Sealed session" }).waitFor();
   await other.goto(`/s/${session}`);
   await other.page.getByRole("heading", { name: "Sealed: pair this device" }).waitFor();
   assert.ok(!/bowline|marlinspike/i.test(await other.page.content()));
-  for (const words of ["bowline", "marlinspike", "Marlinspike"]) assert.ok(!scene.hub.keeps(words), `the hub keeps "${words}"`);
+  for (const words of ["bowline", "marlinspike", "Marlinspike"]) assert.ok(!fixture.hub.keeps(words), `the hub keeps "${words}"`);
 });

@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { HUB_SCREENS, visit } from "./hub-screens.mjs";
 import { reduced } from "./palette.mjs";
 import { SCREENS, stage } from "./screens.mjs";
-import { closeBrowser, Scene, SIZES } from "./scene.mjs";
+import { closeBrowser, Fixture, SIZES } from "./fixture.mjs";
 
 const FOLDER = process.env.PICTURES ?? fileURLToPath(new URL("../../docs/images", import.meta.url));
 /** Its name is on the pictures. */
@@ -40,9 +40,9 @@ for (const size of SIZES) {
   if (only.length > 0 && only.every((name) => name.startsWith("hub-"))) continue;
   for (const theme of ["light", "dark"]) {
     const wanted = SCREENS.filter(({ name }) => (theme === "light" || DARK.has(name)) && (only.length === 0 || only.includes(name)));
-    const scene = await Scene.begin({ scripted: true, args: ["--approval", "strict"], folder: PLACE });
+    const fixture = await Fixture.begin({ scripted: true, args: ["--approval", "strict"], folder: PLACE });
     try {
-      const set = await stage(scene, size, theme);
+      const set = await stage(fixture, size, theme);
       for (const { name, show, leave } of wanted.filter(({ where }) => where(set))) {
         const file = path.join(FOLDER, `${name}-${size.name}${theme === "dark" ? "-dark" : ""}.png`);
         try {
@@ -57,7 +57,7 @@ for (const size of SIZES) {
         }
       }
     } finally {
-      await scene.end();
+      await fixture.end();
     }
   }
 }

@@ -10,11 +10,11 @@ import { start } from "./push-service.mjs";
 
 const STRICT = { args: ["--approval", "strict"], env: { ROPEWALK_PUSH_LOOPBACK: "1" } };
 
-check("an ask reaches a phone that nobody looks at, says nothing of what it is about, and opens its card", STRICT, async (scene) => {
+check("an ask reaches a phone that nobody looks at, says nothing of what it is about, and opens its card", STRICT, async (fixture) => {
   const service = await start();
-  scene.atEnd(() => service.close());
-  const phone = await subscribed(scene, service);
-  const desk = await scene.owner(DESKTOP);
+  fixture.atEnd(() => service.close());
+  const phone = await subscribed(fixture, service);
+  const desk = await fixture.owner(DESKTOP);
 
   await lookAway(phone);
   const session = await desk.open("run echo secret-word > made.txt");
@@ -35,14 +35,14 @@ check("an ask reaches a phone that nobody looks at, says nothing of what it is a
   await phone.ask().waitFor();
   await phone.allow();
   await desk.idle();
-  assert.equal(scene.server.read("made.txt"), "secret-word\n");
+  assert.equal(fixture.server.read("made.txt"), "secret-word\n");
 });
 
-check("an answer elsewhere takes the notification away", STRICT, async (scene) => {
+check("an answer elsewhere takes the notification away", STRICT, async (fixture) => {
   const service = await start();
-  scene.atEnd(() => service.close());
-  const phone = await subscribed(scene, service);
-  const desk = await scene.owner(DESKTOP);
+  fixture.atEnd(() => service.close());
+  const phone = await subscribed(fixture, service);
+  const desk = await fixture.owner(DESKTOP);
   await lookAway(phone);
   const session = await desk.open("run ls");
   await desk.ask().waitFor();
@@ -57,11 +57,11 @@ check("an answer elsewhere takes the notification away", STRICT, async (scene) =
   assert.deepEqual(await notifications(phone), []);
 });
 
-check("a phone that looks, and one that is muted, are not told", STRICT, async (scene) => {
+check("a phone that looks, and one that is muted, are not told", STRICT, async (fixture) => {
   const service = await start();
-  scene.atEnd(() => service.close());
-  const phone = await subscribed(scene, service);
-  const desk = await scene.owner(DESKTOP);
+  fixture.atEnd(() => service.close());
+  const phone = await subscribed(fixture, service);
+  const desk = await fixture.owner(DESKTOP);
   await phone.home();
   await phone.page.bringToFront();
   await desk.open("run ls");
@@ -83,8 +83,8 @@ check("a phone that looks, and one that is muted, are not told", STRICT, async (
 });
 
 /** A phone that has turned notifications on by a tap, with a subscription at our service. */
-async function subscribed(scene, service) {
-  const phone = await scene.person(PHONE, { permissions: ["notifications"] });
+async function subscribed(fixture, service) {
+  const phone = await fixture.person(PHONE, { permissions: ["notifications"] });
   const given = service.subscribe();
   await phone.context.addInitScript((given) => {
     let subscription = null;
@@ -97,10 +97,10 @@ async function subscribed(scene, service) {
     PushManager.prototype.subscribe = async () => (subscription = made());
     PushManager.prototype.getSubscription = async () => subscription;
   }, given);
-  await phone.enter(await scene.server.link());
+  await phone.enter(await fixture.server.link());
   await phone.goto("/settings/notifications");
   await phone.page.getByRole("button", { name: "Turn on" }).click();
-  await phone.page.getByText("You are told when you are not looking.").waitFor();
+  await phone.page.getByText("You are notified when Ropewalk is not on your screen.").waitFor();
   return phone;
 }
 

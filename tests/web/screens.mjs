@@ -33,13 +33,13 @@ const PLAN = [
 ];
 
 /** Somebody who has just come in for the first time. */
-export async function stage(scene, size, theme) {
-  return { scene, size, theme, owner: await scene.owner(size, { theme }) };
+export async function stage(fixture, size, theme) {
+  return { fixture, size, theme, owner: await fixture.owner(size, { theme }) };
 }
 
 /** Sessions in every state that the screens show. */
-async function fill({ scene, owner }) {
-  const { model } = scene;
+async function fill({ fixture, owner }) {
+  const { model } = fixture;
   const opened = async (settings) => {
     const [{ ok, error }] = await owner.raw({ do: "open", folder: null, settings });
     if (!ok) throw new Error(error.message);
@@ -84,7 +84,7 @@ async function fill({ scene, owner }) {
   model.title = "A long think";
   let goOn;
   model.says({ text: "I am still at it: " }, { wait: new Promise((go) => (goOn = go)) });
-  scene.atEnd(() => goOn());
+  fixture.atEnd(() => goOn());
   const working = await opened({});
   await prompt(working, "think about it for a while");
   await until("it works", async () => (await owner.state(working)).busy);
@@ -192,7 +192,7 @@ function screen(name, show, leave = async () => {}, where = () => true) {
 /** A screen for somebody who is not in. */
 function stranger(name, path) {
   const show = async (set) => {
-    set.stranger ??= await set.scene.person(set.size, { theme: set.theme });
+    set.stranger ??= await set.fixture.person(set.size, { theme: set.theme });
     await set.stranger.page.goto(path);
     await set.stranger.page.locator("#app :is(h1, h2, button)").first().waitFor();
     return set.stranger;

@@ -5,8 +5,8 @@ import { SCREENS, stage } from "./screens.mjs";
 
 for (const size of SIZES) {
   for (const theme of ["light", "dark"]) {
-    check(`no screen keeps anybody out (${size.name}, ${theme})`, { scripted: true, args: ["--approval", "strict"] }, async (scene) => {
-      const set = await stage(scene, size, theme);
+    check(`no screen keeps anybody out (${size.name}, ${theme})`, { scripted: true, args: ["--approval", "strict"] }, async (fixture) => {
+      const set = await stage(fixture, size, theme);
       const found = [];
       for (const { name, show, leave } of SCREENS.filter(({ where }) => where(set))) {
         const person = await show(set);

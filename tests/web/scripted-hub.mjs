@@ -1,5 +1,5 @@
 // A hub that says what a test wrote down: for screens whose cause is hard to bring about (a machine that is
-// away since this morning, names that want to be more than names), and for what only a hostile hub would say.
+// offline since this morning, names that want to be more than names), and for what only a hostile hub would say.
 //
 // It serves the built app under the server's own policy. The socket is Playwright's: what a page sends comes
 // here, and what is told here comes to the page.

@@ -49,11 +49,11 @@ export class Terminal {
     return screen.includes("y allow once");
   }
 
-  /** Presses a key until nothing is asked any longer. Just after a question appeared no key is taken, and who presses
+  /** Presses a key until nothing is asked any longer. Just after a question appeared keys are ignored, and whoever presses
    * on without a pause keeps it so. */
   async answer(key) {
-    await this.until("the key is taken", (screen) => {
-      if (this.asks(screen) && !screen.includes("key was not taken")) this.keys(key);
+    await this.until("the key is accepted", (screen) => {
+      if (this.asks(screen) && !screen.includes("Key ignored")) this.keys(key);
       return !this.asks(screen);
     });
   }

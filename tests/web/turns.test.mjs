@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { check, checkEverywhere, DESKTOP, PHONE, until } from "./harness.mjs";
 
-checkEverywhere("a prompt is answered, and both stand in the session and in the list", async (scene, size) => {
-  const person = await scene.owner(size);
+checkEverywhere("a prompt is answered, and both stand in the session and in the list", async (fixture, size) => {
+  const person = await fixture.owner(size);
   const session = await person.open("read README.md");
   await person.hears("A small library of knots");
   await person.idle();
@@ -12,11 +12,11 @@ checkEverywhere("a prompt is answered, and both stand in the session and in the 
   assert.match(await person.card(session).innerText(), /read README\.md/i);
 });
 
-checkEverywhere("an answer grows while the model speaks, and its Markdown is shown as such", { scripted: true }, async (scene, size) => {
-  const person = await scene.owner(size);
+checkEverywhere("an answer grows while the model speaks, and its Markdown is shown as such", { scripted: true }, async (fixture, size) => {
+  const person = await fixture.owner(size);
   let goOn;
   const waiting = new Promise((go) => (goOn = go));
-  scene.model.says({ text: "# Knots\n\nFirst **bold** words, then a list:\n\n- one\n- tw" }, { wait: waiting }, { text: "o\n\n```rust\nfn tie() {}\n```\n\nThe end.\n" });
+  fixture.model.says({ text: "# Knots\n\nFirst **bold** words, then a list:\n\n- one\n- tw" }, { wait: waiting }, { text: "o\n\n```rust\nfn tie() {}\n```\n\nThe end.\n" });
   await person.open("tell me about knots");
   const transcript = person.transcript();
   await transcript.getByText("one", { exact: true }).waitFor();
@@ -31,16 +31,16 @@ checkEverywhere("an answer grows while the model speaks, and its Markdown is sho
   assert.match(await transcript.locator("pre").first().innerText(), /fn tie\(\) \{\}/);
 });
 
-checkEverywhere("a plan is shown with how far it is", async (scene, size) => {
-  const person = await scene.owner(size);
+checkEverywhere("a plan is shown with how far it is", async (fixture, size) => {
+  const person = await fixture.owner(size);
   await person.open("plan");
   await person.idle();
   const plan = await person.plan();
   assert.match(await plan.innerText(), /Look at what is there[^]*Make the change[^]*Check the result/);
 });
 
-checkEverywhere("a turn is cancelled, and the next prompt is answered", async (scene, size) => {
-  const person = await scene.owner(size);
+checkEverywhere("a turn is cancelled, and the next prompt is answered", async (fixture, size) => {
+  const person = await fixture.owner(size);
   await person.open("sleep 60000");
   await until("the turn runs", () => person.working());
   await person.stop();
@@ -50,11 +50,11 @@ checkEverywhere("a turn is cancelled, and the next prompt is answered", async (s
   await person.hears("pub use knot");
 });
 
-checkEverywhere("prompts wait behind a turn, one is withdrawn, the other is done", { scripted: true }, async (scene, size) => {
+checkEverywhere("prompts wait behind a turn, one is withdrawn, the other is done", { scripted: true }, async (fixture, size) => {
   let goOn;
-  scene.model.says({ text: "One moment." }, { wait: new Promise((go) => (goOn = go)) });
-  scene.model.says({ text: "The second is done." });
-  const person = await scene.owner(size);
+  fixture.model.says({ text: "One moment." }, { wait: new Promise((go) => (goOn = go)) });
+  fixture.model.says({ text: "The second is done." });
+  const person = await fixture.owner(size);
   await person.open("the first");
   await until("the turn runs", () => person.working());
   await person.send("the withdrawn");
@@ -65,26 +65,26 @@ checkEverywhere("prompts wait behind a turn, one is withdrawn, the other is done
   goOn();
   await person.hears("The second is done.");
   await person.idle();
-  const asked = scene.model.requests.map(({ messages }) => JSON.stringify(messages.at(-1)));
+  const asked = fixture.model.requests.map(({ messages }) => JSON.stringify(messages.at(-1)));
   assert.equal(asked.length, 2);
   assert.match(asked[1], /the second/);
 });
 
-checkEverywhere("the model and the mode are switched for the next prompt", async (scene, size) => {
-  const person = await scene.owner(size);
+checkEverywhere("the model and the mode are switched for the next prompt", async (fixture, size) => {
+  const person = await fixture.owner(size);
   await person.open("hello");
   await person.idle();
   await person.choose("Model", "Offline, terse");
   await person.choose("Mode", "Ask");
   await person.send("run touch made.txt");
   await person.idle();
-  assert.throws(() => scene.server.read("made.txt"), /ENOENT/, "the mode that only reads has run nothing");
+  assert.throws(() => fixture.server.read("made.txt"), /ENOENT/, "the mode that only reads has run nothing");
   await person.page.reload();
   await until("the choice is kept", async () => (await person.chosen("Model")) === "Offline, terse");
 });
 
-check("everything in a turn can be done with the keyboard alone", { args: ["--approval", "strict"] }, async (scene) => {
-  const person = await scene.owner(DESKTOP);
+check("everything in a turn can be done with the keyboard alone", { args: ["--approval", "strict"] }, async (fixture) => {
+  const person = await fixture.owner(DESKTOP);
   const { keyboard } = person.page;
   await person.open("hello");
   await person.idle();
@@ -103,7 +103,7 @@ check("everything in a turn can be done with the keyboard alone", { args: ["--ap
   await keyboard.press("Enter");
   await person.ask().waitFor();
   await until("the question has the focus or gets it by Tab", async () => {
-    if (await person.ask().evaluate((shelf) => shelf.contains(document.activeElement))) return true;
+    if (await person.ask().evaluate((card) => card.contains(document.activeElement))) return true;
     await keyboard.press("Tab");
     return false;
   });
@@ -118,8 +118,8 @@ check("everything in a turn can be done with the keyboard alone", { args: ["--ap
   await person.page.getByRole("dialog").waitFor({ state: "detached" });
 });
 
-check("a draft survives a reload", async (scene) => {
-  const person = await scene.owner(PHONE);
+check("a draft survives a reload", async (fixture) => {
+  const person = await fixture.owner(PHONE);
   await person.open("hello");
   await person.idle();
   await person.composer().fill("half a thou");

@@ -9,8 +9,8 @@
 'use strict'
 
 const SHELL = 'ropewalk-shell'
-/** Where pages leave what proves that this browser is signed in (`lib/proof.ts`): a cookie alone opens nothing. */
-const PROOF = { shelf: 'ropewalk-proof', place: '/proof', header: 'x-ropewalk-proof' }
+/** Where pages leave what proves that this browser is signed in (`lib/sign-in-proof.ts`): a cookie alone opens nothing. */
+const PROOF = { cache: 'ropewalk-proof', place: '/proof', header: 'x-ropewalk-proof' }
 /** A network that does not answer a visit in this time is none. */
 const NETWORK_MS = 4_000
 /** What belongs to the app, by how a page asks for it. */
@@ -140,18 +140,18 @@ async function told({ kind, session, ask }) {
     case 'clear':
       return clear(tag, place, ask)
     case 'ended':
-      return show('A turn has ended', tag, place)
+      return show('An agent has finished', tag, place)
     case 'failed':
-      return show('A turn has failed', tag, place)
+      return show('An agent failed', tag, place)
     case 'test':
       return show('Notifications work', 'test', '/settings/notifications')
     default:
-      return show('Something has happened', tag, place)
+      return show('There is news from an agent', tag, place)
   }
 }
 
 function show(title, tag, path, more = {}) {
-  const words = { body: 'Tap to see it.', tag, renotify: true, icon: '/icon-192.png', badge: '/badge.png', data: { path, asks: [] } }
+  const words = { body: 'Tap to open.', tag, renotify: true, icon: '/icon-192.png', badge: '/badge.png', data: { path, asks: [] } }
   return self.registration.showNotification(title, { ...words, ...more })
 }
 
@@ -159,7 +159,7 @@ function show(title, tag, path, more = {}) {
 function showAsks(tag, place, asks, aloud) {
   const open = [...new Set(asks)].slice(-ASKS_MAX)
   return show('An agent needs you', tag, `${place}/ask/${open.at(-1)}`, {
-    body: open.length === 1 ? 'Tap to see what it asks.' : `It asks ${open.length} things. Tap to see them.`,
+    body: open.length === 1 ? 'Tap to see the request.' : `${open.length} requests are waiting. Tap to see them.`,
     renotify: aloud,
     silent: !aloud,
     requireInteraction: true,
@@ -179,7 +179,7 @@ async function clear(tag, place, ask) {
   if (left.length > 0) return left.length < asks.length ? showAsks(tag, place, left, false) : undefined
   if (asks.length > 0) for (const one of await self.registration.getNotifications({ tag })) one.close()
   // Apple's service ends subscriptions whose pushes show nothing.
-  if (await isApple()) return show('Answered', tag, place, { body: 'Somebody has answered already.', renotify: false, silent: true })
+  if (await isApple()) return show('Answered', tag, place, { body: 'Someone has already answered.', renotify: false, silent: true })
 }
 
 async function isApple() {
@@ -208,7 +208,7 @@ async function subscribeAgain(event) {
   if (!made) return
   const { endpoint, keys } = made.toJSON()
   const subscription = { endpoint, p256dh: keys.p256dh, auth: keys.auth }
-  const proof = await (await (await self.caches.open(PROOF.shelf)).match(PROOF.place))?.text()
+  const proof = await (await (await self.caches.open(PROOF.cache)).match(PROOF.place))?.text()
   const headers = { 'content-type': 'application/json', ...(proof ? { [PROOF.header]: proof } : {}) }
   const words = { method: 'POST', headers, body: JSON.stringify({ do: 'push', subscription }) }
   await self.fetch('/ui/hall', words)

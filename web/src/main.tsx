@@ -6,45 +6,45 @@ import './list/list.css'
 import './session/session.css'
 import './ask/ask.css'
 import './ui/text.css'
-import { App, arrival } from './app'
-import { takeArrival } from './hub/arrival'
+import { App, signInLink } from './app'
+import { takeSignInLink } from './hub/sign-in-link'
 import { startBoard } from './lib/board'
-import { startTheme } from './lib/choices'
+import { startTheme } from './lib/preferences'
 import { startFaults } from './lib/faults'
 import { startFlush } from './lib/flush'
 import { startHub } from './lib/hub'
-import { startKeeping } from './lib/keep'
-import { ask, startLine } from './lib/line'
+import { startStorage } from './lib/browser-storage'
+import { sendRequest, startConnection } from './lib/connection'
 import { startOutbox } from './lib/outbox'
-import { place, startRouter } from './lib/router'
-import { startSealed } from './lib/sealed'
-import { startSessions } from './lib/session'
-import { startClock } from './lib/words'
+import { route, startRouter } from './lib/router'
+import { startSealed } from './lib/sealed-connection'
+import { startSessions } from './lib/watched-session'
+import { startClock } from './lib/format'
 import { startScreen } from './ui/screen'
-import { startGuests } from './settings/guests'
-import { startWorker } from './worker'
+import { startPairedDevices } from './settings/paired-devices'
+import { startWorker } from './service-worker'
 
 const root = document.getElementById('app')
 if (root) {
   startTheme()
   startScreen()
-  arrival.value = takeArrival()
+  signInLink.value = takeSignInLink()
   // Also when a link is opened over this page, which is not loaded anew for it.
-  addEventListener('hashchange', () => { arrival.value = takeArrival() ?? arrival.peek() })
+  addEventListener('hashchange', () => { signInLink.value = takeSignInLink() ?? signInLink.peek() })
   startRouter()
   startClock()
-  startKeeping()
+  startStorage()
   startFlush()
   startHub()
-  startSealed(async () => (await import('./lib/seal-here')).SealsHere.load(ask))
+  startSealed(async () => (await import('./lib/seal-browser')).BrowserSealer.load(sendRequest))
   startBoard()
   startFaults()
   startSessions()
   startOutbox()
-  startGuests()
+  startPairedDevices()
   startWorker()
   // Who comes with a code has no cookie yet: the page that takes it starts the connection.
-  const at = place.peek().at
-  if (at !== 'login' && at !== 'pair' && arrival.peek() === null) startLine()
+  const at = route.peek().at
+  if (at !== 'login' && at !== 'pair' && signInLink.peek() === null) startConnection()
   render(<App />, root)
 }

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { bytesOf, standing, subscriptionOf, type Facts } from './push'
+import { bytesOf, pushState, subscriptionOf, type PushFacts } from './push'
 
-const good: Facts = { secure: true, worker: true, push: true, permission: 'default', apple: false, installed: false, serverKey: 'key', subscribed: false }
+const good: PushFacts = { secure: true, worker: true, push: true, permission: 'default', apple: false, installed: false, serverKey: 'key', subscribed: false }
 
 test('each reason for which there are no pushes is told from the others', () => {
-  const cases: [Partial<Facts>, string][] = [
+  const cases: [Partial<PushFacts>, string][] = [
     [{}, 'off'],
     [{ permission: 'granted', subscribed: true }, 'on'],
     [{ permission: 'granted' }, 'off'],
@@ -16,7 +16,7 @@ test('each reason for which there are no pushes is told from the others', () => 
     [{ push: false }, 'browser'],
     [{ permission: null }, 'browser'],
   ]
-  for (const [facts, expected] of cases) expect(standing({ ...good, ...facts }), JSON.stringify(facts)).toBe(expected)
+  for (const [facts, expected] of cases) expect(pushState({ ...good, ...facts }), JSON.stringify(facts)).toBe(expected)
 })
 
 test('the server’s key is read as base64url', () => {

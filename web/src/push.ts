@@ -3,13 +3,13 @@
 // There are many reasons why a browser has none, and each has another way out; so where somebody stands is
 // worked out from plain facts, and the page says the one thing that helps.
 
-import { keep, kept } from './lib/keep'
-import { ask, hello, onLive } from './lib/line'
+import { writeStored, readStored } from './lib/browser-storage'
+import { sendRequest, hello, onConnected } from './lib/connection'
 import type { Subscription } from './wire'
-import { registerWorker } from './worker'
+import { registerWorker } from './service-worker'
 
 /** What is known of this browser and of the server. */
-export interface Facts {
+export interface PushFacts {
   /** The page came by a way that browsers trust: TLS, or this very machine. */
   secure: boolean
   worker: boolean
@@ -22,7 +22,7 @@ export interface Facts {
   subscribed: boolean
 }
 
-export type Standing =
+export type PushState =
   /** Cannot be had: not over plain HTTP, not before it is on the Home Screen, not in this browser, not on this server. */
   | 'insecure' | 'homeScreen' | 'browser' | 'server'
   /** The person, or their browser, has said no. */
@@ -30,7 +30,7 @@ export type Standing =
   | 'off'
   | 'on'
 
-export function standing(facts: Facts): Standing {
+export function pushState(facts: PushFacts): PushState {
   if (!facts.secure) return 'insecure'
   // On iPhones and iPads only apps of the Home Screen have push; the browser hides it elsewhere.
   if (!facts.push && facts.apple && !facts.installed) return 'homeScreen'
@@ -40,7 +40,7 @@ export function standing(facts: Facts): Standing {
   return facts.subscribed && facts.permission === 'granted' ? 'on' : 'off'
 }
 
-export async function facts(): Promise<Facts> {
+export async function pushFacts(): Promise<PushFacts> {
   const apple = /iPhone|iPad|iPod/.test(navigator.userAgent) || (navigator.userAgent.includes('Mac') && navigator.maxTouchPoints > 1)
   const registration = await current()
   return {
@@ -51,7 +51,7 @@ export async function facts(): Promise<Facts> {
     apple,
     installed: matchMedia('(display-mode: standalone)').matches || (navigator as { standalone?: boolean }).standalone === true,
     serverKey: hello.value?.pushKey ?? null,
-    subscribed: kept<boolean>(WANTED) === true && (await registration?.pushManager?.getSubscription().catch(() => null)) != null,
+    subscribed: readStored<boolean>(WANTED) === true && (await registration?.pushManager?.getSubscription().catch(() => null)) != null,
   }
 }
 
@@ -63,29 +63,29 @@ export class PushFailed extends Error {}
 
 /** Only ever after a tap: a browser asks the person, and remembers a no. */
 export async function turnOn(serverKey: string): Promise<void> {
-  if ((await Notification.requestPermission()) !== 'granted') throw new PushFailed('The browser was not allowed to show notifications.')
+  if ((await Notification.requestPermission()) !== 'granted') throw new PushFailed('Notifications were not allowed. Allow them in the browser’s site settings, then try again.')
   const registration = await registerWorker().catch(() => {
-    throw new PushFailed('The browser did not start the service worker. It does so only where it trusts the server’s certificate.')
+    throw new PushFailed('The browser did not start the service worker, probably because it does not trust the server’s certificate.')
   })
   await ready(registration)
   const subscription = await subscribe(registration, serverKey).catch((error: unknown) => {
-    throw new PushFailed(`The browser could not reach its push service${error instanceof Error ? ` (${error.message})` : ''}. Try again when it is online.`)
+    throw new PushFailed(`The browser could not reach its push service${error instanceof Error ? ` (${error.message})` : ''}. Try again when you are online.`)
   })
-  await ask({ do: 'push', subscription })
-  keep(WANTED, true)
+  await sendRequest({ do: 'push', subscription })
+  writeStored(WANTED, true)
 }
 
 export async function turnOff(): Promise<void> {
-  keep(WANTED, null)
+  writeStored(WANTED, null)
   const subscription = await (await current())?.pushManager.getSubscription()
   await subscription?.unsubscribe()
-  await ask({ do: 'push', subscription: null })
+  await sendRequest({ do: 'push', subscription: null })
 }
 
 /** Tells the server of the subscription that there is, once there is a connection. */
-export async function renew(): Promise<void> {
-  if (kept<boolean>(WANTED) !== true) return
-  const stop = onLive(() => {
+export async function renewSubscription(): Promise<void> {
+  if (readStored<boolean>(WANTED) !== true) return
+  const stop = onConnected(() => {
     // Told within this call if the connection is there already, when `stop` is not yet.
     queueMicrotask(() => stop())
     void resend().catch(() => {})
@@ -96,7 +96,7 @@ async function resend(): Promise<void> {
   const registration = await current()
   const serverKey = hello.value?.pushKey
   if (!registration || !serverKey) return
-  await ask({ do: 'push', subscription: await subscribe(registration, serverKey) })
+  await sendRequest({ do: 'push', subscription: await subscribe(registration, serverKey) })
 }
 
 async function subscribe(registration: ServiceWorkerRegistration, serverKey: string): Promise<Subscription> {
@@ -111,7 +111,7 @@ async function subscribe(registration: ServiceWorkerRegistration, serverKey: str
 }
 
 export function subscriptionOf({ endpoint, keys }: PushSubscriptionJSON): Subscription {
-  if (!endpoint || !keys?.p256dh || !keys.auth) throw new PushFailed('The browser gave a subscription without keys.')
+  if (!endpoint || !keys?.p256dh || !keys.auth) throw new PushFailed('The browser created a push subscription without keys. Try again.')
   return { endpoint, p256dh: keys.p256dh, auth: keys.auth }
 }
 

@@ -103,8 +103,8 @@ describe('a push', () => {
     await world.push({ v: 1, kind: 'failed', session: 's3' })
     expect(lines(world)).toEqual([
       'An agent needs you | session s/1 | /s/s%2F1/ask/7',
-      'A turn has ended | session s2 | /s/s2',
-      'A turn has failed | session s3 | /s/s3',
+      'An agent has finished | session s2 | /s/s2',
+      'An agent failed | session s3 | /s/s3',
     ])
     expect(world.shown.every(({ renotify }) => renotify)).toBe(true)
   })
@@ -121,7 +121,7 @@ describe('a push', () => {
     const world = new World()
     await world.push({ kind: 'ask', session: 's', ask: 1 })
     await world.push({ kind: 'ask', session: 's', ask: 2 })
-    expect(world.shown).toMatchObject([{ body: 'It asks 2 things. Tap to see them.', data: { path: '/s/s/ask/2', asks: [1, 2] } }])
+    expect(world.shown).toMatchObject([{ body: '2 requests are waiting. Tap to see them.', data: { path: '/s/s/ask/2', asks: [1, 2] } }])
   })
 
   test('asks that come at once are counted too, and one that cannot be shown keeps none back', async () => {
@@ -150,7 +150,7 @@ describe('a push', () => {
     const world = new World()
     await world.push({ kind: 'ended', session: 's' })
     await world.push({ kind: 'clear', session: 's', ask: 9 })
-    expect(lines(world)).toEqual(['A turn has ended | session s | /s/s'])
+    expect(lines(world)).toEqual(['An agent has finished | session s | /s/s'])
   })
 
   test('Apple is shown something for every push', async () => {

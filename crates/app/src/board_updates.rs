@@ -149,7 +149,9 @@ pub(super) async fn sessions(
 ) -> Result<ReplyBody, ReplyError> {
     let before = before.as_deref().map(parse_before).transpose()?;
     let words: Vec<String> = match search.as_deref() {
-        Some(search) if search.len() > SEARCH_BYTES_MAX => return Err(bad("search for fewer words")),
+        Some(search) if search.len() > SEARCH_BYTES_MAX => {
+            return Err(bad("the search text is too long; use fewer words"));
+        }
         Some(search) => search.to_lowercase().split_whitespace().map(str::to_owned).collect(),
         None => Vec::new(),
     };
@@ -187,5 +189,5 @@ fn parse_before(text: &str) -> Result<(Timestamp, SessionId), ReplyError> {
         let (at, id) = text.split_once('.')?;
         Some((Timestamp(at.parse().ok()?), SessionId::parse(id).ok()?))
     };
-    parse().ok_or_else(|| bad("`before` is not what a page of sessions ended with"))
+    parse().ok_or_else(|| bad("`before` is not the end of a page of sessions; reload the list"))
 }

@@ -179,7 +179,7 @@ impl ConnectionTask {
     /// Starts watching a session. The reply is sent first, then the session's view.
     async fn watch(&mut self, id: u64, session: &str, after: Option<u64>) -> Result<(), Disconnected> {
         let Ok(session) = SessionId::parse(session) else {
-            return self.reply(id, Err(bad("this is no session id"))).await;
+            return self.reply(id, Err(bad("this is not a session ID"))).await;
         };
         self.watches.retain(|_, watch| !watch.task.is_finished());
         let before = self.watches.remove(&session);
@@ -187,7 +187,7 @@ impl ConnectionTask {
             before.lifetime.cancel();
         }
         if before.is_none() && self.watches.len() >= WATCHES_MAX {
-            let message = format!("a client watches at most {WATCHES_MAX} sessions; leave one");
+            let message = format!("a client can watch at most {WATCHES_MAX} sessions; close one first");
             return self.reply(id, Err(busy(message))).await;
         }
         let lifetime = self.lifetime.child_token();

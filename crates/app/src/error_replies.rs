@@ -13,7 +13,7 @@ pub(super) fn bad(message: impl Into<String>) -> ReplyError {
 }
 
 pub(super) fn not_found() -> ReplyError {
-    wrong("notFound", "there is no such session; it may have been deleted")
+    wrong("notFound", "no such session; it may have been deleted")
 }
 
 pub(super) fn busy(message: impl Into<String>) -> ReplyError {
@@ -30,11 +30,9 @@ pub(super) fn not_done(error: ServiceError) -> ReplyError {
         ServiceError::Forbidden(why) => wrong("forbidden", why.to_string()),
         ServiceError::FolderNotOpen(_) => wrong(
             "forbidden",
-            "this folder is not open to clients; the server's owner can add it with --allow-dir",
+            "clients may not use this folder; the server's owner can add it with --allow-dir",
         ),
-        ServiceError::CwdNotAFolder(_) => {
-            bad("this is not a folder; name one that is there, with its whole path")
-        }
+        ServiceError::CwdNotAFolder(_) => bad("no such folder; give the full path of an existing one"),
         ServiceError::Open(error) => not_opened(error),
         ServiceError::Send(error) => not_taken(error),
         ServiceError::Store(error) => not_opened(OpenError::Store(error)),
@@ -54,7 +52,7 @@ pub(super) fn not_opened(error: OpenError) -> ReplyError {
         OpenError::NotFound(_) => not_found(),
         OpenError::Stopping | OpenError::LimitReached(_) => busy(error.to_string()),
         OpenError::Store(StoreError::BusyElsewhere) => {
-            busy("the session is in the middle of a turn in another ropewalk; wait, or cancel it there")
+            busy("the session is running a turn in another ropewalk process; wait, or stop it there")
         }
         OpenError::Agent(error) => failed(error.to_string()),
         OpenError::Store(error @ StoreError::Busy { .. }) => busy(error.to_string()),
@@ -72,7 +70,7 @@ fn not_taken(error: SendError) -> ReplyError {
     match error {
         SendError::Refused(Refusal::QueueFull) => busy(error.to_string()),
         SendError::Refused(Refusal::UnknownAsk(_)) => {
-            wrong("answered", "this question is unknown, or answered already")
+            wrong("answered", "this request was already answered, or does not exist")
         }
         SendError::Closed | SendError::Refused(Refusal::Closing | Refusal::Busy | Refusal::StaleTurn(_)) => {
             busy(format!("{error}; try again"))

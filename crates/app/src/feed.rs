@@ -290,7 +290,7 @@ impl Drop for Reader {
     /// A reader that was dropped before it ended the feed has failed; nobody must wait for it for ever.
     fn drop(&mut self) {
         if let Some(feed) = self.feed.upgrade() {
-            feed.end("the session cannot be shown on; open it again".to_owned());
+            feed.end("its updates stopped; open it again".to_owned());
         }
     }
 }
@@ -325,5 +325,5 @@ impl Inner {
 
 fn unreadable(error: &engine::StoreError) -> String {
     tracing::warn!(%error, "a watched session cannot be read on");
-    format!("the session cannot be read on: {error}")
+    format!("could not read its log: {error}")
 }

@@ -113,7 +113,7 @@ async fn check(registry: &Registry) -> Vec<HealthFault> {
         });
     }
     if let Some(FollowerFault { for_owner, for_others }) = registry.follower_fault() {
-        let text = |why: String| format!("Something is not recorded yet: {why}. Run `ropewalk doctor`.");
+        let text = |why: String| format!("Not everything is recorded yet: {why}. Run `ropewalk doctor`.");
         faults.push(HealthFault { for_owner: text(for_owner), for_others: text(for_others) });
     }
     faults

@@ -53,7 +53,7 @@ impl HistoryReader<'_> {
         let found: Option<Row> = rows.iter().find(|found| found.id == row).cloned();
         match found {
             Some(found) => Ok(ReplyBody::Rows { rows: vec![found], earlier: false }),
-            None => Err(wrong("notFound", "there is no such row; it may have been cleared")),
+            None => Err(wrong("notFound", "no such entry; it may have been cleared")),
         }
     }
 

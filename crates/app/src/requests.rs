@@ -158,7 +158,7 @@ impl RequestContext {
         let offer = self.app.registry().offer(cwd.clone()).await;
         for (id, value) in &wanted {
             let spec = offer.settings.iter().find(|spec| *spec.id == **id);
-            let spec = spec.ok_or_else(|| bad(format!("there is no setting {id:?}")))?;
+            let spec = spec.ok_or_else(|| bad(format!("no such setting: {id:?}")))?;
             if let Some(refusal) = spec.refuses(&value.as_str().into()) {
                 return Err(bad(refusal.to_string()));
             }
@@ -186,7 +186,7 @@ impl RequestContext {
     ) -> Result<ReplyBody, ReplyError> {
         let id = parse(session)?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(bad(format!("a key has 1 to {KEY_BYTES_MAX} bytes")));
+            return Err(bad(format!("a key must have 1 to {KEY_BYTES_MAX} bytes")));
         }
         let content = self.content(text, pictures)?;
         self.send_prompt(&id, Some(key), content).await
@@ -216,13 +216,13 @@ impl RequestContext {
 
     fn content(&self, text: String, pictures: Vec<ImageAttachment>) -> Result<Vec<Content>, ReplyError> {
         if text.trim().is_empty() && pictures.is_empty() {
-            return Err(bad("say something"));
+            return Err(bad("the prompt is empty; write something"));
         }
         if pictures.len() > PICTURES_MAX {
-            return Err(bad(format!("a prompt has at most {PICTURES_MAX} pictures")));
+            return Err(bad(format!("a prompt can have at most {PICTURES_MAX} pictures")));
         }
         if !pictures.is_empty() && !self.app.registry().abilities().images {
-            return Err(bad("this agent does not look at pictures"));
+            return Err(bad("this agent does not accept pictures"));
         }
         let mut content = Vec::new();
         if !text.trim().is_empty() {
@@ -231,7 +231,7 @@ impl RequestContext {
         for ImageAttachment { mime, data } in pictures {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
             if !PICTURES.contains(&mime.as_str()) || data.is_empty() || !data.bytes().all(plain) {
-                return Err(bad("a picture is PNG, JPEG, GIF or WebP, in base64"));
+                return Err(bad("a picture must be PNG, JPEG, GIF or WebP, in base64"));
             }
             content.push(Content::Image { mime: mime.into(), data: data.into(), uri: None });
         }
@@ -259,7 +259,7 @@ impl RequestContext {
             (Decision::DenyOnce, None) => PermissionAnswer::DenyOnce,
             (Decision::DenyAlways, _) => PermissionAnswer::DenyAlways,
             (Decision::Reply, Some(text)) => PermissionAnswer::Reply(text.into()),
-            (Decision::Reply, None) => return Err(bad("a reply has a text")),
+            (Decision::Reply, None) => return Err(bad("the answer is empty; write something")),
         };
         match self.app.service.answer(&self.caller, &handle, ask, answer).await {
             Ok(_) => Ok(ReplyBody::Done),
@@ -281,7 +281,7 @@ impl RequestContext {
         let id = parse(session)?;
         let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
         if title.is_empty() || title.len() > TITLE_BYTES_MAX {
-            return Err(bad(format!("a title has 1 to {TITLE_BYTES_MAX} bytes")));
+            return Err(bad(format!("a title must have 1 to {TITLE_BYTES_MAX} bytes")));
         }
         self.app.service.rename(&self.caller, &id, &title).await.map_err(not_done)?;
         Ok(ReplyBody::Done)
@@ -315,7 +315,7 @@ impl RequestContext {
         self.open(&id).await?.review().ok_or_else(no_review)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
         if hunk.as_deref().is_some_and(|hunk| hunk.is_empty() || !hunk.chars().all(plain)) {
-            return Err(bad("this names no hunk"));
+            return Err(bad("this is not a hunk of the file"));
         }
         let text = engine::revert_prompt(path.as_ref(), hunk.as_deref());
         self.send_prompt(&id, None, vec![Content::text(text)]).await
@@ -323,7 +323,7 @@ impl RequestContext {
 
     async fn find(&self, session: &str, text: String) -> Result<ReplyBody, ReplyError> {
         if text.len() > FIND_BYTES_MAX {
-            return Err(bad("look for fewer letters"));
+            return Err(bad("the search text is too long; use fewer letters"));
         }
         let folder = Arc::clone(&self.session(session).await?.snapshot().cwd);
         let files = blocking(move || files::find(&folder, &text)).await?;
@@ -339,7 +339,7 @@ impl RequestContext {
 
     async fn forget(&self, rule: String) -> Result<ReplyBody, ReplyError> {
         let rule_store =
-            self.app.extras.rule_store.clone().ok_or_else(|| bad("this server keeps no rules"))?;
+            self.app.extras.rule_store.clone().ok_or_else(|| bad("this server stores no rules"))?;
         let forgotten = blocking(move || rule_store.forget(&rule)).await?;
         forgotten.map(|()| ReplyBody::Done).map_err(failed)
     }
@@ -358,9 +358,9 @@ fn not_opened_id(error: &engine::BadSessionId) -> ReplyError {
 }
 
 fn no_review() -> ReplyError {
-    bad("this agent does not keep what it changed; use git to see and to take back changes")
+    bad("this agent does not record its changes; use git to see and undo them")
 }
 
 fn broken() -> ReplyError {
-    failed("something went wrong inside the server; the server goes on")
+    failed("internal error in the server; it keeps running")
 }

@@ -334,7 +334,7 @@ fn machine_away(seen_at: i64, now: i64) -> ReplyError {
         7200..172_800 => format!("{} h", seconds / 3600),
         _ => format!("{} days", seconds / 86400),
     };
-    wrong("busy", format!("the machine is away since {ago}; what is asked of it can be sent when it is back"))
+    wrong("busy", format!("the machine has been offline for {ago}; try again when it is back"))
 }
 
 pub(crate) fn not_connected() -> ReplyError {

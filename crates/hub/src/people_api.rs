@@ -126,5 +126,5 @@ impl PeopleApi {
 }
 
 fn not_here() -> ReplyError {
-    wrong("badRequest", "a hub does not do this; name one of your machines, or use the hub's own settings")
+    wrong("badRequest", "a hub cannot do this; use one of your machines, or the hub's own settings")
 }

@@ -274,10 +274,10 @@ impl App {
     /// The state of the session, in a word or two.
     pub fn state_word(&self) -> String {
         match (&self.phase, &self.state) {
-            (SessionPhase::Over(_), _) => "Gone".into(),
+            (SessionPhase::Over(_), _) => "Closed".into(),
             (SessionPhase::Opening(_), _) | (SessionPhase::Open, None) => "Opening".into(),
-            (SessionPhase::Open, Some(state)) if !state.asks.is_empty() => "Waits for you".into(),
-            (SessionPhase::Open, Some(state)) if state.compacting => "Summing up".into(),
+            (SessionPhase::Open, Some(state)) if !state.asks.is_empty() => "Needs you".into(),
+            (SessionPhase::Open, Some(state)) if state.compacting => "Compacting".into(),
             (SessionPhase::Open, Some(state)) if state.busy => {
                 let since = state.turn_at.map_or(0, |at| self.server_now().saturating_sub(at));
                 format!("Working {}", formatting::seconds(u64::try_from(since).unwrap_or(0)))

@@ -170,7 +170,8 @@ impl Client<'_> {
                     self.outbox.push_back(envelope);
                 } else {
                     self.connection = None;
-                    self.dialing = Some(Box::pin(async { Err("the server takes no requests".into()) }));
+                    self.dialing =
+                        Some(Box::pin(async { Err("the server does not accept requests".into()) }));
                 }
             }
             Effect::Notify(text) => self.screen.notify(&text)?,

@@ -10,13 +10,13 @@ pub const SHOWN_MAX: usize = 8;
 
 /// Commands that this client carries out itself.
 pub const CLIENT_COMMANDS: [(&str, &str); 7] = [
-    ("help", "Keys and commands"),
-    ("sessions", "Another session"),
-    ("new", "A new session in this folder"),
-    ("copy", "The last answer to the clipboard"),
-    ("link", "This session in a browser"),
-    ("exit", "Leave; a turn on a server goes on"),
-    ("quit", "The same as /exit"),
+    ("help", "Show keys and commands"),
+    ("sessions", "Switch to another session"),
+    ("new", "Start a new session in this folder"),
+    ("copy", "Copy the last answer"),
+    ("link", "Show the address of this session for a browser"),
+    ("exit", "Quit; a turn on a server continues"),
+    ("quit", "Same as /exit"),
 ];
 
 /// Whether a line of input is a command that leaves this client.
@@ -143,7 +143,7 @@ fn commands(word: &str, state: Option<&SessionState>) -> Vec<Completion> {
         });
     }
     for setting in state.into_iter().flat_map(|state| &state.settings) {
-        push_new(&mut all, &setting.id, &format!("{} (is {})", setting.name, setting.value), false);
+        push_new(&mut all, &setting.id, &format!("{} (now {})", setting.name, setting.value), false);
     }
     for (name, about) in CLIENT_COMMANDS {
         push_new(&mut all, name, about, true);

@@ -26,7 +26,7 @@ pub fn lines(diff: &DiffView, width: usize, theme: Theme) -> Vec<Line<'static>> 
         DiffStatus::New => "new",
         DiffStatus::Deleted => "deleted",
         DiffStatus::Changed => "",
-        DiffStatus::Opaque => "not shown: no text, or too large",
+        DiffStatus::Opaque => "not shown: not text, or too large",
     };
     let mut head = vec![
         Span::styled(one_line(&diff.path), theme.strong()),

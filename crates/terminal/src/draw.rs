@@ -76,7 +76,7 @@ fn transcript(app: &App, area: Rect, buffer: &mut Buffer) {
         }
     }
     if app.loading {
-        put(&[Line::styled("loading what came before…", theme.quiet())], area, buffer);
+        put(&[Line::styled("loading earlier entries…", theme.quiet())], area, buffer);
     }
 }
 
@@ -85,19 +85,19 @@ fn welcome(app: &App) -> Vec<Line<'static>> {
     match (&app.phase, &app.connection) {
         (SessionPhase::Over(why), _) => vec![
             Line::default(),
-            Line::styled(format!("  This session cannot be shown on: {why}"), theme.bad()),
-            Line::styled("  /sessions shows the others, Ctrl-D leaves", theme.quiet()),
+            Line::styled(format!("  This session was closed: {why}"), theme.bad()),
+            Line::styled("  /sessions lists the others, Ctrl-D quits", theme.quiet()),
         ],
         (_, ConnectionState::Down { why, .. }) => vec![
             Line::default(),
-            Line::styled("  The server does not answer; it is tried again.", theme.warn()),
+            Line::styled("  Could not reach the server. Trying again.", theme.warn()),
             Line::styled(format!("  {}", one_line(why)), theme.quiet()),
         ],
         (SessionPhase::Opening(_), _) => vec![Line::default(), Line::styled("  Opening…", theme.quiet())],
         (SessionPhase::Open, _) => vec![
             Line::default(),
-            Line::styled("  Say what is to be done.", theme.plain()),
-            Line::styled("  / shows commands, @ names a file, ? explains the keys", theme.quiet()),
+            Line::styled("  What should the agent do?", theme.plain()),
+            Line::styled("  / lists commands, @ names a file, ? shows the keys", theme.quiet()),
         ],
     }
 }
@@ -105,7 +105,7 @@ fn welcome(app: &App) -> Vec<Line<'static>> {
 fn plan(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(plan) = app.state.as_ref().and_then(|state| state.plan.as_ref()) else { return };
     let theme = app.options.theme;
-    let key = if app.plan_open { "Ctrl-P folds" } else { "Ctrl-P unfolds" };
+    let key = if app.plan_open { "Ctrl-P closes" } else { "Ctrl-P opens" };
     let width = usize::from(area.width);
     let text = cut(&plan_line(plan), width.saturating_sub(key.len() + 2));
     let head =
@@ -123,17 +123,15 @@ fn queue(app: &App, area: Rect, buffer: &mut Buffer) {
     let line = |word: &str, text: &str| {
         Line::styled(cut(&format!("{word}: {}", one_line(text)), width), theme.quiet())
     };
-    let waiting = app.state.iter().flat_map(|state| &state.queue).map(|waiting| line("waits", &waiting.text));
+    let waiting =
+        app.state.iter().flat_map(|state| &state.queue).map(|waiting| line("queued", &waiting.text));
     let unsent = app.unsent.iter().map(|unsent| line("sending", &unsent.text));
     let mut lines: Vec<Line<'_>> = waiting.chain(unsent).collect();
     let room = usize::from(area.height);
     if lines.len() > room && room > 0 {
         lines.truncate(room - 1);
         let hidden = queued(app) - lines.len();
-        lines.push(Line::styled(
-            format!("and {hidden} more that wait (Ctrl-X takes the last one back)"),
-            theme.quiet(),
-        ));
+        lines.push(Line::styled(format!("and {hidden} more (Ctrl-X removes the last one)"), theme.quiet()));
     }
     put(&lines, area, buffer);
 }
@@ -170,9 +168,9 @@ fn composer(app: &App, rule: Rect, area: Rect, buffer: &mut Buffer) -> Option<(u
 
 fn placeholder(app: &App) -> &'static str {
     match (app.focus, app.is_busy()) {
-        (Focus::AskPanel, _) => "Tab writes here",
-        (_, true) => "What comes next waits for its turn",
-        (_, false) => "Ask, or say what to do",
+        (Focus::AskPanel, _) => "Tab to write here",
+        (_, true) => "Write the next prompt; it is queued",
+        (_, false) => "Ask a question or describe a task",
     }
 }
 

@@ -32,7 +32,7 @@ use crate::session_opener::{OpenFailure, SessionOpener, StartOptions, Step};
 const TRIES_MAX: usize = 20;
 
 /// This client's part of `/help`; the server prints the rest.
-const HELP: &str = "/exit, /quit or Ctrl-D: leave after the prompts already entered are done";
+const HELP: &str = "/exit, /quit or Ctrl-D: quit when the prompts you entered are done";
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
@@ -270,10 +270,10 @@ impl<'a> LineMode<'a> {
                 }
             }
             Step::Pick => {
-                let what = "several sessions wait for somebody".to_owned();
+                let what = "several sessions need you".to_owned();
                 return Some(LineModeExit::Failed(OpenFailure::NotFound {
                     what,
-                    fix: "ropewalk attach SESSION".into(),
+                    fix: "choose one: ropewalk attach SESSION".into(),
                 }));
             }
             Step::Fail(failure) => return Some(LineModeExit::Failed(failure)),
@@ -343,7 +343,7 @@ impl<'a> LineMode<'a> {
             return self.end_input().await;
         }
         if self.open_ask.is_some() && self.is_command(&text) {
-            self.write(Output::quiet(format!("after this turn: {}", one_line(text.trim())))).await;
+            self.write(Output::quiet(format!("queued: {}", one_line(text.trim())))).await;
             self.prompts.push_back(text);
             return;
         }

@@ -48,5 +48,5 @@ pub fn state_word(state: CardState) -> &'static str {
 }
 
 pub fn title_of(card: &SessionCard) -> String {
-    card.title.as_deref().or(card.line.as_deref()).map_or_else(|| "(nothing said yet)".into(), one_line)
+    card.title.as_deref().or(card.line.as_deref()).map_or_else(|| "(no prompts yet)".into(), one_line)
 }

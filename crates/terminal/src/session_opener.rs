@@ -119,8 +119,8 @@ impl SessionOpener {
                 (Some(session), _) => Step::Watch(session),
                 (None, Some(older)) => next(older),
                 (None, None) => Step::Fail(OpenFailure::NotFound {
-                    what: format!("there is no session of {}", self.folder),
-                    fix: "the same without --continue, or ropewalk sessions list".into(),
+                    what: format!("no session found for {}", self.folder),
+                    fix: "leave out --continue, or choose one from ropewalk sessions list".into(),
                 }),
             },
             WhichSession::Named(name) => {
@@ -145,8 +145,8 @@ impl SessionOpener {
             [] => match self.cards.iter().max_by_key(|card| card.updated_at) {
                 Some(newest) => Step::Watch(newest.session.clone()),
                 None => Step::Fail(OpenFailure::NotFound {
-                    what: "there is no session yet".into(),
-                    fix: "ropewalk chat".into(),
+                    what: "there are no sessions yet".into(),
+                    fix: "start one: ropewalk chat".into(),
                 }),
             },
             _ => Step::Pick,
@@ -159,11 +159,11 @@ impl SessionOpener {
         match like.as_slice() {
             [one] => Step::Watch(one.session.clone()),
             [] => Step::Fail(OpenFailure::NotFound {
-                what: format!("there is no session {name}"),
-                fix: "ropewalk sessions list --all".into(),
+                what: format!("no session found with the ID {name}"),
+                fix: "list all sessions: ropewalk sessions list --all".into(),
             }),
             many => Step::Fail(OpenFailure::Unclear {
-                what: format!("{} sessions begin with {name}", many.len()),
+                what: format!("{} session IDs begin with {name}", many.len()),
                 candidates: many
                     .iter()
                     .take(CANDIDATES_MAX)

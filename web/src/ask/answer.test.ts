@@ -8,21 +8,21 @@ beforeEach(() => {
 })
 
 async function start() {
-  const line = await import('../lib/line')
+  const line = await import('../lib/connection')
   const hub = await import('../lib/hub')
   hub.startHub()
-  line.startLine()
+  line.startConnection()
   return import('./answer')
 }
 
 test('an answer for good is offered on the machine itself', async () => {
-  const { mayRemember } = await start()
+  const { mayAnswerAlways } = await start()
   last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, makesRules: true, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
-  expect(mayRemember()).toBe(true)
+  expect(mayAnswerAlways()).toBe(true)
 })
 
 test('an answer for good is not offered at a hub, whose machines would refuse it', async () => {
-  const { mayRemember } = await start()
+  const { mayAnswerAlways } = await start()
   last().greet()
-  expect(mayRemember()).toBe(false)
+  expect(mayAnswerAlways()).toBe(false)
 })

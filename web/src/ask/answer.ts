@@ -4,50 +4,50 @@
 import { signal } from '@preact/signals'
 import type { AskView, Decision, Role } from '../wire'
 import { isAtHub } from '../lib/hub'
-import { ask, hello, Refused } from '../lib/line'
-import { toast, wordsOf } from '../lib/toast'
+import { sendRequest, hello, RequestRefused } from '../lib/connection'
+import { toast, errorText } from '../lib/toast'
 
-export type Progress = { is: 'sending' } | { is: 'accepted' } | { is: 'failed'; message: string } | { is: 'settled'; message: string }
+export type AnswerProgress = { is: 'sending' } | { is: 'accepted' } | { is: 'failed'; message: string } | { is: 'settled'; message: string }
 
-export const progress = signal<ReadonlyMap<string, Progress>>(new Map())
+export const answerProgress = signal<ReadonlyMap<string, AnswerProgress>>(new Map())
 const PROGRESS_MAX = 100
 
-export const keyOf = (one: { session: string; ask: number }) => `${one.session} ${one.ask}`
+export const askKey = (one: { session: string; ask: number }) => `${one.session} ${one.ask}`
 
-export function progressOf(one: AskView): Progress | undefined {
-  return progress.value.get(keyOf(one))
+export function answerProgressOf(one: AskView): AnswerProgress | undefined {
+  return answerProgress.value.get(askKey(one))
 }
 
 export async function answer(one: AskView, decision: Decision, text: string | null = null): Promise<void> {
-  const key = keyOf(one)
-  const before = progress.peek().get(key)
+  const key = askKey(one)
+  const before = answerProgress.peek().get(key)
   if (before && before.is !== 'failed') return
   set(key, { is: 'sending' })
   try {
-    await ask({ do: 'answer', session: one.session, ask: one.ask, decision, text })
+    await sendRequest({ do: 'answer', session: one.session, ask: one.ask, decision, text })
     set(key, { is: 'accepted' })
   } catch (error) {
-    const settled = error instanceof Refused && error.code === 'answered'
-    set(key, { is: settled ? 'settled' : 'failed', message: wordsOf(error) })
-    if (settled) toast(wordsOf(error))
+    const settled = error instanceof RequestRefused && error.code === 'answered'
+    set(key, { is: settled ? 'settled' : 'failed', message: errorText(error) })
+    if (settled) toast(`Already answered: ${errorText(error)}`)
   }
 }
 
 /** This client answered it, or tried to. */
-export function wasMine(one: { session: string; ask: number }): boolean {
-  return progress.peek().has(keyOf(one))
+export function answeredHere(one: { session: string; ask: number }): boolean {
+  return answerProgress.peek().has(askKey(one))
 }
 
 const RANK: Record<Role, number> = { viewer: 0, approver: 1, driver: 2, owner: 3 }
 
 /** Whether this client may do what takes this role. Before the greeting it is assumed: the server decides. */
-export function may(role: Role): boolean {
+export function hasRole(role: Role): boolean {
   const mine = hello.value?.role
   return mine === undefined || RANK[mine] >= RANK[role]
 }
 
 /** Whether an answer can hold for good. It would become a rule, and a machine takes those from nobody elsewhere. */
-export function mayRemember(): boolean {
+export function mayAnswerAlways(): boolean {
   return !isAtHub()
 }
 
@@ -56,13 +56,13 @@ export function makesRules(): boolean {
   return hello.value?.makesRules === true
 }
 
-function set(key: string, value: Progress): void {
-  const next = new Map(progress.value)
+function set(key: string, value: AnswerProgress): void {
+  const next = new Map(answerProgress.value)
   next.delete(key)
   next.set(key, value)
   for (const oldest of next.keys()) {
     if (next.size <= PROGRESS_MAX) break
     next.delete(oldest)
   }
-  progress.value = next
+  answerProgress.value = next
 }

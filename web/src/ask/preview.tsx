@@ -4,10 +4,10 @@
 import { useState } from 'preact/hooks'
 import type { AskView, Diff as DiffData } from '../wire'
 import { Diff } from '../changes/diff'
-import { hello } from '../lib/line'
-import { whole } from '../lib/session'
-import { toast, wordsOf } from '../lib/toast'
-import { several, visible } from '../lib/words'
+import { hello } from '../lib/connection'
+import { loadFullRow } from '../lib/watched-session'
+import { toast, errorText } from '../lib/toast'
+import { pluralize, visible } from '../lib/format'
 
 const SHOWN_CHARS = 4_000
 
@@ -16,30 +16,30 @@ export function Preview({ ask }: { ask: AskView }) {
   const same = ask.text.trim() === '' || ask.text.trim() === ask.subject.trim()
   return (
     <div class="preview">
-      {ask.subject !== '' && <Exact text={ask.subject} label={command ? 'Command' : ask.kind === 'fetch' ? 'Address' : 'What'} prompt={command} />}
-      {!same && <Exact text={ask.text} label="Details" />}
+      {ask.subject !== '' && <ExactText text={ask.subject} label={command ? 'Command' : ask.kind === 'fetch' ? 'Address' : 'Action'} prompt={command} />}
+      {!same && <ExactText text={ask.text} label="Details" />}
       <Diffs ask={ask} />
       <dl class="facts">
-        <div><dt>In</dt><dd><code>{visible(ask.folder)}</code></dd></div>
+        <div><dt>Folder</dt><dd><code>{visible(ask.folder)}</code></dd></div>
         {hello.value && <div><dt>Sandbox</dt><dd>{hello.value.sandbox}</dd></div>}
       </dl>
       {hasInput(ask) && (
         <details class="input">
           <summary>Full tool input</summary>
-          <Exact text={pretty(ask.input)} label="Input" />
+          <ExactText text={prettyJson(ask.input)} label="Input" />
         </details>
       )}
     </div>
   )
 }
 
-export function Exact({ text, label, prompt = false }: { text: string; label: string; prompt?: boolean }) {
+export function ExactText({ text, label, prompt = false }: { text: string; label: string; prompt?: boolean }) {
   const [all, setAll] = useState(false)
   const cut = !all && text.length > SHOWN_CHARS
   return (
     <div class="exact">
       <pre tabIndex={0} aria-label={label} class={prompt ? 'command' : ''}>{visible(cut ? text.slice(0, SHOWN_CHARS) : text)}</pre>
-      {cut && <button type="button" class="plain" onClick={() => setAll(true)}>Show all ({several(text.length - SHOWN_CHARS, 'more character')})</button>}
+      {cut && <button type="button" class="plain" onClick={() => setAll(true)}>Show all ({pluralize(text.length - SHOWN_CHARS, 'more character')})</button>}
     </div>
   )
 }
@@ -50,11 +50,11 @@ function Diffs({ ask }: { ask: AskView }) {
   const missing = diffs.reduce((sum, diff) => sum + diff.more, 0)
   const showAll = async () => {
     try {
-      const row = ask.row === null ? null : await whole(ask.session, ask.row)
+      const row = ask.row === null ? null : await loadFullRow(ask.session, ask.row)
       if (row?.is === 'tool' && row.diffs.length > 0) setFull(row.diffs)
-      else toast('The rest of the change is not known here. Look at the file on the computer.', true)
+      else toast('The rest of this change is not available here. Check the file on the computer.', true)
     } catch (error) {
-      toast(wordsOf(error), true)
+      toast(errorText(error), true)
     }
   }
   return (
@@ -62,7 +62,7 @@ function Diffs({ ask }: { ask: AskView }) {
       {diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={diffs.length === 1} />)}
       {missing > 0 && (
         <p class="cut">
-          {several(missing, 'line')} of this change {missing === 1 ? 'is' : 'are'} not shown.
+          {pluralize(missing, 'line')} of this change {missing === 1 ? 'is' : 'are'} not shown.
           {ask.row !== null && !full && <button type="button" class="plain" onClick={() => void showAll()}>Show all</button>}
         </p>
       )}
@@ -74,7 +74,7 @@ function hasInput(ask: AskView): boolean {
   return ask.input !== '' && ask.input !== '{}' && ask.input !== 'null'
 }
 
-export function pretty(json: string): string {
+export function prettyJson(json: string): string {
   try {
     return JSON.stringify(JSON.parse(json), null, 2)
   } catch {

@@ -1,23 +1,23 @@
 // Everything that a session has changed and nobody has reviewed: a page of its own, and a panel beside the session.
 //
 // On a phone the page is a list of files, and a file fills the screen; where there is room the files stand
-// beside the one that is read. The panel opens files in place. All three show the same desk.
+// beside the one that is read. The panel opens files in place. All three show the same review.
 
 import { computed, effect } from '@preact/signals'
 import { useEffect, useMemo, useRef } from 'preact/hooks'
-import { splitDiffs, wrapLines } from '../lib/choices'
-import { ask, state } from '../lib/line'
+import { splitDiffs, wrapLines } from '../lib/preferences'
+import { sendRequest, connectionState } from '../lib/connection'
 import { changesPath, sessionPath } from '../lib/router'
-import { letGo, watch, type Watched } from '../lib/session'
-import { visible } from '../lib/words'
+import { unwatch, watch, type WatchedSession } from '../lib/watched-session'
+import { visible } from '../lib/format'
 import { Icon } from '../ui/icons'
 import { phone, twoSides } from '../ui/screen'
-import { Desk } from './desk'
-import { FileList } from './files'
-import { FileReview } from './file'
-import { useKeys } from './keys'
-import { mayDecide } from './rights'
-import { neighbour, type MarkedFile } from './review'
+import { ChangeReview } from './change-review'
+import { FileList } from './file-list'
+import { FileReview } from './file-review'
+import { useReviewKeys } from './review-keys'
+import { mayReview } from './review-rights'
+import { nextOpenHunk, type MarkedFile } from './decisions'
 import './changes.css'
 
 export interface ChangesProps {
@@ -28,58 +28,58 @@ export interface ChangesProps {
 }
 
 export default function Changes({ session, path, panel = false }: ChangesProps) {
-  const desk = useDesk(session)
+  const review = useReview(session)
   if (panel) {
     return (
       <div class="changes changes-panel">
-        <Words desk={desk} />
-        <Panel desk={desk} />
+        <ReviewMessages review={review} />
+        <Panel review={review} />
       </div>
     )
   }
-  const open = chosen(desk.laid.value, path)
+  const open = chosen(review.markedFiles.value, path)
   return (
     <div class={`changes changes-page${open ? ' changes-reading' : ''}`}>
-      <Head desk={desk} isFile={phone.value && open !== null} />
-      <Words desk={desk} />
-      <Page desk={desk} open={open} />
+      <Head review={review} isFile={phone.value && open !== null} />
+      <ReviewMessages review={review} />
+      <Page review={review} open={open} />
     </div>
   )
 }
 
 /** Watches the session for as long as its changes are shown, and keeps the list current. */
-function useDesk(session: string): Desk {
-  const desk = useMemo(() => new Desk(session, ask), [session])
+function useReview(session: string): ChangeReview {
+  const review = useMemo(() => new ChangeReview(session, sendRequest), [session])
   useEffect(() => {
     const watched = watch(session)
-    const deeds = computed(() => deedsOf(watched))
+    const endedTools = computed(() => countEndedTools(watched))
     const busy = computed(() => watched.state.value !== null && (watched.state.value.busy || watched.state.value.queue.length > 0))
     const folder = computed(() => watched.state.value?.folder ?? '')
     let first = true
     const stop = effect(() => {
       // Any of these can mean that a file is another one: a tool ended, a turn began or ended, somebody came back.
-      void deeds.value
-      desk.busy.value = busy.value
-      desk.folder.value = folder.value
-      const live = state.value.is === 'live'
-      if (first) void desk.load()
-      else if (live) desk.stir()
+      void endedTools.value
+      review.busy.value = busy.value
+      review.folder.value = folder.value
+      const live = connectionState.value.is === 'live'
+      if (first) void review.load()
+      else if (live) review.reloadSoon()
       first = false
     })
     return () => {
       stop()
-      desk.close()
-      letGo(watched)
+      review.close()
+      unwatch(watched)
     }
-  }, [desk, session])
-  return desk
+  }, [review, session])
+  return review
 }
 
 /** Tools that change no files, whatever they do. */
 const HARMLESS = new Set(['read', 'search', 'think', 'fetch', 'switchMode'])
 
 /** How many tools have ended that may have changed a file. */
-function deedsOf({ rows }: Watched): number {
+function countEndedTools({ rows }: WatchedSession): number {
   void rows.shape.value
   return rows.ids.value.filter((id) => {
     const row = rows.get(id)?.peek()
@@ -93,19 +93,19 @@ function chosen(files: MarkedFile[], name: string | null): MarkedFile | null {
 }
 
 /** `isFile`: one file fills the screen, and the way back leads to the others. */
-function Head({ desk, isFile }: { desk: Desk; isFile: boolean }) {
+function Head({ review, isFile }: { review: ChangeReview; isFile: boolean }) {
   const wide = twoSides.value
-  const { reviewed, total } = desk.progress.value
+  const { reviewed, total } = review.progress.value
   return (
     <header class="changes-head">
-      <a class="changes-back" href={isFile ? changesPath(desk.session) : sessionPath(desk.session)}>
+      <a class="changes-back" href={isFile ? changesPath(review.session) : sessionPath(review.session)}>
         <Icon name="back" />
         <span>{isFile ? 'Files' : 'Session'}</span>
       </a>
       <h1>Changes</h1>
       <p class="changes-progress" role="status">{total > 0 && `${reviewed} of ${total} reviewed`}</p>
       <div class="changes-tools">
-        <Toggle label="Wrap" title="Long lines go on below" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
+        <Toggle label="Wrap" title="Wrap long lines" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
         {wide && <Toggle label="Split" title="Before and after side by side (S)" value={splitDiffs.value} set={(value) => (splitDiffs.value = value)} />}
       </div>
     </header>
@@ -117,92 +117,92 @@ function Toggle({ label, title, value, set, hidden = false }: { label: string; t
   return <button type="button" class="changes-toggle" title={title} aria-pressed={value} onClick={() => set(!value)}>{label}</button>
 }
 
-function Words({ desk }: { desk: Desk }) {
-  const word = desk.word.value
-  const undoing = desk.decisions.value.some(({ mark }) => mark === 'undoing')
+function ReviewMessages({ review }: { review: ChangeReview }) {
+  const word = review.message.value
+  const undoing = review.decisions.value.some(({ mark }) => mark === 'undoing')
   return (
     <div class="changes-words" aria-live="polite">
       {word && (
         <p class={`changes-word changes-word-${word.tone}`}>
           <span>{word.text}</span>
           {word.tone === 'bad'
-            ? <button type="button" onClick={() => { desk.word.value = null; void desk.load() }}>Reload</button>
-            : <button type="button" onClick={() => (desk.word.value = null)}>OK</button>}
+            ? <button type="button" onClick={() => { review.message.value = null; void review.load() }}>Reload</button>
+            : <button type="button" onClick={() => (review.message.value = null)}>OK</button>}
         </p>
       )}
-      {undoing && desk.busy.value && <p class="changes-word">What you undo will be undone when this turn ends.</p>}
+      {undoing && review.busy.value && <p class="changes-word">Changes are undone when this turn ends.</p>}
     </div>
   )
 }
 
-function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
-  const files = desk.laid.value
+function Page({ review, open }: { review: ChangeReview; open: MarkedFile | null }) {
+  const files = review.markedFiles.value
   const split = twoSides.value && splitDiffs.value
   // Where both fit there is always something to read, and it stays when its last hunk is decided.
   const last = useRef<string | null>(null)
   const usual = () => chosen(files, last.current) ?? files.find(({ mark }) => mark === 'open') ?? files[0] ?? null
   const shown = open ?? (phone.value ? null : usual())
   last.current = shown?.name ?? null
-  const current = useKeys(desk, shown)
-  if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
-  if (files.length === 0) return <Nothing desk={desk} />
+  const current = useReviewKeys(review, shown)
+  if (review.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
+  if (files.length === 0) return <NoChanges review={review} />
   return (
     <main class="changes-body" id="main">
       <nav class="changes-files" aria-label="Changed files">
-        <FileList files={files} open={shown} href={(file) => changesPath(desk.session, file.name)} />
-        <KeepAll desk={desk} />
+        <FileList files={files} open={shown} href={(file) => changesPath(review.session, file.name)} />
+        <KeepAll review={review} />
       </nav>
       <div class="changes-file" key={shown?.diff.path}>
-        {shown && <FileReview desk={desk} file={shown} current={current} split={split} />}
-        {shown && <Onward desk={desk} file={shown} />}
+        {shown && <FileReview review={review} file={shown} current={current} split={split} />}
+        {shown && <NextFile review={review} file={shown} />}
       </div>
     </main>
   )
 }
 
-function Panel({ desk }: { desk: Desk }) {
-  const files = desk.laid.value
-  const { reviewed, total } = desk.progress.value
-  if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
-  if (files.length === 0) return <Nothing desk={desk} />
+function Panel({ review }: { review: ChangeReview }) {
+  const files = review.markedFiles.value
+  const { reviewed, total } = review.progress.value
+  if (review.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
+  if (files.length === 0) return <NoChanges review={review} />
   return (
     <>
       <div class="changes-panel-head">
         <p class="changes-progress" role="status">{reviewed} of {total} reviewed</p>
-        <a class="changes-link" href={changesPath(desk.session)}>Review on a page</a>
+        <a class="changes-link" href={changesPath(review.session)}>Open full page</a>
       </div>
       {files.map((file) => (
         <details class="changes-fold" key={file.diff.path} open={files.length <= 3}>
           <summary><FileList files={[file]} open={null} /></summary>
-          <FileReview desk={desk} file={file} current={null} split={false} bare />
+          <FileReview review={review} file={file} current={null} split={false} bare />
         </details>
       ))}
-      <KeepAll desk={desk} />
+      <KeepAll review={review} />
     </>
   )
 }
 
-function Nothing({ desk }: { desk: Desk }) {
+function NoChanges({ review }: { review: ChangeReview }) {
   return (
     <div class="changes-empty">
-      <p>{desk.busy.value ? 'Nothing has been changed yet.' : 'There are no changes to review.'}</p>
-      <p class="changes-soft">Files that the agent changes are listed here until somebody keeps them or undoes them.</p>
+      <p>{review.busy.value ? 'No changes yet.' : 'No changes to review.'}</p>
+      <p class="changes-soft">Files that the agent changes are listed here until you keep or undo the changes.</p>
     </div>
   )
 }
 
-function KeepAll({ desk }: { desk: Desk }) {
-  const { reviewed, total } = desk.progress.value
-  if (total - reviewed === 0) return <p class="changes-soft changes-all">Everything is reviewed.</p>
-  if (!mayDecide()) return null
-  return <button type="button" class="changes-keep-all" onClick={() => void desk.keepAll()}>Keep all ({total - reviewed})</button>
+function KeepAll({ review }: { review: ChangeReview }) {
+  const { reviewed, total } = review.progress.value
+  if (total - reviewed === 0) return <p class="changes-soft changes-all">All changes are reviewed.</p>
+  if (!mayReview()) return null
+  return <button type="button" class="changes-keep-all" onClick={() => void review.keepAll()}>Keep all ({total - reviewed})</button>
 }
 
 /** At the end of a file: on to the next one that is open, or back. */
-function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
+function NextFile({ review, file }: { review: ChangeReview; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
-  const next = neighbour(desk.laid.value, file, last, 1)?.file
-  if (!next) return <a class="changes-onward" href={sessionPath(desk.session)}>Everything is reviewed. Back to the session</a>
+  const next = nextOpenHunk(review.markedFiles.value, file, last, 1)?.file
+  if (!next) return <a class="changes-onward" href={sessionPath(review.session)}>All changes are reviewed. Back to the session</a>
   if (next.diff.path === file.diff.path) return null
-  return <a class="changes-onward" href={changesPath(desk.session, next.name)}>Next file: {visible(next.name)}</a>
+  return <a class="changes-onward" href={changesPath(review.session, next.name)}>Next file: {visible(next.name)}</a>
 }

@@ -6,9 +6,9 @@
 
 import type { ComponentChildren } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
-import { wrapLines } from '../lib/choices'
+import { wrapLines } from '../lib/preferences'
 import type { Diff as DiffData, Hunk } from '../wire'
-import { number, page, PAGE_LINES, pair, reveal, type Line, type LineKind } from './lines'
+import { numberLines, pageOfDiff, PAGE_LINES, pairLines, splitHidden, type DiffLine, type LineKind } from './diff-lines'
 import './diff.css'
 
 export interface DiffProps {
@@ -32,11 +32,11 @@ export function Diff({ diff, split: wanted = false, compact = false, head, foot,
   // A file that is all new, or all gone, has only one side.
   const split = wanted && diff.added > 0 && diff.removed > 0
   const [limit, setLimit] = useState(PAGE_LINES)
-  const { shown, left } = useMemo(() => page(diff, limit), [diff, limit])
+  const { shown, left } = useMemo(() => pageOfDiff(diff, limit), [diff, limit])
   return (
     <div class={`diff${split ? ' diff-split' : ''}${wrap ? ' diff-wrap' : ''}`}>
       {!compact && <DiffTitle diff={diff} />}
-      {diff.status === 'opaque' && <p class="diff-note">Not text, or too large to be shown here.</p>}
+      {diff.status === 'opaque' && <p class="diff-note">This file is not text, or too large to show.</p>}
       {shown.map(({ hunk, lines }) => {
         const own = frame?.(hunk)
         return (
@@ -97,13 +97,13 @@ function span(first: number, count: number): string {
 }
 
 function Lines({ hunk, count, split, scrolls }: { hunk: Hunk; count: number; split: boolean; scrolls: boolean }) {
-  const lines = useMemo(() => number(hunk, count), [hunk, count])
+  const lines = useMemo(() => numberLines(hunk, count), [hunk, count])
   const digits = String(Math.max(hunk.old, hunk.new) + hunk.lines.length).length
   const style = { '--digits': `${digits}ch` }
   if (split) {
     return (
       <div class="hunk-lines" style={style}>
-        {pair(lines).map(({ left, right }, at) => (
+        {pairLines(lines).map(({ left, right }, at) => (
           <div class="diff-pair" key={at}>
             <Side line={left} side="old" />
             <Side line={right} side="new" />
@@ -122,14 +122,14 @@ function Lines({ hunk, count, split, scrolls }: { hunk: Hunk; count: number; spl
   )
 }
 
-function Side({ line, side }: { line: Line | undefined; side: 'old' | 'new' }) {
+function Side({ line, side }: { line: DiffLine | undefined; side: 'old' | 'new' }) {
   if (!line) return <div class="diff-line diff-none" />
   return <OneLine line={line} numbers={[line[side]]} />
 }
 
 const TAGS: Record<LineKind, 'div' | 'del' | 'ins'> = { same: 'div', gone: 'del', new: 'ins' }
 
-function OneLine({ line, numbers }: { line: Line; numbers: (number | undefined)[] }) {
+function OneLine({ line, numbers }: { line: DiffLine; numbers: (number | undefined)[] }) {
   const Tag = TAGS[line.kind]
   return (
     <Tag class={`diff-line diff-${line.kind}`} data-a={numbers[0] ?? ''} data-b={numbers.length > 1 ? (numbers[1] ?? '') : undefined}>
@@ -143,7 +143,7 @@ function OneLine({ line, numbers }: { line: Line; numbers: (number | undefined)[
 }
 
 function Text({ text }: { text: string }) {
-  return <>{reveal(text).map((part) => ('text' in part ? part.text : <span class="diff-hidden" title="a character that cannot be seen">{part.hidden}</span>))}</>
+  return <>{splitHidden(text).map((part) => ('text' in part ? part.text : <span class="diff-hidden" title="invisible character">{part.hidden}</span>))}</>
 }
 
 function plural(count: number, one: string, many: string): string {

@@ -1,38 +1,38 @@
 import { afterEach, expect, test, vi } from 'vitest'
-import { arrivalOf, pasted } from './arrival'
-import { dayOf, endOf } from './ends'
-import { linkOf } from './link'
-import { addPasskey, bytesOf, objection, signIn, textOf } from './passkey'
+import { parseSignInLink, parsePastedLink } from './sign-in-link'
+import { dateInputValue, expiryTime } from './expiry'
+import { pairingFragment } from './pairing-link'
+import { addPasskey, bytesOf, passkeyProblem, signIn, textOf } from './passkey'
 
 afterEach(() => vi.unstubAllGlobals())
 
 test('a link into a hub is known by what it is for', () => {
-  expect(arrivalOf('#setup.abcdefgh_-1')).toEqual({ kind: 'setup', code: 'abcdefgh_-1' })
-  expect(arrivalOf('#join.abcdefgh')).toEqual({ kind: 'join', code: 'abcdefgh' })
-  expect(arrivalOf('#share.abcdefgh')).toEqual({ kind: 'share', code: 'abcdefgh' })
-  for (const other of ['', '#', '#r12', '#abcdefgh', '#admin.abcdefgh', '#join.short', '#join.abc defgh', '#join.<img>aaaaaa', `#join.${'a'.repeat(300)}`]) expect(arrivalOf(other), other).toBeNull()
+  expect(parseSignInLink('#setup.abcdefgh_-1')).toEqual({ kind: 'setup', code: 'abcdefgh_-1' })
+  expect(parseSignInLink('#join.abcdefgh')).toEqual({ kind: 'join', code: 'abcdefgh' })
+  expect(parseSignInLink('#share.abcdefgh')).toEqual({ kind: 'share', code: 'abcdefgh' })
+  for (const other of ['', '#', '#r12', '#abcdefgh', '#admin.abcdefgh', '#join.short', '#join.abc defgh', '#join.<img>aaaaaa', `#join.${'a'.repeat(300)}`]) expect(parseSignInLink(other), other).toBeNull()
 })
 
 test('a pasted link is taken for its code', () => {
-  expect(pasted(' https://hub.example.org/s/x#share.abcdefgh ')).toEqual({ kind: 'share', code: 'abcdefgh' })
-  expect(pasted('join.abcdefgh')).toEqual({ kind: 'join', code: 'abcdefgh' })
-  expect(pasted('https://hub.example.org/')).toBeNull()
+  expect(parsePastedLink(' https://hub.example.org/s/x#share.abcdefgh ')).toEqual({ kind: 'share', code: 'abcdefgh' })
+  expect(parsePastedLink('join.abcdefgh')).toEqual({ kind: 'join', code: 'abcdefgh' })
+  expect(parsePastedLink('https://hub.example.org/')).toBeNull()
 })
 
 test('a link that pairs with a sealed machine is told from all others', () => {
   const fragment = `m-vault.${'a'.repeat(22)}.${'b'.repeat(22)}`
-  for (const text of [fragment, `#${fragment}`, ` https://hub.example.org/pair#${fragment}\n`]) expect(linkOf(text), text).toBe(fragment)
-  for (const text of ['', '#', 'K7QX-4MPA', 'join.abcdefgh', `${fragment}.`, `${fragment}c`, `/../${fragment}`]) expect(linkOf(text), text).toBeNull()
+  for (const text of [fragment, `#${fragment}`, ` https://hub.example.org/pair#${fragment}\n`]) expect(pairingFragment(text), text).toBe(fragment)
+  for (const text of ['', '#', 'K7QX-4MPA', 'join.abcdefgh', `${fragment}.`, `${fragment}c`, `/../${fragment}`]) expect(pairingFragment(text), text).toBeNull()
 })
 
 test('an end is so long from now, or the end of a day that is not over', () => {
   const now = new Date(2026, 10, 16, 15, 0).getTime()
-  expect(endOf('hour', '', now)).toBe(now + 3_600_000)
-  expect(endOf('week', '', now)).toBe(now + 7 * 86_400_000)
-  expect(endOf('date', '2026-11-16', now)).toBe(new Date(2026, 10, 16, 23, 59, 59, 999).getTime())
-  for (const date of ['', '2026-11-15', '2026-02-31', 'soon', '2026-11-16T10:00']) expect(endOf('date', date, now), date).toBeNull()
-  expect(endOf('never', '', now)).toBeNull()
-  expect(dayOf(now)).toBe('2026-11-16')
+  expect(expiryTime('hour', '', now)).toBe(now + 3_600_000)
+  expect(expiryTime('week', '', now)).toBe(now + 7 * 86_400_000)
+  expect(expiryTime('date', '2026-11-16', now)).toBe(new Date(2026, 10, 16, 23, 59, 59, 999).getTime())
+  for (const date of ['', '2026-11-15', '2026-02-31', 'soon', '2026-11-16T10:00']) expect(expiryTime('date', date, now), date).toBeNull()
+  expect(expiryTime('never', '', now)).toBeNull()
+  expect(dateInputValue(now)).toBe('2026-11-16')
 })
 
 const bytes = (...values: number[]) => new Uint8Array(values).buffer
@@ -84,10 +84,10 @@ test('what a browser objects to is told in words that help, and nothing is sent'
   }
   await expect(signIn('me', send)).rejects.toThrow(/cancelled/)
   expect(sent).toEqual(['/auth/passkey/begin'])
-  const all = ['NotAllowedError', 'InvalidStateError', 'SecurityError', 'NotSupportedError', 'Other'].map((name) => objection('made', named(name)))
+  const all = ['NotAllowedError', 'InvalidStateError', 'SecurityError', 'NotSupportedError', 'Other'].map((name) => passkeyProblem('created', named(name)))
   expect(new Set(all).size).toBe(all.length)
-  await expect(signIn('me', async () => null)).rejects.toThrow(/did not say/)
-  await expect(signIn('me', async () => ({ publicKey: { challenge: 7 } }))).rejects.toThrow(/did not say/)
+  await expect(signIn('me', async () => null)).rejects.toThrow(/incomplete answer/)
+  await expect(signIn('me', async () => ({ publicKey: { challenge: 7 } }))).rejects.toThrow(/incomplete answer/)
 })
 
 test('bytes become letters and back', () => {

@@ -3,8 +3,8 @@
 // The server says what it wants and judges what it gets; here bytes become text and back, and whatever a
 // browser can object to becomes words that say what helps.
 
-import { proofHeaders, takeProof } from '../lib/proof'
-import { sentence } from '../lib/words'
+import { proofHeaders, storeProof } from '../lib/sign-in-proof'
+import { asSentence } from '../lib/format'
 
 /** Why it did not work, in words for a person. */
 export class PasskeyFailed extends Error {}
@@ -21,7 +21,7 @@ export async function signIn(name: string, send: Post = post): Promise<void> {
   const asked = optionsOf(await send('/auth/passkey/begin', {}))
   const publicKey = { ...asked, challenge: bytesOf(asked.challenge), allowCredentials: listed(asked.allowCredentials) } as unknown as PublicKeyCredentialRequestOptions
   const found = await tryIt('used', () => navigator.credentials.get({ publicKey }))
-  await takeProof(await send('/auth/passkey/finish', { name, credential: signed(found) }))
+  await storeProof(await send('/auth/passkey/finish', { name, credential: signed(found) }))
 }
 
 /** The person is signed in; `name` is what they will know it by. */
@@ -34,14 +34,14 @@ export async function addPasskey(name: string, send: Post = post): Promise<void>
     user: { ...user, id: bytesOf(user?.id) },
     excludeCredentials: listed(asked.excludeCredentials),
   } as unknown as PublicKeyCredentialCreationOptions
-  const made = await tryIt('made', () => navigator.credentials.create({ publicKey }))
+  const made = await tryIt('created', () => navigator.credentials.create({ publicKey }))
   await send('/auth/passkey/new/finish', { name, credential: created(made) })
 }
 
 /** What the server wants, in the form that browsers have for it (`PublicKeyCredentialCreationOptionsJSON`). */
 function optionsOf(body: unknown): Record<string, unknown> {
   const given = (body as { publicKey?: unknown } | null)?.publicKey ?? body
-  if (typeof given !== 'object' || given === null) throw new PasskeyFailed('The server did not say what it wants.')
+  if (typeof given !== 'object' || given === null) throw new PasskeyFailed('The hub sent an incomplete answer. Reload the page and try again.')
   return given as Record<string, unknown>
 }
 
@@ -65,27 +65,27 @@ function signed(credential: PublicKeyCredential) {
 
 const common = ({ id, rawId, type }: PublicKeyCredential) => ({ id, rawId: textOf(rawId), type })
 
-async function tryIt(what: 'made' | 'used', run: () => Promise<Credential | null>): Promise<PublicKeyCredential> {
+async function tryIt(what: 'created' | 'used', run: () => Promise<Credential | null>): Promise<PublicKeyCredential> {
   let credential: Credential | null
   try {
     credential = await run()
   } catch (error) {
-    throw new PasskeyFailed(objection(what, error))
+    throw new PasskeyFailed(passkeyProblem(what, error))
   }
-  if (!credential) throw new PasskeyFailed(`No passkey was ${what}.`)
+  if (!credential) throw new PasskeyFailed(`No passkey was ${what}. Try again.`)
   return credential as PublicKeyCredential
 }
 
-export function objection(what: 'made' | 'used', error: unknown): string {
+export function passkeyProblem(what: 'created' | 'used', error: unknown): string {
   switch (error instanceof Error ? error.name : '') {
     case 'NotAllowedError':
-      return `No passkey was ${what}: it was cancelled, took too long, or this device has none for this address.`
+      return `No passkey was ${what}. It was cancelled or timed out, or this device has none for this hub.`
     case 'InvalidStateError':
-      return 'This device has a passkey for you already.'
+      return 'This device already has a passkey for you.'
     case 'SecurityError':
-      return 'The browser allows passkeys only at the hub’s own address, over HTTPS. Open the hub by the address that it calls its public one.'
+      return 'Passkeys work only at the hub’s public URL, over HTTPS. Open the hub at that URL.'
     case 'NotSupportedError':
-      return 'This device cannot make a passkey of the kind that the hub takes.'
+      return 'This device cannot create the kind of passkey that the hub accepts. Use another device.'
     default:
       return `No passkey was ${what}${error instanceof Error && error.message ? `: ${error.message}` : '.'}`
   }
@@ -97,11 +97,11 @@ export async function post(path: string, body: unknown): Promise<unknown> {
   try {
     response = await fetch(path, { method: 'POST', headers: { 'content-type': 'application/json', ...proofHeaders() }, body: JSON.stringify(body), cache: 'no-store' })
   } catch {
-    throw new PasskeyFailed('The hub could not be reached.')
+    throw new PasskeyFailed('Could not reach the hub. Try again.')
   }
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null
   if (response.ok) return answer
-  throw new PasskeyFailed(typeof answer?.message === 'string' && answer.message !== '' ? sentence(answer.message) : `The hub answered with ${response.status}.`)
+  throw new PasskeyFailed(typeof answer?.message === 'string' && answer.message !== '' ? asSentence(answer.message) : `The hub answered with status ${response.status}. Try again.`)
 }
 
 export function textOf(bytes: ArrayBuffer): string {
@@ -109,6 +109,6 @@ export function textOf(bytes: ArrayBuffer): string {
 }
 
 export function bytesOf(text: unknown): Uint8Array<ArrayBuffer> {
-  if (typeof text !== 'string') throw new PasskeyFailed('The server did not say what it wants.')
+  if (typeof text !== 'string') throw new PasskeyFailed('The hub sent an incomplete answer. Reload the page and try again.')
   return Uint8Array.from(atob(text.replace(/-/g, '+').replace(/_/g, '/')), (char) => char.charCodeAt(0))
 }

@@ -1,25 +1,25 @@
 // Everybody at the hub, for its admins: who there is, a link for one more, and a way out.
 
 import { useSignal } from '@preact/signals'
-import { ask, skew } from '../lib/line'
-import { ago, clock, several, visible } from '../lib/words'
-import { Action, Entry, Section } from '../settings/parts'
+import { sendRequest, clockSkew } from '../lib/connection'
+import { ago, clockTime, pluralize, visible } from '../lib/format'
+import { Action, Entry, Section } from '../settings/setting-controls'
 import type { PersonView } from '../wire'
-import { useList } from './lists'
-import { Secret } from './secret'
+import { useHubList } from './hub-list'
+import { OneTimeSecret } from './one-time-secret'
 
 export function People({ me }: { me: string }) {
   const made = useSignal<{ name: string; url: string; expiresAt: number } | null>(null)
-  const { all, trouble, load } = useList(async () => (await ask({ do: 'people' })).people, 'people')
+  const { all, trouble, load } = useHubList(async () => (await sendRequest({ do: 'people' })).people, 'people')
   return (
     <Section id="people" title="People">
-      <p class="settings-lead">Everybody sees their own machines, and sessions that were shared with them. Admins invite and remove, and see no more than others.</p>
+      <p class="settings-lead">Everyone sees their own machines, and sessions that were shared with them. Admins invite and remove people, but see no more than others.</p>
       {trouble && <p class="settings-trouble" role="alert">{trouble}</p>}
       {made.value
         ? (
           <div class="invite" role="status">
-            <p>Send this to <b><bdi>{visible(made.value.name)}</bdi></b>. It works once, until {clock(made.value.expiresAt - skew.value)}:</p>
-            <Secret label="Link to join" text={made.value.url} />
+            <p>Send this to <b><bdi>{visible(made.value.name)}</bdi></b>. It works once, until {clockTime(made.value.expiresAt - clockSkew.value)}:</p>
+            <OneTimeSecret label="Invitation link" text={made.value.url} />
             <div class="invite-buttons"><button type="button" onClick={() => { made.value = null }}>Done</button></div>
           </div>
         )
@@ -33,26 +33,26 @@ function Invite({ onMade }: { onMade: (made: { name: string; url: string; expire
   const name = useSignal('')
   const admin = useSignal(false)
   const invite = async () => {
-    const { url, expiresAt } = await ask({ do: 'invitePerson', name: name.value.trim(), admin: admin.value })
+    const { url, expiresAt } = await sendRequest({ do: 'invitePerson', name: name.value.trim(), admin: admin.value })
     onMade({ name: name.value.trim(), url, expiresAt })
   }
   return (
     <div class="hub-make">
-      <label class="field">Who is invited?
+      <label class="field">Who do you want to invite?
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" />
       </label>
-      <Action word="Make a link" kind="main" disabled={name.value.trim() === ''} run={invite} />
-      <label class="check"><input type="checkbox" checked={admin.value} onChange={(event) => (admin.value = event.currentTarget.checked)} />As an admin, who invites and removes others</label>
+      <Action word="Create link" kind="main" disabled={name.value.trim() === ''} run={invite} />
+      <label class="check"><input type="checkbox" checked={admin.value} onChange={(event) => (admin.value = event.currentTarget.checked)} />As an admin, who can invite and remove people</label>
     </div>
   )
 }
 
 function PersonEntry({ person, isMe, onGone }: { person: PersonView; isMe: boolean; onGone: () => Promise<void> }) {
-  const facts = [person.admin && 'Admin', person.seenAt === null ? 'has not come yet' : ago('seen', person.seenAt), person.passkeys === 0 ? 'no passkey' : several(person.passkeys, 'passkey')]
+  const facts = [person.admin && 'Admin', person.seenAt === null ? 'has not joined yet' : ago('last seen', person.seenAt), person.passkeys === 0 ? 'no passkey' : pluralize(person.passkeys, 'passkey')]
   return (
     <li>
       <Entry title={<><bdi>{visible(person.name)}</bdi>{isMe && <span class="settings-badge">you</span>}</>} note={facts.filter(Boolean).join(' · ')}>
-        {!isMe && <Action word="Remove" sure="Their machines, links and browsers are cut off, and what is mirrored of them is deleted." run={() => ask({ do: 'removePerson', person: person.id }).then(onGone)} />}
+        {!isMe && <Action word="Remove" sure="Their machines, links and browsers are disconnected, and their mirrored sessions are deleted." run={() => sendRequest({ do: 'removePerson', person: person.id }).then(onGone)} />}
       </Entry>
     </li>
   )

@@ -3,17 +3,17 @@
 import { computed, signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
 import { atFlush } from './flush'
-import { keepSoon, kept } from './keep'
-import { ask, onTold } from './line'
-import { believedCards, mustBeSealed } from './sealed-known'
+import { writeStoredSoon, readStored } from './browser-storage'
+import { sendRequest, onMessage } from './connection'
+import { unsealedCards, mustBeSealed } from './sealed-sessions'
 
 const KEPT_CARDS_MAX = 60
 
-export const cards = signal<ReadonlyMap<string, Card>>(new Map(kept<[string, Card][]>('cards') ?? []))
+export const cards = signal<ReadonlyMap<string, Card>>(new Map(readStored<[string, Card][]>('cards') ?? []))
 /** What continues the list; nothing if all of it is here. */
-export const older = signal<string | null>(null)
+export const olderCursor = signal<string | null>(null)
 /** The server has told its list at least once since this page was loaded. */
-export const listed = signal(false)
+export const boardLoaded = signal(false)
 /** The next list is the first after a greeting. */
 let isNew = true
 
@@ -26,19 +26,19 @@ export const sorted = computed<Card[]>(() =>
 const urgency = (card: Card) => URGENCY[card.state] ?? 2
 
 /** Everything that waits for a person, in all sessions, oldest first; nothing of what the browser only kept. */
-export const asks = computed<AskView[]>(() => !listed.value ? [] :
+export const openAsks = computed<AskView[]>(() => !boardLoaded.value ? [] :
   [...cards.value.values()].flatMap((card) => card.asks).sort((a, b) => a.at - b.at))
 
 export async function loadOlder(): Promise<void> {
-  const before = older.value
+  const before = olderCursor.value
   if (before === null) return
-  const page = await ask({ do: 'sessions', before, search: null })
-  put(believedCards(page.cards), [])
-  older.value = page.older
+  const page = await sendRequest({ do: 'sessions', before, search: null })
+  put(unsealedCards(page.cards), [])
+  olderCursor.value = page.older
 }
 
-export async function search(text: string): Promise<Card[]> {
-  return believedCards((await ask({ do: 'sessions', before: null, search: text })).cards)
+export async function searchSessions(text: string): Promise<Card[]> {
+  return unsealedCards((await sendRequest({ do: 'sessions', before: null, search: text })).cards)
 }
 
 /** In turn with the lists, of which one that has them may still wait to be shown. */
@@ -47,7 +47,7 @@ export function dropCards(sessions: string[]): void {
 }
 
 export function startBoard(): void {
-  onTold((told) => {
+  onMessage((told) => {
     // In turn with the lists: one of the connection before may still wait to be shown.
     if (told.on === 'hello') atFlush(() => { isNew = true })
     if (told.on !== 'cards') return
@@ -57,8 +57,8 @@ export function startBoard(): void {
       if (isNew) {
         isNew = false
         cards.value = new Map()
-        older.value = told.older
-        listed.value = true
+        olderCursor.value = told.older
+        boardLoaded.value = true
       }
       put(told.cards, told.gone)
     })
@@ -71,5 +71,5 @@ function put(changed: Card[], gone: string[]): void {
   for (const card of changed) next.set(card.session, card)
   cards.value = next
   // What is sealed is not left open in the browser.
-  keepSoon('cards', () => sorted.value.filter(({ session }) => !mustBeSealed(session)).slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
+  writeStoredSoon('cards', () => sorted.value.filter(({ session }) => !mustBeSealed(session)).slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
 }

@@ -1,7 +1,7 @@
 // Drafts: what somebody has typed for a session and not sent. They survive a reload.
 
 import { signal, type Signal } from '@preact/signals'
-import { keep, kept } from './keep'
+import { writeStored, readStored } from './browser-storage'
 
 const drafts = new Map<string, Signal<string>>()
 
@@ -10,7 +10,7 @@ const key = (session: string) => `draft.${session}`
 export function draft(session: string): Signal<string> {
   let found = drafts.get(session)
   if (!found) {
-    found = signal(kept<string>(key(session)) ?? '')
+    found = signal(readStored<string>(key(session)) ?? '')
     drafts.set(session, found)
   }
   return found
@@ -18,7 +18,7 @@ export function draft(session: string): Signal<string> {
 
 export function setDraft(session: string, text: string): void {
   draft(session).value = text
-  keep(key(session), text === '' ? null : text)
+  writeStored(key(session), text === '' ? null : text)
 }
 
 /** Adds a paragraph to what is already there, for whoever writes it next. */

@@ -3,7 +3,7 @@
 
 import workerAddress from './highlight.worker.ts?worker&url'
 import type { Coloured } from './highlight.worker'
-import { scriptAddress } from './trusted'
+import { scriptAddress } from './trusted-script'
 
 const CHARS_MAX = 20_000
 /** A block with more pieces stays plain: the page has a budget of nodes. */

@@ -13,19 +13,19 @@ const card = (session: string, title = session): Card => ({ session, title, fold
 const me = { id: 'p', name: 'dev', admin: true, createdAt: 0, seenAt: null, passkeys: 0 }
 
 async function start() {
-  const line = await import('./line')
+  const line = await import('./connection')
   const hub = await import('./hub')
   const board = await import('./board')
   hub.startHub()
   board.startBoard()
-  line.startLine()
+  line.startConnection()
   return { line, ...hub, ...board }
 }
 
 test('a server that says nothing of it is no hub', async () => {
-  const { at, machineOf, isGuest } = await start()
+  const { hubVisit, machineOf, isGuest } = await start()
   last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, makesRules: true, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
-  expect([at.value, machineOf('s'), isGuest.value]).toEqual([null, undefined, false])
+  expect([hubVisit.value, machineOf('s'), isGuest.value]).toEqual([null, undefined, false])
 })
 
 test('a hub is known by its greeting, before it says who one is', async () => {
@@ -36,41 +36,41 @@ test('a hub is known by its greeting, before it says who one is', async () => {
 })
 
 test('a session is found on its machine, and one that is away says so', async () => {
-  const { machineOf, awayFrom } = await start()
+  const { machineOf, offlineMachineOf } = await start()
   last().greet()
   last().say({ on: 'machines', machines: [machine('laptop', ['a', 'b']), machine('attic', ['c'], { here: false })] })
   expect(machineOf('b')?.id).toBe('laptop')
-  expect(awayFrom('b')).toBeUndefined()
-  expect(awayFrom('c')?.id).toBe('attic')
+  expect(offlineMachineOf('b')).toBeUndefined()
+  expect(offlineMachineOf('c')?.id).toBe('attic')
   expect(machineOf('d')).toBeUndefined()
   last().say({ on: 'machines', machines: [machine('attic', ['c'])] })
-  expect(awayFrom('c')).toBeUndefined()
+  expect(offlineMachineOf('c')).toBeUndefined()
 })
 
 test('a machine that is gone is chosen no longer', async () => {
-  const { onlyMachine } = await start()
+  const { machineFilter } = await start()
   last().greet()
   last().say({ on: 'machines', machines: [machine('laptop', []), machine('attic', [])] })
-  onlyMachine.value = 'attic'
+  machineFilter.value = 'attic'
   last().say({ on: 'machines', machines: [machine('laptop', []), machine('attic', [], { here: false })] })
-  expect(onlyMachine.value).toBe('attic')
+  expect(machineFilter.value).toBe('attic')
   last().say({ on: 'machines', machines: [machine('laptop', [])] })
-  expect(onlyMachine.value).toBeNull()
+  expect(machineFilter.value).toBeNull()
 })
 
 test('whoever has no name here came by a link', async () => {
-  const { isGuest, at } = await start()
+  const { isGuest, hubVisit } = await start()
   last().greet()
   last().say({ on: 'at', person: me, session: null, until: null })
   expect(isGuest.value).toBe(false)
   last().say({ on: 'at', person: null, session: 's', until: 9 })
-  expect([isGuest.value, at.value?.session, at.value?.until]).toEqual([true, 's', 9])
+  expect([isGuest.value, hubVisit.value?.session, hubVisit.value?.until]).toEqual([true, 's', 9])
 })
 
 test('what names no session is asked of a machine, and answered as itself', async () => {
-  const { askAt } = await start()
+  const { sendToMachine } = await start()
   last().greet()
-  const offered = askAt('laptop', { do: 'offer', folder: null })
+  const offered = sendToMachine('laptop', { do: 'offer', folder: null })
   const { id, ...request } = last().sent[0] ?? {}
   expect(request).toEqual({ do: 'at', machine: 'laptop', request: { do: 'offer', folder: null } })
   last().say({ re: id, ok: { is: 'offer', folder: '/home/me', settings: [], commands: [] } })
@@ -88,13 +88,13 @@ test('what is sealed is not left open in the browser', async () => {
 })
 
 test('a session that was just opened is waited for, and not for ever', async () => {
-  const { known } = await start()
+  const { waitUntilListed } = await start()
   last().greet()
-  const soon = known('new')
-  const never = known('lost')
+  const soon = waitUntilListed('new')
+  const never = waitUntilListed('lost')
   last().say({ on: 'machines', machines: [machine('laptop', ['new'])] })
   expect(await soon).toBe(true)
-  expect(await known('new')).toBe(true)
+  expect(await waitUntilListed('new')).toBe(true)
   vi.advanceTimersByTime(60_000)
   expect(await never).toBe(false)
 })

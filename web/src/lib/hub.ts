@@ -5,20 +5,20 @@
 
 import { computed, effect, signal } from '@preact/signals'
 import type { HubTold, MachineView, Request } from '../wire'
-import { type AnswerTo, ask, hello, onTold } from './line'
+import { type AnswerTo, sendRequest, hello, onMessage } from './connection'
 
-export type At = Omit<Extract<HubTold, { on: 'at' }>, 'on'>
+export type HubVisit = Omit<Extract<HubTold, { on: 'at' }>, 'on'>
 
 /** Who one is at the hub; nothing where there is no hub. */
-export const at = signal<At | null>(null)
+export const hubVisit = signal<HubVisit | null>(null)
 export const machines = signal<readonly MachineView[]>([])
 /** The hub has told its machines at least once since this page was loaded. */
-export const counted = signal(false)
+export const machinesLoaded = signal(false)
 /** The machine whose sessions alone are listed. */
-export const onlyMachine = signal<string | null>(null)
+export const machineFilter = signal<string | null>(null)
 
 /** Whoever came by a link sees one session and nothing else. */
-export const isGuest = computed(() => at.value !== null && at.value.person === null)
+export const isGuest = computed(() => hubVisit.value !== null && hubVisit.value.person === null)
 
 const bySession = computed(() => {
   const found = new Map<string, MachineView>()
@@ -32,26 +32,26 @@ export function machineOf(session: string): MachineView | undefined {
 }
 
 /** The machine of a session, if it is away: what it shows is old, and nothing can be asked of it. */
-export function awayFrom(session: string): MachineView | undefined {
+export function offlineMachineOf(session: string): MachineView | undefined {
   const machine = machineOf(session)
   return machine && !machine.here ? machine : undefined
 }
 
 /** Something that names no session, asked of one machine. */
-export function askAt<R extends Request>(machine: string, request: R): Promise<AnswerTo<R>> {
-  return ask({ do: 'at', machine, request }) as Promise<unknown> as Promise<AnswerTo<R>>
+export function sendToMachine<R extends Request>(machine: string, request: R): Promise<AnswerTo<R>> {
+  return sendRequest({ do: 'at', machine, request }) as Promise<unknown> as Promise<AnswerTo<R>>
 }
 
 /** A hub has no folder of its own: what is opened is opened on a machine. */
 export function isAtHub(): boolean {
-  return at.value !== null || hello.value?.folder === ''
+  return hubVisit.value !== null || hello.value?.folder === ''
 }
 
 /** A session that was just opened on a machine takes so long at most to be known at the hub. */
 const KNOWN_MS = 15_000
 
 /** Waits until the hub knows which machine has a session: before that nothing can be asked about it. Gives whether it does. */
-export function known(session: string): Promise<boolean> {
+export function waitUntilListed(session: string): Promise<boolean> {
   return new Promise((done) => {
     let stop = () => {}
     const end = (found: boolean) => {
@@ -66,11 +66,11 @@ export function known(session: string): Promise<boolean> {
 }
 
 export function startHub(): void {
-  onTold((told) => {
-    if (told.on === 'at') at.value = { person: told.person, session: told.session, until: told.until }
+  onMessage((told) => {
+    if (told.on === 'at') hubVisit.value = { person: told.person, session: told.session, until: told.until }
     if (told.on !== 'machines') return
     machines.value = told.machines
-    counted.value = true
-    if (!told.machines.some(({ id }) => id === onlyMachine.peek())) onlyMachine.value = null
+    machinesLoaded.value = true
+    if (!told.machines.some(({ id }) => id === machineFilter.peek())) machineFilter.value = null
   })
 }

@@ -18,7 +18,7 @@ export function lazy<P extends object>(load: () => Promise<{ default: ComponentT
     }, [])
     const Ready = ready
     if (Ready) return <Ready {...props} />
-    if (failed) return <p class="empty">This part of the page could not be loaded. Reload when there is a connection.</p>
+    if (failed) return <p class="empty">Could not load this part of the page. Reload it when you are online.</p>
     return <p class="empty" role="status">Loading…</p>
   }
 }

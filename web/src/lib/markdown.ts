@@ -277,7 +277,7 @@ function inlineNode(token: Token, depth: number): Node {
     case 'link':
       return link(token as Tokens.Link, inline(token.tokens, depth))
     case 'image':
-      return link(token as Tokens.Image, [text(`Picture: ${(token as Tokens.Image).text || 'without a name'}`)])
+      return link(token as Tokens.Image, [text(`Picture: ${(token as Tokens.Image).text || 'no description'}`)])
     default:
       return text(token.raw)
   }

@@ -7,18 +7,18 @@ beforeEach(() => {
 })
 
 async function start() {
-  const line = await import('./line')
+  const line = await import('./connection')
   const outbox = await import('./outbox')
   outbox.startOutbox()
-  line.startLine()
+  line.startConnection()
   return { line, ...outbox }
 }
 
 const turn = () => new Promise((done) => setTimeout(done, 0))
 
 test('a prompt without a connection is sent when there is one', async () => {
-  const { post, outbox } = await start()
-  post('s', 'hello', [])
+  const { queuePrompt, outbox } = await start()
+  queuePrompt('s', 'hello', [])
   expect(last().prompts).toEqual([])
   last().greet()
   expect(last().prompts).toMatchObject([{ session: 's', text: 'hello' }])
@@ -26,9 +26,9 @@ test('a prompt without a connection is sent when there is one', async () => {
 })
 
 test('a prompt whose answer was lost is sent again with the same key', async () => {
-  const { post, line } = await start()
+  const { queuePrompt, line } = await start()
   last().greet()
-  post('s', 'hello', [])
+  queuePrompt('s', 'hello', [])
   const key = last().prompts[0]?.key
   last().close()
   await turn()
@@ -39,24 +39,24 @@ test('a prompt whose answer was lost is sent again with the same key', async () 
 })
 
 test('an acknowledged prompt goes when its turn is on the screen, and is not kept', async () => {
-  const { post, outbox, arrived } = await start()
+  const { queuePrompt, outbox, confirmArrived } = await start()
   last().greet()
-  post('s', 'hello', [])
+  queuePrompt('s', 'hello', [])
   expect([...store.values()].join()).toContain('hello')
   last().say({ re: last().prompts[0]?.id, ok: { is: 'taken', turn: 4 } })
   await turn()
   expect(outbox.value).toMatchObject([{ turn: 4 }])
   expect([...store.values()].join()).not.toContain('hello')
-  arrived('s', new Set([3]))
+  confirmArrived('s', new Set([3]))
   expect(outbox.value).toHaveLength(1)
-  arrived('s', new Set([4]))
+  confirmArrived('s', new Set([4]))
   expect(outbox.value).toEqual([])
 })
 
 test('a refused prompt says why, and is not sent again by itself', async () => {
-  const { post, outbox, line, again } = await start()
+  const { queuePrompt, outbox, line, retryPrompt } = await start()
   last().greet()
-  post('s', 'hello', [])
+  queuePrompt('s', 'hello', [])
   last().say({ re: last().prompts[0]?.id, error: { code: 'forbidden', message: 'You may only look.' } })
   await turn()
   expect(outbox.value).toMatchObject([{ failed: 'You may only look.' }])
@@ -66,13 +66,13 @@ test('a refused prompt says why, and is not sent again by itself', async () => {
   last().greet()
   expect(last().prompts).toEqual([])
   const letter = outbox.value[0]
-  if (letter) again(letter)
+  if (letter) retryPrompt(letter)
   expect(last().prompts).toHaveLength(1)
 })
 
 test('a reload keeps what was not acknowledged', async () => {
-  const { post } = await start()
-  post('s', 'hello', [])
+  const { queuePrompt } = await start()
+  queuePrompt('s', 'hello', [])
   vi.resetModules()
   await start()
   last().greet()
@@ -83,16 +83,16 @@ test('two tabs keep the prompts of both', async () => {
   const one = await start()
   vi.resetModules()
   const other = await start()
-  one.post('s', 'from one', [])
-  other.post('s', 'from the other', [])
+  one.queuePrompt('s', 'from one', [])
+  other.queuePrompt('s', 'from the other', [])
   vi.resetModules()
   const later = await start()
   expect(later.outbox.value.map(({ text }) => text).sort()).toEqual(['from one', 'from the other'])
 })
 
 test('a prompt that was on its way may have arrived, also after a reload', async () => {
-  const { post, outbox } = await start()
-  post('s', 'hello', [])
+  const { queuePrompt, outbox } = await start()
+  queuePrompt('s', 'hello', [])
   expect(outbox.value).toMatchObject([{ sent: false }])
   last().greet()
   expect(outbox.value).toMatchObject([{ sent: true }])
@@ -102,57 +102,57 @@ test('a prompt that was on its way may have arrived, also after a reload', async
 })
 
 test('a prompt whose turn is over is no longer shown as accepted', async () => {
-  const { post, outbox, arrived, letterOf } = await start()
+  const { queuePrompt, outbox, confirmArrived, outboxPromptOf } = await start()
   last().greet()
-  post('s', 'hello', [])
+  queuePrompt('s', 'hello', [])
   last().say({ re: last().prompts[0]?.id, ok: { is: 'taken', turn: 4 } })
   await turn()
-  arrived('s', new Set(), 3)
+  confirmArrived('s', new Set(), 3)
   expect(outbox.value).toHaveLength(1)
-  arrived('s', new Set(), 5)
+  confirmArrived('s', new Set(), 5)
   expect(outbox.value).toEqual([])
-  expect(letterOf('s', 4)).toMatchObject({ text: 'hello' })
+  expect(outboxPromptOf('s', 4)).toMatchObject({ text: 'hello' })
 })
 
 test('what is too large to keep says so', async () => {
-  const { post, outbox } = await start()
-  post('s', 'look', [{ mime: 'image/png', data: 'A'.repeat(1_000_001) }])
+  const { queuePrompt, outbox } = await start()
+  queuePrompt('s', 'look', [{ mime: 'image/png', data: 'A'.repeat(1_000_001) }])
   expect(outbox.value).toMatchObject([{ unkept: true }])
 })
 
 test('nothing is kept after a sign-out but choices', async () => {
-  const { post } = await start()
-  const { forgetContent, keep, keepSoon } = await import('./keep')
-  post('s', 'hello', [])
-  keep('choice.theme', 'dark')
+  const { queuePrompt } = await start()
+  const { forgetContent, writeStored, writeStoredSoon } = await import('./browser-storage')
+  queuePrompt('s', 'hello', [])
+  writeStored('choice.theme', 'dark')
   forgetContent()
-  post('s', 'more', [])
-  keepSoon('view', () => 'late')
-  keep('choice.wrap', false)
+  queuePrompt('s', 'more', [])
+  writeStoredSoon('view', () => 'late')
+  writeStored('choice.wrap', false)
   expect([...store.keys()].sort()).toEqual(['ropewalk.choice.theme', 'ropewalk.choice.wrap'])
 })
 
 test('a full outbox takes no more', async () => {
-  const { post, OUTBOX_MAX } = await start()
-  for (let count = 0; count < OUTBOX_MAX; count += 1) expect(post('s', `${count}`, [])).toBe(true)
-  expect(post('s', 'one more', [])).toBe(false)
+  const { queuePrompt, OUTBOX_MAX } = await start()
+  for (let count = 0; count < OUTBOX_MAX; count += 1) expect(queuePrompt('s', `${count}`, [])).toBe(true)
+  expect(queuePrompt('s', 'one more', [])).toBe(false)
 })
 
 test('a handshake that is refused for good signs out, and nothing is asked any more', async () => {
   vi.stubGlobal('fetch', () => Promise.resolve({ status: 401 }))
   const { line } = await start()
-  const question = line.ask({ do: 'rules' })
+  const question = line.sendRequest({ do: 'rules' })
   last().close()
   await expect(question).rejects.toMatchObject({ code: 'forbidden' })
-  expect(line.state.value.is).toBe('signedOut')
+  expect(line.connectionState.value.is).toBe('signedOut')
 })
 
 test('frames that nobody knows do no harm', async () => {
-  const { line, post } = await start()
+  const { line, queuePrompt } = await start()
   last().greet()
   for (const frame of [null, 7, [], {}, { on: 'surprise' }, { re: 99 }, { re: 'x' }, { on: 5 }]) last().say(frame)
   last().onmessage?.({ data: 'no JSON' })
-  post('s', 'still here', [])
+  queuePrompt('s', 'still here', [])
   expect(last().prompts).toHaveLength(1)
-  expect(line.state.value.is).toBe('live')
+  expect(line.connectionState.value.is).toBe('live')
 })

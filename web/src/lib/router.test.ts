@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { askPath, changesPath, placeOf } from './router'
+import { askPath, changesPath, parseRoute } from './router'
 
 test.each([
   ['/', { at: 'list' }],
@@ -19,9 +19,9 @@ test.each([
   ['/s/%E0%A4%A', { at: 'session', session: '%E0%A4%A', row: null }],
   ['/elsewhere', { at: 'unknown' }],
   ['/inbox/more', { at: 'unknown' }],
-])('%s', (path, expected) => expect(placeOf(path)).toEqual(expected))
+])('%s', (path, expected) => expect(parseRoute(path)).toEqual(expected))
 
 test('paths lead to where they say', () => {
-  expect(placeOf(askPath('a/b', 3))).toEqual({ at: 'ask', session: 'a/b', ask: 3 })
-  expect(placeOf(changesPath('s', 'dir/ü #1.rs'))).toEqual({ at: 'changes', session: 's', path: 'dir/ü #1.rs' })
+  expect(parseRoute(askPath('a/b', 3))).toEqual({ at: 'ask', session: 'a/b', ask: 3 })
+  expect(parseRoute(changesPath('s', 'dir/ü #1.rs'))).toEqual({ at: 'changes', session: 's', path: 'dir/ü #1.rs' })
 })

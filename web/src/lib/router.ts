@@ -5,7 +5,7 @@
 
 import { computed, signal } from '@preact/signals'
 
-export type Place =
+export type Route =
   | { at: 'list' }
   | { at: 'inbox' }
   | { at: 'new' }
@@ -19,15 +19,15 @@ export type Place =
 
 const address = signal(read())
 
-export const place = computed<Place>(() => placeOf(address.value))
+export const route = computed<Route>(() => parseRoute(address.value))
 
 /** The session that the address names, whatever of it is shown. */
-export const sessionAt = computed<string | null>(() => {
-  const here = place.value
+export const routeSession = computed<string | null>(() => {
+  const here = route.value
   return 'session' in here ? here.session : null
 })
 
-export function go(path: string, { replace = false } = {}): void {
+export function navigate(path: string, { replace = false } = {}): void {
   if (path === read()) return
   if (replace) history.replaceState(null, '', path)
   else history.pushState(null, '', path)
@@ -47,7 +47,7 @@ export function changesPath(session: string, path: string | null = null): string
   return sessionPath(session, `/changes${below}`)
 }
 
-export function placeOf(path: string): Place {
+export function parseRoute(path: string): Route {
   const [before = '', hash = ''] = path.split('#')
   const parts = (before.split('?')[0] ?? '').split('/').filter(Boolean).map(decoded)
   const [head, session, room, ...rest] = parts
@@ -68,7 +68,7 @@ export function placeOf(path: string): Place {
   }
 }
 
-function inSession(session: string, room: string | undefined, rest: string[], hash: string): Place {
+function inSession(session: string, room: string | undefined, rest: string[], hash: string): Route {
   if (room === undefined) {
     const row = /^r(\d{1,15})$/.exec(hash)
     return { at: 'session', session, row: row ? Number(row[1]) : null }
@@ -101,6 +101,6 @@ export function startRouter(): void {
     if (!link || link.target || link.origin !== location.origin || link.hasAttribute('download')) return
     if (link.pathname.startsWith('/ui/')) return
     event.preventDefault()
-    go(link.pathname + link.search + link.hash)
+    navigate(link.pathname + link.search + link.hash)
   })
 }

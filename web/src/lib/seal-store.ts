@@ -1,7 +1,7 @@
 // Where this browser keeps its keys for sealed machines: IndexedDB, because only there can a key be kept that
 // nobody can read out, not even this page.
 
-export interface KeptMachine {
+export interface StoredMachine {
   machine: string
   /** This device's own key pair for this machine. */
   privateKey: CryptoKey
@@ -14,8 +14,8 @@ export interface KeptMachine {
 
 /** Given, so that tests need no browser. */
 export interface KeyStore {
-  all(): Promise<KeptMachine[]>
-  put(kept: KeptMachine): Promise<void>
+  all(): Promise<StoredMachine[]>
+  put(kept: StoredMachine): Promise<void>
   drop(machine: string): Promise<void>
 }
 
@@ -23,7 +23,7 @@ const NAME = 'ropewalk-keys'
 const STORE = 'machines'
 
 export const browserStore: KeyStore = {
-  all: () => within('readonly', (store) => store.getAll() as IDBRequest<KeptMachine[]>),
+  all: () => within('readonly', (store) => store.getAll() as IDBRequest<StoredMachine[]>),
   put: async (kept) => void (await within('readwrite', (store) => store.put(kept))),
   drop: async (machine) => void (await within('readwrite', (store) => store.delete(machine))),
 }
@@ -35,7 +35,7 @@ async function within<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore)
       const transaction = database.transaction(STORE, mode, { durability: 'strict' })
       const request = work(transaction.objectStore(STORE))
       transaction.oncomplete = () => resolve(request.result)
-      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error('Keys cannot be kept here.'))
+      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error('This browser could not store the keys. Allow this site to store data, then try again.'))
     })
   } finally {
     database.close()
@@ -47,7 +47,7 @@ function opened(): Promise<IDBDatabase> {
     const request = indexedDB.open(NAME, 1)
     request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: 'machine' })
     request.onsuccess = () => resolve(request.result)
-    request.onerror = () => reject(request.error ?? new Error('Keys cannot be kept here.'))
-    request.onblocked = () => reject(new Error('Keys cannot be kept here: another tab holds them.'))
+    request.onerror = () => reject(request.error ?? new Error('This browser could not store the keys. Allow this site to store data, then try again.'))
+    request.onblocked = () => reject(new Error('Could not store the keys, because another tab uses them. Close it, then try again.'))
   })
 }

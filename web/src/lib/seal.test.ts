@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { Bond, fromText, generationOf, join, newKeys, pairingLink, type Own, type Place, toText, Unsealable } from './seal'
+import { Bond, fromText, generationOf, beginPairing, newKeys, pairingLink, type DeviceKeys, type SealContext, toText, Unsealable } from './seal'
 import written from '../../../crates/seal/vectors.json?raw'
 
 /** Made by the tests of `crates/seal`: one of everything. */
@@ -7,7 +7,7 @@ const vectors = JSON.parse(written)
 const { machine, device, pairing, contents, lane } = vectors
 
 /** The device of the vectors. Its private key has to be known here, as it never is in a browser. */
-async function own(): Promise<Own> {
+async function own(): Promise<DeviceKeys> {
   const point = fromText(device.public)
   const jwk = { kty: 'EC', crv: 'P-256', x: toText(point.slice(1, 33)), y: toText(point.slice(33)), d: device.private }
   return { privateKey: await crypto.subtle.importKey('jwk', jwk, { name: 'ECDH', namedCurve: 'P-256' }, false, ['deriveBits']), point }
@@ -35,7 +35,7 @@ const refused = async (work: () => unknown) => expect((async () => work())()).re
 test('a device is paired with the very bytes that the machine expects', async () => {
   const link = pairingLink(pairing.link)!
   expect(link.machine).toBe(machine.id)
-  const { offer, answered } = await join(link, await own(), device.name)
+  const { offer, answered } = await beginPairing(link, await own(), device.name)
   expect(offer).toBe(pairing.offer)
   const paired = await answered(pairing.answer)
   expect([paired.role, paired.words, paired.bond.id]).toEqual([pairing.role, pairing.words, device.id])
@@ -44,9 +44,9 @@ test('a device is paired with the very bytes that the machine expects', async ()
 
 test('a machine that does not know the secret, or is another one, pairs nobody', async () => {
   const link = pairingLink(pairing.link)!
-  const { answered } = await join({ ...link, secret: new Uint8Array(16) }, await own(), device.name)
+  const { answered } = await beginPairing({ ...link, secret: new Uint8Array(16) }, await own(), device.name)
   await refused(() => answered(pairing.answer))
-  const other = await join({ ...link, fingerprint: new Uint8Array(16) }, await own(), device.name)
+  const other = await beginPairing({ ...link, fingerprint: new Uint8Array(16) }, await own(), device.name)
   await refused(() => other.answered(pairing.answer))
 })
 
@@ -70,7 +70,7 @@ test('at any other place nothing is opened', async () => {
       if (JSON.stringify(other.place) !== JSON.stringify(place)) await refused(() => opened.open(contents.session, other.place, sealed))
     }
   }
-  const card: Place = { card: { state: 'waiting', asks: [3], updatedAt: 1_800_000_000_000 } }
+  const card: SealContext = { card: { state: 'waiting', asks: [3], updatedAt: 1_800_000_000_000 } }
   for (const { sealed } of contents.sealed) await refused(() => opened.open(contents.session, card, sealed))
 })
 

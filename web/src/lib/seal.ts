@@ -29,12 +29,12 @@ export function toText(bytes: Bytes): string {
 }
 
 export function fromText(text: string): Bytes {
-  if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) throw new Unsealable('This is no sealed message.')
+  if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) throw new Unsealable('This is not an encrypted message.')
   const whole = atob(text.replaceAll('-', '+').replaceAll('_', '/'))
   const bytes = new Uint8Array(whole.length)
   for (let at = 0; at < whole.length; at += 1) bytes[at] = whole.charCodeAt(at)
   // A last letter has bits that mean nothing: another spelling of the same bytes is not the same message.
-  if (toText(bytes) !== text) throw new Unsealable('This is no sealed message.')
+  if (toText(bytes) !== text) throw new Unsealable('This is not an encrypted message.')
   return bytes
 }
 
@@ -49,7 +49,7 @@ function joined(...parts: Bytes[]): Bytes {
 }
 
 function number(value: number): Bytes {
-  if (!Number.isSafeInteger(value)) throw new Unsealable('This number cannot be meant.')
+  if (!Number.isSafeInteger(value)) throw new Unsealable('The message has an invalid number.')
   const bytes = new Uint8Array(8)
   new DataView(bytes.buffer).setBigInt64(0, BigInt(value))
   return bytes
@@ -72,12 +72,12 @@ function context(label: string, ...fields: Field[]): Bytes {
 class Reader {
   private at = 1
   constructor(private readonly whole: Bytes, kind: number) {
-    if (whole[0] !== kind) throw new Unsealable('This is no sealed message, or one of another version.')
+    if (whole[0] !== kind) throw new Unsealable('This is not an encrypted message, or it has another version.')
   }
 
   take(count: number): Bytes {
     const taken = this.whole.slice(this.at, this.at + count)
-    if (taken.length < count) throw new Unsealable('A part of the message is missing.')
+    if (taken.length < count) throw new Unsealable('Part of the message is missing.')
     this.at += count
     return taken
   }
@@ -91,13 +91,13 @@ class Reader {
   }
 
   end(): void {
-    if (this.at !== this.whole.length) throw new Unsealable('There is more than belongs to the message.')
+    if (this.at !== this.whole.length) throw new Unsealable('The message has extra data at its end.')
   }
 }
 
 function asNumber(bytes: Bytes): number {
   const value = new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0)
-  if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw new Unsealable('This number cannot be meant.')
+  if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw new Unsealable('The message has an invalid number.')
   return Number(value)
 }
 
@@ -110,14 +110,14 @@ const mac = (from: CryptoKey, info: Bytes) =>
 const sign = async (key: CryptoKey, what: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.sign('HMAC', key, what))
 
 async function verify(key: CryptoKey, given: Bytes, what: Bytes): Promise<void> {
-  if (!(await crypto.subtle.verify('HMAC', key, given, what))) throw new Unsealable('It was made by somebody else, or changed on its way.')
+  if (!(await crypto.subtle.verify('HMAC', key, given, what))) throw new Unsealable('The message is from someone else, or was changed on the way.')
 }
 
 async function open(key: CryptoKey, nonce: Bytes, bound: Bytes, sealed: Bytes): Promise<Bytes> {
   try {
     return new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: nonce, additionalData: bound }, key, sealed))
   } catch {
-    throw new Unsealable('It was sealed for somebody else, or changed on its way.')
+    throw new Unsealable('The message is for someone else, or was changed on the way.')
   }
 }
 
@@ -134,18 +134,18 @@ export function textOf(bytes: Bytes): string {
   try {
     return decoder.decode(bytes)
   } catch {
-    throw new Unsealable('What was sealed is no text.')
+    throw new Unsealable('The decrypted message is not text.')
   }
 }
 
 /** This device's own keys, for one machine. */
-export interface Own {
+export interface DeviceKeys {
   privateKey: CryptoKey
   /** The public key: a point of the curve. */
   point: Bytes
 }
 
-export async function newKeys(): Promise<Own> {
+export async function newKeys(): Promise<DeviceKeys> {
   const { privateKey, publicKey } = await crypto.subtle.generateKey(CURVE, false, ['deriveBits'])
   return { privateKey, point: new Uint8Array(await crypto.subtle.exportKey('raw', publicKey)) }
 }
@@ -159,7 +159,7 @@ export class Bond {
     private readonly shared: CryptoKey,
   ) {}
 
-  static async of(machine: string, own: Own, point: Bytes): Promise<Bond> {
+  static async of(machine: string, own: DeviceKeys, point: Bytes): Promise<Bond> {
     const theirs = await crypto.subtle.importKey('raw', point, CURVE, false, []).catch(() => {
       throw new Unsealable('This is not a public key.')
     })
@@ -192,7 +192,7 @@ export class Bond {
         const reader = new Reader(fromText(text), KIND.laneAnswer)
         const [named, challenge, given] = [reader.take(16), reader.take(16), reader.take(32)]
         reader.end()
-        if (!same(named, lane)) throw new Unsealable('This answers something else.')
+        if (!same(named, lane)) throw new Unsealable('The reply belongs to another request.')
         await verify(key, given, context('lane answer', this.machine, this.device, lane, challenge))
         const salt = joined(lane, challenge)
         const call = await aes(this.shared, salt, this.purpose('call'), 'encrypt')
@@ -226,9 +226,9 @@ export class Lane {
   async open(text: string): Promise<{ counter: number; text: string }> {
     const reader = new Reader(fromText(text), KIND.reply)
     const [lane, counter] = [reader.take(16), reader.number()]
-    if (!same(lane, this.lane)) throw new Unsealable('This belongs to another conversation.')
+    if (!same(lane, this.lane)) throw new Unsealable('The message belongs to another conversation.')
     const plain = await open(this.replies, nonce(counter), this.bound('reply', counter), reader.rest())
-    if (!this.waiting.delete(counter)) throw new Unsealable('This reply came before.')
+    if (!this.waiting.delete(counter)) throw new Unsealable('The reply has already arrived.')
     return { counter, text: textOf(plain) }
   }
 
@@ -241,12 +241,12 @@ export class Lane {
 const nonce = (counter: number) => joined(new Uint8Array(4), number(counter))
 
 /** Where in a session something belongs: moved elsewhere it cannot be opened. */
-export type Place =
+export type SealContext =
   | { event: { seq: number } }
   | { view: { from: number | null; upto: number } }
   | { card: { state: string; asks: number[]; updatedAt: number } }
 
-function placed(place: Place): Field[] {
+function placed(place: SealContext): Field[] {
   if ('event' in place) return ['event', place.event.seq]
   if ('view' in place) return ['view', place.view.from, place.view.upto]
   return ['card', place.card.state, joined(...place.card.asks.map(number)), place.card.updatedAt]
@@ -260,15 +260,15 @@ export class ContentKeys {
 
   static async of(machine: string, generation: number, plain: Bytes): Promise<ContentKeys> {
     const count = plain.length / 40
-    if (!Number.isInteger(count) || count < 1 || count > GENERATIONS_MAX) throw new Unsealable('These are no keys.')
+    if (!Number.isInteger(count) || count < 1 || count > GENERATIONS_MAX) throw new Unsealable('The machine sent invalid keys.')
     const keys = new Map<number, CryptoKey>()
     for (let at = 0; at < plain.length; at += 40) keys.set(asNumber(plain.slice(at, at + 8)), await base(plain.slice(at + 8, at + 40)))
     plain.fill(0)
-    if (keys.size !== count || Math.max(...keys.keys()) !== generation) throw new Unsealable('These are no keys.')
+    if (keys.size !== count || Math.max(...keys.keys()) !== generation) throw new Unsealable('The machine sent invalid keys.')
     return new ContentKeys(machine, generation, keys)
   }
 
-  async open(session: string, place: Place, text: string): Promise<string> {
+  async open(session: string, place: SealContext, text: string): Promise<string> {
     const sealed = fromText(text)
     const reader = new Reader(sealed, KIND.content)
     const [generation, nonce] = [reader.number(), reader.take(12)]
@@ -281,7 +281,7 @@ export class ContentKeys {
     let found = this.sessions.get(name)
     if (!found) {
       const key = this.keys.get(generation)
-      if (!key) throw new Unsealable('It was sealed with a key that is not here.')
+      if (!key) throw new Unsealable('The key for this message is missing.')
       found = aes(key, none, context('session', this.machine, generation, session), 'decrypt')
       if (this.sessions.size >= 256) this.sessions.clear()
       this.sessions.set(name, found)
@@ -312,7 +312,7 @@ export function pairingLink(fragment: string): PairingLink | null {
   }
 }
 
-export interface Paired {
+export interface PairingResult {
   bond: Bond
   /** The machine's public key. */
   point: Bytes
@@ -322,9 +322,9 @@ export interface Paired {
 }
 
 /** What to send to be paired, and what the machine's answer makes of it. */
-export async function join(link: PairingLink, own: Own, name: string): Promise<{ offer: string; answered(text: string): Promise<Paired> }> {
+export async function beginPairing(link: PairingLink, own: DeviceKeys, name: string): Promise<{ offer: string; answered(text: string): Promise<PairingResult> }> {
   const called = encoder.encode(name)
-  if (called.length > NAME_BYTES_MAX) throw new Unsealable('This name is too long.')
+  if (called.length > NAME_BYTES_MAX) throw new Unsealable('The device name is too long. Choose a shorter one.')
   const key = await mac(await base(link.secret), context('pairing', link.machine, link.fingerprint))
   const invitation = (await sign(key, context('invitation'))).slice(0, 8)
   const signed = await sign(key, context('offer', own.point, called))
@@ -334,7 +334,7 @@ export async function join(link: PairingLink, own: Own, name: string): Promise<{
     answered: async (text) => {
       const reader = new Reader(fromText(text), KIND.paired)
       const [point, given, role] = [reader.take(POINT_BYTES), reader.take(32), reader.rest()]
-      if (!same(await shortDigest('fingerprint', point), link.fingerprint)) throw new Unsealable('Another machine answered than the one that the link names.')
+      if (!same(await shortDigest('fingerprint', point), link.fingerprint)) throw new Unsealable('Another machine answered, not the one in the link. Do not pair with it.')
       await verify(key, given, context('paired', own.point, called, point, role))
       const bond = await Bond.of(link.machine, own, point)
       return { bond, point, role: textOf(role), words: await words(link.machine, point, own.point) }

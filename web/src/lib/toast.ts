@@ -25,22 +25,22 @@ export function dismiss(id: number): void {
 }
 
 /** The words of an error, for a person. */
-export function wordsOf(error: unknown): string {
-  return error instanceof Error && error.message ? error.message : 'It did not work, and nobody said why.'
+export function errorText(error: unknown): string {
+  return error instanceof Error && error.message ? error.message : 'Something went wrong, and no reason was given.'
 }
 
 /** Says it if this fails. Gives whether it was done. */
-export async function tried(doing: Promise<unknown>): Promise<boolean> {
+export async function toastOnError(doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing
     return true
   } catch (error) {
-    toast(wordsOf(error), true)
+    toast(errorText(error), true)
     return false
   }
 }
 
-export async function copy(text: string): Promise<void> {
+export async function copyText(text: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text)
     toast('Copied')
@@ -53,6 +53,6 @@ export async function copy(text: string): Promise<void> {
     area.select()
     const done = document.execCommand('copy')
     area.remove()
-    toast(done ? 'Copied' : 'The browser does not let this page copy.', !done)
+    toast(done ? 'Copied' : 'The browser does not allow this page to copy. Select the text and copy it yourself.', !done)
   }
 }

@@ -4,14 +4,14 @@
 import type { ComponentChildren } from 'preact'
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Picture, SlashCommand } from '../wire'
-import { sendKey } from '../lib/choices'
+import { sendKey } from '../lib/preferences'
 import { draft, setDraft } from '../lib/draft'
 import { toast } from '../lib/toast'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { phone, touch } from '../ui/screen'
-import { usePicking } from './picking'
-import { type Chosen, forget, PICTURES_MAX, readPictures } from './pictures'
+import { usePicker } from './use-picker'
+import { type ChosenPicture, revokePicture, PICTURES_MAX, readPictures } from './pictures'
 
 const LINES_MAX = 6
 
@@ -35,7 +35,7 @@ export function Composer({ draftOf, session, commands, placeholder, onSend, stop
   const box = useRef<HTMLTextAreaElement>(null)
   const text = draft(draftOf).value
   const { chosen, add, remove, clear } = usePictures()
-  const picking = usePicking(box, draftOf, text, commands, session)
+  const picking = usePicker(box, draftOf, text, commands, session)
   useGrowing(box, text)
   const empty = text.trim() === '' && chosen.length === 0
   const send = () => {
@@ -79,7 +79,7 @@ export function Composer({ draftOf, session, commands, placeholder, onSend, stop
   )
 }
 
-function Thumbs({ chosen, onRemove }: { chosen: Chosen[]; onRemove: (one: Chosen) => void }) {
+function Thumbs({ chosen, onRemove }: { chosen: ChosenPicture[]; onRemove: (one: ChosenPicture) => void }) {
   if (chosen.length === 0) return null
   return (
     <ul class="bare thumbs">
@@ -97,7 +97,7 @@ function Attach({ onFiles }: { onFiles: (files: Iterable<File>) => Promise<void>
   return (
     <label class="icon-button" title="Add pictures">
       <Icon name="picture" size={18} />
-      <input class="off-screen" type="file" accept="image/png,image/jpeg,image/gif,image/webp" multiple aria-label={`Add pictures, at most ${PICTURES_MAX}`}
+      <input class="off-screen" type="file" accept="image/png,image/jpeg,image/gif,image/webp" multiple aria-label={`Add pictures (up to ${PICTURES_MAX})`}
         onChange={(event) => { void onFiles([...(event.currentTarget.files ?? [])]); event.currentTarget.value = '' }} />
     </label>
   )
@@ -112,18 +112,18 @@ function sendsWith(event: KeyboardEvent): boolean {
 }
 
 function usePictures() {
-  const [chosen, setChosen] = useState<Chosen[]>([])
+  const [chosen, setChosen] = useState<ChosenPicture[]>([])
   const add = async (files: Iterable<File>) => {
     const [fresh, problems] = await readPictures(files, chosen.length)
     for (const problem of problems) toast(problem, true)
     setChosen((before) => [...before, ...fresh])
   }
-  const remove = (one: Chosen) => {
-    forget(one)
+  const remove = (one: ChosenPicture) => {
+    revokePicture(one)
     setChosen((before) => before.filter((other) => other !== one))
   }
   const clear = () => {
-    chosen.forEach(forget)
+    chosen.forEach(revokePicture)
     setChosen([])
   }
   return { chosen, add, remove, clear }

@@ -3,12 +3,12 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { SlashCommand } from '../wire'
-import { ask } from '../lib/line'
+import { sendRequest } from '../lib/connection'
 
 const FIND_AFTER_MS = 120
 const SHOWN_MAX = 50
 
-export interface Choice {
+export interface PickerChoice {
   /** What is put into the text. */
   text: string
   name: string
@@ -32,7 +32,7 @@ export function triggerAt(text: string, cursor: number): Trigger | null {
   return null
 }
 
-export function commandChoices(commands: readonly SlashCommand[], word: string): Choice[] {
+export function commandChoices(commands: readonly SlashCommand[], word: string): PickerChoice[] {
   const wanted = word.toLowerCase()
   const rank = (command: SlashCommand) => (command.name.toLowerCase().startsWith(wanted) ? 0 : 1)
   return commands
@@ -43,14 +43,14 @@ export function commandChoices(commands: readonly SlashCommand[], word: string):
 }
 
 /** The choices for a trigger; files are asked for when typing pauses. */
-export function useChoices(trigger: Trigger | null, commands: readonly SlashCommand[], session: string | null): Choice[] {
-  const [files, setFiles] = useState<Choice[]>([])
+export function useChoices(trigger: Trigger | null, commands: readonly SlashCommand[], session: string | null): PickerChoice[] {
+  const [files, setFiles] = useState<PickerChoice[]>([])
   const word = trigger?.kind === 'file' ? trigger.word : null
   useEffect(() => {
     if (word === null || session === null) return setFiles([])
     let dropped = false
     const timer = setTimeout(() => {
-      ask({ do: 'find', session, text: word }).then(
+      sendRequest({ do: 'find', session, text: word }).then(
         (found) => { if (!dropped) setFiles(found.files.slice(0, SHOWN_MAX).map((file) => ({ text: `@${file.path} `, name: file.path, about: '' }))) },
         () => { if (!dropped) setFiles([]) },
       )
@@ -66,9 +66,9 @@ export function useChoices(trigger: Trigger | null, commands: readonly SlashComm
 
 interface PickerProps {
   label: string
-  choices: Choice[]
+  choices: PickerChoice[]
   at: number
-  onPick: (choice: Choice) => void
+  onPick: (choice: PickerChoice) => void
 }
 
 export function Picker({ label, choices, at, onPick }: PickerProps) {

@@ -6,7 +6,7 @@ const TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp']
 export const PICTURES_MAX = 4
 const BYTES_MAX = 3 << 20
 
-export interface Chosen {
+export interface ChosenPicture {
   picture: Picture
   name: string
   /** For showing it here; given back with [`forget`]. */
@@ -14,8 +14,8 @@ export interface Chosen {
 }
 
 /** Reads what can be sent; the second part says what cannot, and why. */
-export async function readPictures(files: Iterable<File>, have: number): Promise<[Chosen[], string[]]> {
-  const chosen: Chosen[] = []
+export async function readPictures(files: Iterable<File>, have: number): Promise<[ChosenPicture[], string[]]> {
+  const chosen: ChosenPicture[] = []
   const problems: string[] = []
   for (const file of files) {
     const problem = problemOf(file, have + chosen.length)
@@ -25,15 +25,15 @@ export async function readPictures(files: Iterable<File>, have: number): Promise
   return [chosen, problems]
 }
 
-export function forget(chosen: Chosen): void {
+export function revokePicture(chosen: ChosenPicture): void {
   URL.revokeObjectURL(chosen.address)
 }
 
 function problemOf(file: File, have: number): string | null {
   const name = file.name || 'The picture'
-  if (!TYPES.includes(file.type)) return `${name} is no PNG, JPEG, GIF or WebP picture.`
+  if (!TYPES.includes(file.type)) return `${name} is not a PNG, JPEG, GIF or WebP picture.`
   if (file.size > BYTES_MAX) return `${name} is larger than 3 MB. Make it smaller first.`
-  return have >= PICTURES_MAX ? `At most ${PICTURES_MAX} pictures go with a prompt.` : null
+  return have >= PICTURES_MAX ? `A prompt can have at most ${PICTURES_MAX} pictures.` : null
 }
 
 async function base64(file: File): Promise<string> {

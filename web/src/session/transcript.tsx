@@ -3,19 +3,19 @@
 import { useSignalEffect } from '@preact/signals'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { aroundFlush } from '../lib/flush'
-import { awayFrom } from '../lib/hub'
-import { place } from '../lib/router'
-import { lockOf } from '../lib/sealed'
-import type { Watched } from '../lib/session'
-import { copy, toast, tried } from '../lib/toast'
-import { several } from '../lib/words'
+import { offlineMachineOf } from '../lib/hub'
+import { route } from '../lib/router'
+import { lockOf } from '../lib/sealed-connection'
+import type { WatchedSession } from '../lib/watched-session'
+import { copyText, toast, toastOnError } from '../lib/toast'
+import { pluralize } from '../lib/format'
 import { Icon } from '../ui/icons'
-import type { Block } from './layout'
-import { openedByHand } from './opened'
-import { Pending } from './pending'
-import { Reader } from './reader'
-import { type Inside, RowView } from './row'
-import { Window } from './window'
+import type { Block } from './row-layout'
+import { foldStateOf } from './fold-state'
+import { PendingPrompts } from './pending-prompts'
+import { ReadingPosition } from './reading-position'
+import { type NestedRows, RowView } from './row-view'
+import { RowWindow } from './row-window'
 
 /** Elements of the transcript; with its texts the page stays below 6,000 nodes. */
 const ELEMENTS_MAX = 1_800
@@ -23,15 +23,15 @@ const ELEMENTS_MAX = 1_800
 const COUNT_EVERY = 20
 const PAGES_TO_A_LINK = 30
 
-export function Transcript({ watched }: { watched: Watched }) {
+export function Transcript({ watched }: { watched: WatchedSession }) {
   const scroller = useRef<HTMLDivElement>(null)
   const list = useRef<HTMLOListElement>(null)
-  const window = useMemo(() => new Window(watched), [watched])
+  const window = useMemo(() => new RowWindow(watched), [watched])
   const reader = useReader(scroller, list, window)
   useLinkedRow(watched, window, reader, list)
   const { blocks } = window.layout.value
   // What this page has let go of scrolling comes back by itself; what it never had, the machine has.
-  const cutOff = awayFrom(watched.session) !== undefined && watched.rows.ids.value[0] === blocks[0]?.id
+  const cutOff = offlineMachineOf(watched.session) !== undefined && watched.rows.ids.value[0] === blocks[0]?.id
   return (
     <div class="transcript-frame">
       <div class="transcript" ref={scroller} onScroll={() => { reader.current?.moved(); if (!reader.current?.following.peek()) window.hold() }}
@@ -39,15 +39,15 @@ export function Transcript({ watched }: { watched: Watched }) {
         <div class="column">
           {window.before.value
             ? cutOff
-              ? <p class="soft earlier-away">What was before this is on the machine, which is away.</p>
-              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier'}</button>
-            : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing was said yet. Write what you want done.</p>}
-          {!watched.fresh.value && blocks.length === 0 && !watched.over.value && lockOf(watched.session) === null && <p class="empty" role="status">Loading the conversation…</p>}
+              ? <p class="soft earlier-away">Earlier entries are on the machine, which is offline.</p>
+              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void toastOnError(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier entries'}</button>
+            : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing here yet. Write what the agent should do.</p>}
+          {!watched.fresh.value && blocks.length === 0 && !watched.endReason.value && lockOf(watched.session) === null && <p class="empty" role="status">Loading the conversation…</p>}
           <ol class="bare rows" ref={list}>
             {blocks.map((block) => <BlockView key={`${block.is}${block.id}`} block={block} watched={watched} inside={window.inside} />)}
           </ol>
-          {window.after.value && <button type="button" class="plain earlier" onClick={() => window.later()}>Load later</button>}
-          <Pending watched={watched} />
+          {window.after.value && <button type="button" class="plain earlier" onClick={() => window.later()}>Load later entries</button>}
+          <PendingPrompts watched={watched} />
         </div>
       </div>
       <Pill reader={reader.current} onPress={() => { window.toEnd(); queueMicrotask(() => reader.current?.follow()) }} beyond={window.after.value} />
@@ -55,23 +55,23 @@ export function Transcript({ watched }: { watched: Watched }) {
   )
 }
 
-function Pill({ reader, onPress, beyond }: { reader: Reader | null; onPress: () => void; beyond: boolean }) {
+function Pill({ reader, onPress, beyond }: { reader: ReadingPosition | null; onPress: () => void; beyond: boolean }) {
   if (!reader || reader.following.value && !beyond) return null
-  const words = reader.unseen.value || beyond ? 'New output' : 'To the end'
+  const words = reader.unseen.value || beyond ? 'New output' : 'Jump to the end'
   return <button type="button" class={`pill ${words === 'New output' ? 'fresh' : ''}`} onClick={onPress}><Icon name="down" size={16} />{words}</button>
 }
 
 interface BlockProps {
   block: Block
-  watched: Watched
-  inside: Inside
+  watched: WatchedSession
+  inside: NestedRows
 }
 
 function BlockView({ block, watched, inside }: BlockProps) {
   if (block.is === 'row') return <li id={`r${block.id}`} data-row={block.id}><RowView id={block.id} watched={watched} inside={inside} /></li>
-  const opened = openedByHand(watched.session, `group ${block.id}`)
+  const opened = foldStateOf(watched.session, `group ${block.id}`)
   const open = opened.value ?? false
-  const parts = [several(block.actions, 'action'), block.files > 0 && several(block.files, 'file'), block.failed > 0 && `${block.failed} failed`]
+  const parts = [pluralize(block.actions, 'action'), block.files > 0 && pluralize(block.files, 'file'), block.failed > 0 && `${block.failed} failed`]
   return (
     <li id={`r${block.id}`} data-row={block.id} class="group">
       <button type="button" class="fold" aria-expanded={open} onClick={() => { opened.value = !open }}>
@@ -82,12 +82,12 @@ function BlockView({ block, watched, inside }: BlockProps) {
   )
 }
 
-function useReader(scroller: { current: HTMLElement | null }, list: { current: HTMLElement | null }, window: Window) {
-  const reader = useRef<Reader | null>(null)
-  if (reader.current === null && scroller.current && list.current) reader.current = new Reader(scroller.current, list.current)
+function useReader(scroller: { current: HTMLElement | null }, list: { current: HTMLElement | null }, window: RowWindow) {
+  const reader = useRef<ReadingPosition | null>(null)
+  if (reader.current === null && scroller.current && list.current) reader.current = new ReadingPosition(scroller.current, list.current)
   useLayoutEffect(() => {
     if (!scroller.current || !list.current) return
-    const mine = reader.current ?? new Reader(scroller.current, list.current)
+    const mine = reader.current ?? new ReadingPosition(scroller.current, list.current)
     reader.current = mine
     mine.toEnd()
     let flushes = 0
@@ -113,10 +113,10 @@ function useReader(scroller: { current: HTMLElement | null }, list: { current: H
 }
 
 /** An address with a row opens there, however far back it is. */
-function useLinkedRow(watched: Watched, window: Window, reader: { current: Reader | null }, list: { current: HTMLElement | null }): void {
+function useLinkedRow(watched: WatchedSession, window: RowWindow, reader: { current: ReadingPosition | null }, list: { current: HTMLElement | null }): void {
   const done = useRef<number | null>(null)
   useSignalEffect(() => {
-    const here = place.value
+    const here = route.value
     const row = here.at === 'session' ? here.row : null
     if (row === null || !watched.fresh.value || done.current === row) return
     done.current = row
@@ -124,7 +124,7 @@ function useLinkedRow(watched: Watched, window: Window, reader: { current: Reade
       const found = await window.reach(row, PAGES_TO_A_LINK).catch(() => false)
       requestAnimationFrame(() => {
         const node = list.current?.querySelector<HTMLElement>(`[data-row="${row}"]`)
-        if (!found || !node) return toast('The linked place is not here any more.')
+        if (!found || !node) return toast('The linked entry was not found.')
         reader.current?.show(node)
         node.classList.add('linked')
       })
@@ -137,5 +137,5 @@ function useLinkedRow(watched: Watched, window: Window, reader: { current: Reade
 function copyCode(event: MouseEvent): void {
   const button = (event.target as HTMLElement).closest('[data-copy]')
   const code = button?.parentElement?.nextElementSibling?.textContent
-  if (button && code != null) void copy(code)
+  if (button && code != null) void copyText(code)
 }

@@ -1,9 +1,9 @@
 // What runs here, and where the data is.
 
-import { plainName } from '../lib/hidden'
-import { at } from '../lib/hub'
-import { hello } from '../lib/line'
-import { Command, Entry, Section } from './parts'
+import { plainName } from '../lib/hidden-characters'
+import { hubVisit } from '../lib/hub'
+import { hello } from '../lib/connection'
+import { Command, Entry, Section } from './setting-controls'
 
 /** The version that this page was built for; set by the build. */
 declare const __VERSION__: string
@@ -11,10 +11,10 @@ declare const __VERSION__: string
 export function Data() {
   return (
     <Section id="data" title="Data">
-      <p class="settings-lead">Sessions are kept on the machine that the agents run on, and nowhere else.</p>
-      <Entry title="Write a session to a file" note={<Command text="ropewalk sessions export ID" />} />
-      <Entry title="Remove a session for good" note={<>In the session’s menu, or with <Command text="ropewalk sessions delete ID" /></>} />
-      <Entry title="Read who did what" note={<Command text="ropewalk audit" />} />
+      <p class="settings-lead">Sessions are stored only on the machine where the agents run.</p>
+      <Entry title="Export a session to a file" note={<Command text="ropewalk sessions export ID" />} />
+      <Entry title="Delete a session" note={<>In the session’s menu, or with <Command text="ropewalk sessions delete ID" /></>} />
+      <Entry title="See who did what" note={<Command text="ropewalk audit" />} />
     </Section>
   )
 }
@@ -26,14 +26,14 @@ export function About() {
     <Section id="about" title="About">
       {differs && (
         <div class="settings-trouble" role="alert">
-          <p>This page is of version {__VERSION__}, the server of {told.version}.</p>
+          <p>This page is version {__VERSION__}, but the server is version {told.version}.</p>
           <button type="button" onClick={() => location.reload()}>Reload</button>
         </div>
       )}
       <dl class="settings-facts">
         <Fact name="This page" value={__VERSION__} />
         <Fact name="Server" value={told?.version} />
-        {at.value ? <Fact name="Hub" value={location.host} /> : <>
+        {hubVisit.value ? <Fact name="Hub" value={location.host} /> : <>
           <Fact name="Machine" value={told ? plainName(told.host) : undefined} />
           <Fact name="Folder" value={told?.folder} />
           <Fact name="Sandbox" value={told?.sandbox} />
@@ -44,5 +44,5 @@ export function About() {
 }
 
 function Fact({ name, value }: { name: string; value: string | undefined }) {
-  return <div><dt>{name}</dt><dd><bdi>{value ?? 'not known yet'}</bdi></dd></div>
+  return <div><dt>{name}</dt><dd><bdi>{value ?? 'unknown'}</bdi></dd></div>
 }

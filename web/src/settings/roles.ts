@@ -3,12 +3,12 @@
 import type { Role } from '../wire'
 
 export const ROLES: readonly (readonly [role: Role, word: string, may: string])[] = [
-  ['viewer', 'Viewer', 'looks'],
-  ['approver', 'Approver', 'also answers what is asked'],
-  ['driver', 'Driver', 'also says what is to be done'],
-  ['owner', 'Owner', 'also lets others in'],
+  ['viewer', 'Viewer', 'can view sessions'],
+  ['approver', 'Approver', 'can also answer permission requests and questions'],
+  ['driver', 'Driver', 'can also send prompts and undo changes'],
+  ['owner', 'Owner', 'can also manage devices and permission rules'],
 ]
 
-export function roleWord(role: Role): string {
+export function roleLabel(role: Role): string {
   return ROLES.find(([one]) => one === role)?.[1] ?? role
 }

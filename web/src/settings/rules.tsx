@@ -2,32 +2,32 @@
 
 import { useSignal } from '@preact/signals'
 import { useCallback, useEffect } from 'preact/hooks'
-import { ask, hello, state } from '../lib/line'
-import { wordsOf } from '../lib/toast'
-import { sentence, visible } from '../lib/words'
+import { sendRequest, hello, connectionState } from '../lib/connection'
+import { errorText } from '../lib/toast'
+import { asSentence, visible } from '../lib/format'
 import type { RuleView } from '../wire'
-import { Action, Command, Section } from './parts'
+import { Action, Command, Section } from './setting-controls'
 
-const EFFECTS: Record<string, string> = { allow: 'Allowed', deny: 'Denied', ask: 'Asked' }
+const EFFECTS: Record<string, string> = { allow: 'Allow', deny: 'Deny', ask: 'Ask' }
 
 export function Rules() {
   const rules = useSignal<RuleView[] | null>(null)
   const trouble = useSignal<string | null>(null)
-  const live = state.value.is === 'live'
+  const live = connectionState.value.is === 'live'
   const load = useCallback(async () => {
     try {
-      rules.value = (await ask({ do: 'rules' })).rules
+      rules.value = (await sendRequest({ do: 'rules' })).rules
       trouble.value = null
     } catch (error) {
-      trouble.value = sentence(wordsOf(error))
+      trouble.value = asSentence(errorText(error))
     }
   }, [rules, trouble])
   useEffect(() => { if (live) void load() }, [live, load])
   return (
     <Section id="rules" title="Permission rules">
-      <p class="settings-lead">What the agent may do without asking, and what it never may. Your answers “always” are written here; more with <Command text="ropewalk permissions" />.</p>
+      <p class="settings-lead">What the agent may do without asking, and what it may never do. “Allow always” adds a rule here; <Command text="ropewalk permissions" /> edits them in a terminal.</p>
       {trouble.value && <p class="settings-trouble" role="alert">{trouble.value}</p>}
-      {rules.value?.length === 0 && <p class="settings-none">There are no rules yet: everything that matters is asked.</p>}
+      {rules.value?.length === 0 && <p class="settings-none">No rules yet.</p>}
       <ul class="settings-list">
         {rules.value?.map((rule) => (
           <li class="settings-entry" key={rule.id}>
@@ -37,7 +37,7 @@ export function Rules() {
             </div>
             {rule.forgettable && hello.value?.role === 'owner' && (
               <div class="settings-control">
-                <Action word="Forget" sure="Forget this rule?" run={async () => { await ask({ do: 'forget', rule: rule.id }); await load() }} />
+                <Action word="Remove" sure="Remove this rule?" run={async () => { await sendRequest({ do: 'forget', rule: rule.id }); await load() }} />
               </div>
             )}
           </li>

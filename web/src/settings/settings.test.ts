@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { isHereOnly } from './invite'
-import { nextMorning } from './morning'
-import { qrPath } from './qr'
+import { isLoopback } from './add-device'
+import { nextMorning } from './next-morning'
+import { qrPath } from './qr-code'
 
 test('a code is drawn as runs of its dark modules, inside a quiet zone', () => {
   expect(qrPath(['1101', '0000', '0111'])).toBe('M4 4h2v1h-2zM7 4h1v1h-1zM5 6h3v1h-3z')
@@ -15,6 +15,6 @@ test('morning is today before eight, else tomorrow', () => {
 })
 
 test('an address of this machine only is no use to a phone', () => {
-  for (const url of ['http://127.0.0.1:5173/pair#x', 'http://localhost:1/pair', 'http://[::1]:2/pair']) expect(isHereOnly(url), url).toBe(true)
-  for (const url of ['https://192.168.1.2:5173/pair#x', 'https://rope.example/pair', 'nonsense']) expect(isHereOnly(url), url).toBe(false)
+  for (const url of ['http://127.0.0.1:5173/pair#x', 'http://localhost:1/pair', 'http://[::1]:2/pair']) expect(isLoopback(url), url).toBe(true)
+  for (const url of ['https://192.168.1.2:5173/pair#x', 'https://rope.example/pair', 'nonsense']) expect(isLoopback(url), url).toBe(false)
 })

@@ -1,14 +1,14 @@
 // Settings: one page, its sections named by the address (`/settings/devices`).
 
 import { useEffect } from 'preact/hooks'
-import { at, isGuest } from '../lib/hub'
+import { hubVisit, isGuest } from '../lib/hub'
 import { lazy } from '../lib/lazy'
 import { Icon } from '../ui/icons'
 import { About, Data } from './about'
 import { Appearance } from './appearance'
 import { Devices } from './devices'
 import { Notifications } from './notifications'
-import { reveal } from './parts'
+import { scrollToSection } from './setting-controls'
 import { Rules } from './rules'
 import './settings.css'
 
@@ -35,11 +35,11 @@ const HUB_PARTS = [
 
 const GUEST_PARTS = [['appearance', 'Appearance'], ['devices', 'This link'], ['about', 'About']] as const
 
-const Account = lazy(() => import('../hub/account'))
+const HubSettings = lazy(() => import('../hub/hub-settings'))
 
 /** What there is, for who is here. */
 function parts(): readonly (readonly [id: string, word: string])[] {
-  const here = at.value
+  const here = hubVisit.value
   if (!here) return PARTS
   if (isGuest.value) return GUEST_PARTS
   return here.person?.admin ? HUB_PARTS : HUB_PARTS.filter(([id]) => id !== 'people')
@@ -47,7 +47,7 @@ function parts(): readonly (readonly [id: string, word: string])[] {
 
 export default function Settings({ part }: { part: string | null }) {
   useEffect(() => {
-    if (part !== null) reveal(part)
+    if (part !== null) scrollToSection(part)
   }, [part])
   return (
     <div class="settings">
@@ -62,7 +62,7 @@ export default function Settings({ part }: { part: string | null }) {
         <main class="settings-main" id="main">
           <Appearance />
           {!isGuest.value && <Notifications />}
-          {at.value ? <Account part={part} /> : <><Rules /><Devices /><Data /></>}
+          {hubVisit.value ? <HubSettings part={part} /> : <><Rules /><Devices /><Data /></>}
           <About />
         </main>
       </div>

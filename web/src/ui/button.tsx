@@ -1,6 +1,6 @@
 // Buttons that are a drawing, and commands to be copied.
 
-import { copy } from '../lib/toast'
+import { copyText } from '../lib/toast'
 import { Icon, type IconName } from './icons'
 
 interface IconButtonProps {
@@ -24,7 +24,7 @@ export function CommandLine({ command }: { command: string }) {
   return (
     <div class="command-line">
       <code>{command}</code>
-      <IconButton label={`Copy the command ${command}`} icon="copy" size={18} onPress={() => void copy(command)} />
+      <IconButton label={`Copy the command ${command}`} icon="copy" size={18} onPress={() => void copyText(command)} />
     </div>
   )
 }

@@ -3,15 +3,15 @@
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import { cards } from '../lib/board'
 import { faults } from '../lib/faults'
-import { visible } from '../lib/hidden'
-import { hello, outdated, reconnectNow, state } from '../lib/line'
+import { visible } from '../lib/hidden-characters'
+import { hello, outdated, reconnectNow, connectionState } from '../lib/connection'
 import { dismiss, toasts } from '../lib/toast'
-import { clock, now } from '../lib/words'
+import { clockTime, currentTime } from '../lib/format'
 import { IconButton } from './button'
 
 /** A line above everything while there is no connection; nothing while there is. */
 export function ConnectionBanner() {
-  const line = state.value
+  const line = connectionState.value
   if (line.is === 'live' || line.is === 'signedOut') return null
   const last = 'since' in line ? line.since : null
   if (line.is === 'connecting') {
@@ -20,16 +20,16 @@ export function ConnectionBanner() {
   if (line.is === 'offline') {
     return (
       <p class="banner off" role="status">
-        <span>Offline{last !== null && ` – last update ${clock(last)}`}</span>
-        <button type="button" onClick={reconnectNow}>Now</button>
+        <span>Offline{last !== null && ` – last update ${clockTime(last)}`}</span>
+        <button type="button" onClick={reconnectNow}>Reconnect now</button>
       </p>
     )
   }
-  const seconds = Math.max(0, Math.ceil((line.until - now.value) / 1_000))
+  const seconds = Math.max(0, Math.ceil((line.until - currentTime.value) / 1_000))
   return (
     <p class="banner" role="status">
-      <span>Reconnecting{seconds > 0 && <span aria-hidden="true"> in {seconds} s</span>}{last !== null && ` – last update ${clock(last)}`}</span>
-      <button type="button" onClick={reconnectNow}>Now</button>
+      <span>Reconnecting{seconds > 0 && <span aria-hidden="true"> in {seconds} s</span>}{last !== null && ` – last update ${clockTime(last)}`}</span>
+      <button type="button" onClick={reconnectNow}>Reconnect now</button>
     </p>
   )
 }
@@ -41,7 +41,7 @@ export function FaultBanner() {
 
 /** Words beside the dot, so that it is never the colour alone. */
 export function ConnectionDot() {
-  const line = state.value
+  const line = connectionState.value
   const words = line.is === 'live' ? 'Live' : line.is === 'offline' ? 'Offline' : line.is === 'connecting' ? 'Connecting' : 'Reconnecting'
   return <span class={`connection is-${line.is}`} title={words}><span class="off-screen">Connection: {words}</span></span>
 }
@@ -60,7 +60,7 @@ export function Toasts() {
       ))}
       {outdated.value && (
         <div class="toast">
-          <span>This page is older than the server.</span>
+          <span>This page is out of date.</span>
           <button type="button" onClick={() => location.reload()}>Reload</button>
         </div>
       )}

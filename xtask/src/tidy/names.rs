@@ -46,25 +46,32 @@ const DEFINITIONS_MAX: usize = 2;
 const REPEATED_MAX: usize = 0;
 
 /// Names of files from which nobody guessed what is in them.
-const RIDDLES: [&str; 44] = [
+const RIDDLES: [&str; 54] = [
     "against",
     "along",
+    "arrival",
+    "bars",
     "beside",
     "book",
+    "brief",
     "cage",
     "crew",
     "crowd",
     "debts",
+    "desk",
     "ends",
     "entrance",
     "eyes",
+    "foot",
     "given",
+    "guests",
     "handing",
     "held",
     "hall",
     "hearing",
     "house",
     "inert",
+    "keep",
     "keeping",
     "kept",
     "known",
@@ -73,8 +80,10 @@ const RIDDLES: [&str; 44] = [
     "making",
     "noise",
     "office",
+    "opened",
     "outlet",
     "patience",
+    "rail",
     "remains",
     "said",
     "saying",
@@ -87,11 +96,15 @@ const RIDDLES: [&str; 44] = [
     "siblings",
     "sight",
     "since",
+    "stage",
     "suspicion",
     "taking",
     "thinker",
     "wish",
 ];
+
+/// Where the web app and its tests are.
+const WEB_FOLDERS: [&str; 2] = ["web/src/", "tests/web/"];
 
 /// Sentences and labels that were read aloud and not understood, and what is said instead.
 const OLD_PHRASES: [(&str, &str); 14] = [
@@ -154,12 +167,25 @@ fn defined_type(line: &str) -> Option<&str> {
 }
 
 fn riddle(path: &str) -> Option<String> {
-    let room = product_room(path)?;
-    let within = path.split_once("/src/")?.1.trim_end_matches(".rs");
-    let part = within.split('/').find(|part| RIDDLES.contains(part))?;
+    let (room, part) = match product_room(path) {
+        Some(room) => {
+            let within = path.split_once("/src/")?.1.trim_end_matches(".rs");
+            (room, within.split('/').find(|part| RIDDLES.contains(part))?)
+        }
+        None => web_riddle(path)?,
+    };
     Some(format!(
         "{path}: {part} does not say what a stranger finds there in {room}; name it after what it holds"
     ))
+}
+
+/// Files of the web app and of its tests. Their names are words with hyphens, such as `hub-list.ts`.
+fn web_riddle(path: &str) -> Option<(&str, &str)> {
+    WEB_FOLDERS.into_iter().find_map(|folder| {
+        let within = path.strip_prefix(folder)?;
+        let part = within.split(['/', '-', '.']).find(|part| RIDDLES.contains(part))?;
+        Some((folder, part))
+    })
 }
 
 fn old_phrases(file: &File) -> Vec<String> {
@@ -193,6 +219,15 @@ mod tests {
         assert!(riddle("crates/sandbox/src/cage/mod.rs").is_some());
         assert!(riddle("crates/hub/src/pending_calls.rs").is_none());
         assert!(riddle("docs/shelf.md").is_none());
+    }
+
+    #[test]
+    fn a_file_of_the_web_app_is_no_riddle() {
+        assert!(riddle("web/src/ask/shelf.tsx").is_some());
+        assert!(riddle("web/src/lib/sealed-known.test.ts").is_some());
+        assert!(riddle("tests/web/hub-scene.mjs").is_some());
+        assert!(riddle("web/src/ask/ask-panel.tsx").is_none());
+        assert!(riddle("tests/web/hub-fixture.mjs").is_none());
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Devices {
     fn admit(&self, owner: &Visitor, knock: &str, role: Option<Role>) -> Result<ReplyBody, ReplyError> {
         let decided = self.state().tickets.decide(&owner.principal, knock, role, Instant::now());
         let name = decided.ok_or_else(|| {
-            wrong("notFound", "nobody knocks by this name any more; they may have been answered already")
+            wrong("notFound", "no such pairing request; it was already answered, or has expired")
         })?;
         if role.is_none() {
             self.report(DeviceEvent::Refused { name, by: Arc::clone(&owner.name) });
@@ -98,7 +98,7 @@ impl Devices {
                 self.revoke_in_memory(&device, visitor);
                 return Err(ReplyError {
                     message: format!(
-                        "{}; until this server is started again the device stays out",
+                        "{}; the device stays revoked only until this server is restarted",
                         unwritten.message
                     ),
                     ..unwritten
@@ -130,7 +130,7 @@ impl Devices {
         let id = own(visitor)?;
         if let Some(given) = &subscription {
             let push =
-                self.push.get().ok_or_else(|| wrong("failed", "this server sends no notifications"))?;
+                self.push.get().ok_or_else(|| wrong("failed", "this server does not send notifications"))?;
             push.check(given).map_err(|error| wrong("badRequest", &error.to_string()))?;
         }
         let changed = self
@@ -147,7 +147,8 @@ impl Devices {
 
     async fn try_push(&self, visitor: &Visitor) -> Result<ReplyBody, ReplyError> {
         let id = own(visitor)?;
-        let push = self.push.get().ok_or_else(|| wrong("failed", "this server sends no notifications"))?;
+        let push =
+            self.push.get().ok_or_else(|| wrong("failed", "this server does not send notifications"))?;
         push.try_it(&id).await?;
         Ok(ReplyBody::Done)
     }
@@ -157,11 +158,14 @@ fn must_own(visitor: &Visitor) -> Result<(), ReplyError> {
     if visitor.role == Role::Owner {
         return Ok(());
     }
-    Err(wrong("forbidden", "this takes an owner; ask whoever let this device in"))
+    Err(wrong("forbidden", "only an owner can do this; ask whoever approved this device"))
 }
 
 fn own(visitor: &Visitor) -> Result<Arc<str>, ReplyError> {
-    visitor.device.clone().ok_or_else(|| wrong("badRequest", "this is for devices; pair one first"))
+    visitor
+        .device
+        .clone()
+        .ok_or_else(|| wrong("badRequest", "only paired devices can do this; pair this one first"))
 }
 
 fn done(found: bool) -> Result<ReplyBody, ReplyError> {

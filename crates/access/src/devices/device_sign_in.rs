@@ -28,17 +28,17 @@ pub enum SignInOutcome {
 /// Why a device is not signed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignInDenial {
-    #[error("this code opens nothing here; ask for a new one, and check that it is for this server")]
+    #[error("this code is not valid here; check the address of the server, or ask for a new code")]
     Unknown,
-    #[error("this code was used already; ask for a new one")]
+    #[error("this code has already been used; ask for a new one")]
     Used,
-    #[error("this code has expired; ask for a new one, they live for five minutes")]
+    #[error("this code has expired; codes are valid for five minutes, ask for a new one")]
     Expired,
-    #[error("nobody answered in time; ask for a new code")]
+    #[error("nobody approved this device in time; ask for a new code")]
     Unanswered,
-    #[error("you were not let in")]
+    #[error("this device was rejected; ask the owner of the server")]
     Refused,
-    #[error("there are as many devices as may be; revoke one first")]
+    #[error("too many devices are paired; revoke one first")]
     Full,
     #[error("the server cannot write its list of devices; its log says why")]
     Unwritable,
@@ -64,7 +64,7 @@ impl Devices {
     /// A link that signs a browser in as the owner. Only holders of the server's token can have one.
     pub fn login(&self, visitor: &Visitor) -> Result<Invitation, ReplyError> {
         if visitor.role != Role::Owner || visitor.device.is_some() {
-            return Err(wrong("forbidden", "a login link is made on the machine itself: ropewalk link"));
+            return Err(wrong("forbidden", "sign-in links are created on the machine itself: ropewalk link"));
         }
         may(visitor.standing, Act::AdmitDevice).map_err(|why| wrong("forbidden", &why.to_string()))?;
         self.ticket(TicketGrant { principal: visitor.principal.clone(), role: Role::Owner, enters: true })

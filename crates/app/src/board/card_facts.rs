@@ -138,8 +138,8 @@ impl CardFacts {
             Resolution::DeniedAlways if by.for_session() => "denied for this session",
             Resolution::DeniedAlways => "never allowed",
             Resolution::Cancelled => "cancelled",
-            Resolution::TimedOut => "given up, because nobody answered in time",
-            Resolution::EndedByRestart => "ended by a restart",
+            Resolution::TimedOut => "cancelled because nobody answered in time",
+            Resolution::EndedByRestart => "cancelled by a restart",
         };
         if self.settled.len() == SETTLED_MAX {
             self.settled.pop_front();

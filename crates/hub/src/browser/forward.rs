@@ -24,7 +24,7 @@ pub(super) fn check_role(role: Role, request: &Request) -> Result<(), ReplyError
     if role >= needed {
         return Ok(());
     }
-    Err(wrong("forbidden", "this link does not let you do this; ask whoever gave it to you"))
+    Err(wrong("forbidden", "this link does not allow that; ask whoever sent it for a higher role"))
 }
 
 pub(super) fn operator(visitor: &HubVisitor, role: Role) -> Operator {
@@ -75,7 +75,7 @@ pub(super) async fn forward_reply(
         }
         Ok(MachineReply { error: Some(wrong), .. }) => send(outgoing, &reply(re, Err(wrong))).await,
         Ok(_) | Err(_) => {
-            let message = "the machine's answer cannot be read; is it a newer ropewalk?";
+            let message = "could not read the machine's answer; it may run a newer ropewalk: update this hub";
             send(outgoing, &reply(re, Err(wrong("failed", message)))).await
         }
     }

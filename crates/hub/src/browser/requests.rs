@@ -60,16 +60,12 @@ pub(super) async fn mirror_info(hub: &Hub, session: &str) -> Result<Option<Mirro
 }
 
 fn not_found() -> ReplyError {
-    wrong(
-        "notFound",
-        "there is no such session here; it may have been forgotten, or it is not shared with you",
-    )
+    wrong("notFound", "no such session here; it was removed, or it is not shared with you")
 }
 
 fn read_only_copy(of: &str) -> ReplyError {
-    let message = format!(
-        "this is a read-only copy from before the machine's state was put back; continue in session {of}"
-    );
+    let message =
+        format!("this is a read-only copy from before the machine was restored; continue in session {of}");
     wrong("kept", message)
 }
 
@@ -141,7 +137,7 @@ impl BrowserConnection {
     pub(super) async fn handle_text(&mut self, text: &str) -> Result<(), BrowserGone> {
         let head: RequestHead = serde_json::from_str(text).unwrap_or(RequestHead { id: 0, word: None });
         let unknown = |error: JsonError| {
-            bad_request(format!("this is no request that this hub knows: {error}; reload the page"))
+            bad_request(format!("this hub does not know this request: {error}; reload the page"))
         };
         if head.word.as_deref().is_some_and(|word| HUB_WORDS.contains(&word)) {
             return match json::read::<HubEnvelope>(text, "the request") {
@@ -192,7 +188,7 @@ impl BrowserConnection {
             request => match session_of(&request).map(str::to_owned) {
                 Some(session) => self.ask_about(id, &session, request).await,
                 None => {
-                    let message = "name the machine that this is asked of";
+                    let message = "choose a machine for this request";
                     self.reply(id, Err(bad_request(message))).await
                 }
             },
@@ -219,7 +215,7 @@ impl BrowserConnection {
                 self.ask_sealed(id, &machine, session.as_deref(), sealed).await
             }
             // All others were answered by `accounts`.
-            _ => self.reply(id, Err(bad_request("this hub does not do this"))).await,
+            _ => self.reply(id, Err(bad_request("this hub cannot do this"))).await,
         }
     }
 
@@ -260,7 +256,7 @@ impl BrowserConnection {
         }
         let words: Vec<String> = match search {
             Some(search) if search.len() > SEARCH_BYTES_MAX => {
-                return Err(Ok(bad_request("search for fewer words")));
+                return Err(Ok(bad_request("the search text is too long; use fewer words")));
             }
             Some(search) => search.to_lowercase().split_whitespace().map(str::to_owned).collect(),
             None => Vec::new(),
@@ -270,7 +266,11 @@ impl BrowserConnection {
             Some((at.parse::<i64>().ok()?, session))
         });
         let position = match position {
-            Some(None) => return Err(Ok(bad_request("`before` is not what a page of sessions ended with"))),
+            Some(None) => {
+                return Err(Ok(bad_request(
+                    "`before` is not the end of a page of sessions; reload the list",
+                )));
+            }
             Some(Some(position)) => Some(position),
             None => None,
         };
@@ -302,7 +302,7 @@ impl BrowserConnection {
         self.watches.retain(|_, watch| !watch.task.is_finished());
         let before = self.watches.remove(&session);
         if before.is_none() && self.watches.len() >= WATCHES_MAX {
-            let message = format!("a browser watches at most {WATCHES_MAX} sessions; leave one");
+            let message = format!("a browser can watch at most {WATCHES_MAX} sessions; close one first");
             return Err(wrong("busy", message));
         }
         let MirrorInfo { named: machine, sealed, branch_of: of, .. } = mirror;
@@ -341,14 +341,12 @@ impl BrowserConnection {
                 return Ok(RequestTarget::BranchCopy { session, owner: mirror.owner, of: Arc::clone(of) });
             }
             if mirror.sealed {
-                return Err(bad_request(
-                    "this session is sealed: only a device that is paired with its machine can ask",
-                ));
+                return Err(bad_request("this session is sealed: pair this device with its machine first"));
             }
             let machine = mirror.machine.as_deref().and_then(MachineId::parse);
             let machine = machine.ok_or_else(|| match mirror.named {
                 Some(_) => not_connected(),
-                None => bad_request("this session's bridge takes frames only, at /ws/ID"),
+                None => bad_request("this session's bridge accepts only frames, at /ws/ID"),
             })?;
             let deletes = matches!(request, Request::Delete { .. });
             Ok(RequestTarget::Machine { machine, role, deletes: deletes.then_some((session, mirror.owner)) })
@@ -392,9 +390,7 @@ impl BrowserConnection {
         let ready = async {
             let (machine, sealed) = self.own_machine(machine).await?;
             if sealed {
-                return Err(bad_request(
-                    "this machine is sealed: only a device that is paired with it can ask",
-                ));
+                return Err(bad_request("this machine is sealed: pair this device with it first"));
             }
             check_role(Role::Owner, &request)?;
             Ok(machine)
@@ -409,7 +405,7 @@ impl BrowserConnection {
     }
 
     async fn own_machine(&self, machine: &str) -> Result<(MachineId, bool), ReplyError> {
-        let unknown = || wrong("notFound", "you have no such machine");
+        let unknown = || wrong("notFound", "no such machine");
         let id = MachineId::parse(machine).ok_or_else(unknown)?;
         let question =
             Statement::new("SELECT person, sealed FROM machines WHERE id = $1", [id.as_str().into()]);
@@ -468,7 +464,7 @@ impl BrowserConnection {
         // The semaphore is never closed. A browser with too many open requests is not read further.
         let permit = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| BrowserGone)?;
         let Ok(body) = to_raw_value(body) else {
-            return self.reply(id, Err(bad_request("this cannot be sent"))).await;
+            return self.reply(id, Err(bad_request("this request cannot be sent to a machine"))).await;
         };
         let ForwardedRequest { word, session, deletes } = what;
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);

@@ -192,10 +192,7 @@ impl People {
         let entry =
             PeopleAuditEntry { person: Some(&member.id), what: "browser.revoked", about: device, from: None };
         if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such browser; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "no such browser; reload the list"));
         }
         self.check_revocations().await;
         Ok(())

@@ -78,7 +78,7 @@ struct StoredPasskey {
 impl People {
     fn site(&self) -> Result<Site<'_>, PeopleError> {
         let relying_party = self.public_url.relying_party().ok_or_else(|| {
-            let message = "passkeys need a public address with a name and https://; use a link";
+            let message = "passkeys need a public URL with a host name and https://; use a link";
             PeopleError::new(RefusalKind::BadRequest, message)
         })?;
         Ok(Site { origin: self.public_url.url(), relying_party })
@@ -136,7 +136,7 @@ impl People {
         if self.credentials(&member).await?.len() >= PASSKEYS_MAX {
             return Err(PeopleError::new(
                 RefusalKind::TooMany,
-                "you have as many passkeys as may be; remove one first",
+                "you have the maximum number of passkeys; remove one first",
             ));
         }
         let (id, now) = (new_id('k')?, self.now().0);
@@ -164,7 +164,7 @@ impl People {
         if self.change(work).await?.is_none() {
             return Err(PeopleError::new(
                 RefusalKind::Passkey,
-                "this passkey is known already; sign in with it",
+                "this passkey was already added; sign in with it",
             ));
         }
         Ok(PasskeyView { id: id.to_string(), name, created_at: now, used_at: None })
@@ -195,7 +195,7 @@ impl People {
         let consume = self.consume_challenge(Purpose::SignIn, &client.challenge)?;
         let credential = decode(&response.raw_id).map_err(passkey_refused)?;
         let Some(stored) = self.stored_passkey(&url_safe(&credential)).await? else {
-            let message = "this passkey is not known here; sign in by a link, and add it then";
+            let message = "this hub does not know this passkey; sign in with a link, then add it";
             return Err(PeopleError::new(RefusalKind::Passkey, message));
         };
         let counter = match check_assertion(&stored, response, &client, site) {
@@ -226,7 +226,10 @@ impl People {
             from: Some(from),
         }));
         if self.change(work).await?.is_none() {
-            return Err(PeopleError::new(RefusalKind::Passkey, "this was used already; sign in again"));
+            return Err(PeopleError::new(
+                RefusalKind::Passkey,
+                "this sign-in was already used; sign in again",
+            ));
         }
         self.check_revocations().await;
         self.signed_in(&stored.person, fresh).await
@@ -237,7 +240,7 @@ impl People {
         let until = self.challenges.check(purpose, challenge, self.now()).ok_or_else(|| {
             PeopleError::new(
                 RefusalKind::Passkey,
-                "this took too long, or was asked for by somebody else; try again",
+                "the request timed out, or belongs to somebody else; try again",
             )
         })?;
         let sql =
@@ -304,10 +307,7 @@ impl People {
             from: None,
         };
         if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such passkey; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "no such passkey; reload the list"));
         }
         self.passkeys(visitor).await
     }
@@ -316,7 +316,7 @@ impl People {
 fn passkey_refused(error: WebauthnError) -> PeopleError {
     PeopleError::new(
         RefusalKind::Passkey,
-        format!("this passkey is not taken: {error}; try again, or use a link"),
+        format!("could not use this passkey: {error}; try again, or use a link"),
     )
 }
 
@@ -339,7 +339,7 @@ fn check_assertion(
     site: Site<'_>,
 ) -> Result<u32, String> {
     let refusal =
-        |error: WebauthnError| format!("this passkey is not taken: {error}; try again, or use a link");
+        |error: WebauthnError| format!("could not use this passkey: {error}; try again, or use a link");
     let owner = decode(response.response.user_handle.as_deref().unwrap_or_default()).map_err(refusal)?;
     if owner != stored.person.0.as_bytes() {
         return Err("this passkey belongs to somebody else; use another, or a link".into());
@@ -349,7 +349,10 @@ fn check_assertion(
     let counter = verify_assertion(&stored.key, &data, &signature, client, site).map_err(refusal)?;
     // Most authenticators do not count: they send 0 each time.
     if (counter, stored.counter) != (0, 0) && counter <= stored.counter {
-        return Err("this passkey was copied: its counter went back; sign in by a link, and remove it".into());
+        return Err(
+            "this passkey may have been copied: its counter went back; sign in with a link, and remove it"
+                .into(),
+        );
     }
     Ok(counter)
 }

@@ -42,7 +42,7 @@ impl PeopleError {
         let (code, message) = match self {
             Self::Db(error) => {
                 tracing::warn!(%error, "people cannot be looked up");
-                ("busy", "the hub's database is away; try again in a few seconds".to_owned())
+                ("busy", "the hub's database is offline; try again in a few seconds".to_owned())
             }
             Self::NoRandom(error) => {
                 tracing::error!(%error, "the operating system's random generator failed");

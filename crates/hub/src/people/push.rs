@@ -84,7 +84,7 @@ impl People {
     }
 
     fn pushes(&self) -> Result<&Push, PeopleError> {
-        let none = || PeopleError::new(RefusalKind::BadRequest, "this hub sends no notifications");
+        let none = || PeopleError::new(RefusalKind::BadRequest, "this hub does not send notifications");
         self.push.as_deref().ok_or_else(none)
     }
 

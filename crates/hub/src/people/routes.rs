@@ -89,7 +89,7 @@ impl People {
 }
 
 fn too_often(wait: Duration) -> Response {
-    let message = "too many wrong tokens or codes from this address; wait, then use the right one";
+    let message = "too many wrong tokens or codes from this address; wait a minute, then try the right one";
     let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message);
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let mut response = refusal.into_response();
@@ -101,7 +101,7 @@ fn too_often(wait: Duration) -> Response {
 async fn require_own_page(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
     if request.method() == Method::POST {
         if !people.public_url.is_own_page(request.headers()) {
-            let message = "only pages of this hub may sign in here; open it at its public address";
+            let message = "sign-in works only on pages of this hub; open it at its public URL";
             return Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message).into_response();
         }
         if let Err(refusal) = request_checks::fit(&mut request, BODY_BYTES_MAX) {

@@ -26,7 +26,7 @@ const SECRET_CHARS: usize = 64;
 impl People {
     pub(super) async fn machine_token(&self, headers: &HeaderMap) -> Result<MachineToken, Refusal> {
         let wrong = || {
-            let message = "this token opens nothing here; make one in the hub's settings, under Tokens";
+            let message = "this token is not valid here; create one in the hub's settings, under Tokens";
             Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
         };
         let token = token_of(headers).ok_or_else(wrong)?;
@@ -100,7 +100,7 @@ impl People {
         if until.is_some_and(|until| until <= now) {
             return Err(PeopleError::new(
                 RefusalKind::BadRequest,
-                "a token cannot end in the past; give it a later date",
+                "a token cannot expire in the past; choose a later date",
             ));
         }
         let name = plain_name(name).ok_or_else(|| {
@@ -111,7 +111,7 @@ impl People {
         if found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() >= TOKENS_MAX {
             return Err(PeopleError::new(
                 RefusalKind::TooMany,
-                "there are as many tokens as may be; revoke one first",
+                "you have the maximum number of tokens; revoke one first",
             ));
         }
         let secret = hex(&random().map_err(PeopleError::NoRandom)?);
@@ -148,10 +148,7 @@ impl People {
         let entry =
             PeopleAuditEntry { person: Some(&member.id), what: "token.revoked", about: token, from: None };
         if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such token; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "no such token; reload the list"));
         }
         self.check_revocations().await;
         self.tokens_of(&member.id).await

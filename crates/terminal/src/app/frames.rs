@@ -121,9 +121,9 @@ impl App {
         let mut effects = Vec::new();
         if let Some(ask) = new {
             self.ask_panel_left = false;
-            effects.extend(self.notify(&format!("{} waits for you", ask.title)));
+            effects.extend(self.notify(&format!("needs you ({})", ask.title)));
         } else if was_busy && !state.busy {
-            effects.extend(self.notify("the turn has ended"));
+            effects.extend(self.notify("the agent has finished"));
         }
         if let Some(text) = changed.unfinished {
             self.move_to_composer(&text);
@@ -132,7 +132,7 @@ impl App {
         effects
     }
 
-    /// Moves an unfinished answer, whose ask was settled elsewhere, to the composer: the text is not lost, and the
+    /// Moves an unfinished answer, whose ask was answered elsewhere, to the composer: the text is not lost, and the
     /// next key does not answer another ask.
     fn move_to_composer(&mut self, text: &str) {
         self.composer.append(text);
@@ -166,9 +166,9 @@ impl App {
                 (None, ToolCallState::Refused) => {
                     format!("{}: {}", tool.title, tool.reason.as_deref().unwrap_or("refused"))
                 }
-                (None, _) => format!("{}: settled elsewhere", tool.title),
+                (None, _) => format!("{}: answered elsewhere", tool.title),
             },
-            None => format!("{title}: settled elsewhere"),
+            None => format!("{title}: answered elsewhere"),
         };
         self.show_message(one_line(&text));
     }

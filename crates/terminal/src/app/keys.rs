@@ -43,7 +43,7 @@ impl App {
         }
         self.leave_ask_panel();
         if !self.composer.insert(text) {
-            self.show_error("That is too long: put it in a file and name the file");
+            self.show_error("Too long to paste. Put the text in a file and name the file with @");
         }
         Vec::new()
     }
@@ -105,7 +105,7 @@ impl App {
         if self.now < self.send_blocked_until {
             self.send_blocked_until = self.now + SEND_BLOCK_MS;
             if key.code == KeyCode::Enter {
-                self.show_message("Not sent: what was asked is settled, and what you wrote is here now");
+                self.show_message("Not sent: the request was answered elsewhere, so your text is here now");
                 return Vec::new();
             }
         }
@@ -191,7 +191,7 @@ impl App {
             return self.cancel();
         }
         self.escape_at = Some(self.now);
-        self.show_message("Esc again stops the turn");
+        self.show_message("Press Esc again to stop the turn");
         Vec::new()
     }
 
@@ -212,7 +212,7 @@ impl App {
         {
             // A person who keeps typing has not seen the question yet.
             self.ask_panel.ignore_keys(self.now);
-            self.show_message("That key was not taken: the question had just appeared");
+            self.show_message("Key ignored: the request had only just appeared");
             return Vec::new();
         }
         match (&mut self.ask_panel.input, key.code) {

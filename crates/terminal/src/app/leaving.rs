@@ -27,7 +27,7 @@ impl App {
             return self.leave_now();
         }
         self.leave_armed = true;
-        self.show_message("Ctrl-C again leaves");
+        self.show_message("Press Ctrl-C again to quit");
         Vec::new()
     }
 
@@ -35,7 +35,7 @@ impl App {
     pub(super) fn leave(&mut self) -> Vec<Effect> {
         if self.is_busy() && !self.options.shared && !self.leave_armed {
             self.leave_armed = true;
-            self.show_error("A turn runs in this program and would end with it: Ctrl-D again leaves");
+            self.show_error("A turn is running and would stop. Press Ctrl-D again to quit");
             return Vec::new();
         }
         self.leave_now()
@@ -55,9 +55,9 @@ impl App {
         let session = self.session.as_deref()?;
         let short = short_id(session);
         if self.is_busy() && self.options.shared {
-            return Some(format!("the turn goes on; ropewalk attach {short}"));
+            return Some(format!("the turn continues; to follow it: ropewalk attach {short}"));
         }
         let said = self.transcript.first().is_some();
-        said.then(|| format!("to go on: ropewalk chat --resume {short}"))
+        said.then(|| format!("to continue: ropewalk chat --resume {short}"))
     }
 }

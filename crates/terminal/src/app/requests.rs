@@ -62,7 +62,7 @@ impl App {
             return Vec::new();
         }
         if self.unsent.len() >= UNSENT_MAX {
-            self.show_error("too much waits to be sent: the connection is needed first");
+            self.show_error("Too many prompts are waiting to be sent. Try again when connected");
             return Vec::new();
         }
         self.completions.close();
@@ -79,7 +79,7 @@ impl App {
         self.next_key += 1;
         self.unsent.push(UnsentPrompt { key: key.clone(), text: text.clone() });
         if self.connection != ConnectionState::Up {
-            self.show_message("It is sent when the connection is back");
+            self.show_message("Will be sent when the connection is back");
             return Vec::new();
         }
         self.send_prompt(key, text).into_iter().collect()
@@ -146,15 +146,15 @@ impl App {
 
     fn copy_last(&mut self) -> Vec<Effect> {
         let Some((text, more)) = self.transcript.last_said() else {
-            self.show_error("Nothing was said yet");
+            self.show_error("There is no answer to copy yet");
             return Vec::new();
         };
         if text.len() > COPY_BYTES_MAX || more > 0 {
-            self.show_error("The last answer is too long for a clipboard: ropewalk sessions export has it");
+            self.show_error("Too long for the clipboard. To save the session: ropewalk sessions export");
             return Vec::new();
         }
         let text = text.to_owned();
-        self.show_message("Copied, if this terminal lets programs do that");
+        self.show_message("Copied, if your terminal allows it");
         vec![Effect::Copy(text)]
     }
 
@@ -167,7 +167,7 @@ impl App {
         let Some(choice) = setting.choices.iter().find(|choice| choice.value == value) else {
             let known: Vec<&str> =
                 setting.choices.iter().map(|choice| choice.value.as_str()).take(12).collect();
-            let text = format!("{value:?} is not a choice for {name}: {}", known.join(", "));
+            let text = format!("{value:?} is not a value of {name}; choose one of {}", known.join(", "));
             self.show_error(text);
             return Some(Vec::new());
         };
@@ -186,14 +186,14 @@ impl App {
     /// Takes the last queued prompt back into the composer.
     pub(super) fn withdraw(&mut self) -> Vec<Effect> {
         let Some(last) = self.state.as_ref().and_then(|state| state.queue.last()).cloned() else {
-            self.show_message("Nothing waits");
+            self.show_message("No prompts are queued");
             return Vec::new();
         };
         if self.composer.is_empty() {
             self.composer.set(&last.text);
         }
         let Some(session) = self.session.clone() else { return Vec::new() };
-        self.show_message("Taken back");
+        self.show_message("Removed from the queue");
         vec![self.ask(Request::Cancel { session, turn: Some(last.turn) }, PendingRequest::Other)]
     }
 
@@ -204,12 +204,12 @@ impl App {
         let Some(session) = session else { return Vec::new() };
         if self.connection != ConnectionState::Up {
             self.ask_panel.sent.clear();
-            self.show_error("Nothing can be answered without a connection");
+            self.show_error("Not connected. Answer when the connection is back");
             return Vec::new();
         }
         let said = match decision {
             Decision::AllowOnce => "Allowed once".to_owned(),
-            Decision::AllowAlways => format!("Allowed from now on {}", formatting::lasts(self.makes_rules())),
+            Decision::AllowAlways => format!("Always allowed {}", formatting::lasts(self.makes_rules())),
             Decision::DenyOnce | Decision::DenyAlways => "Denied".to_owned(),
             Decision::Reply => "Answered".to_owned(),
         };
@@ -245,7 +245,7 @@ impl App {
                 let text = format!("{}/s/{session}", address.trim_end_matches('/'));
                 self.show_message(text);
             }
-            None => self.show_error("No server runs that a browser could use: ropewalk up starts one"),
+            None => self.show_error("No server for browsers is running. To start one: ropewalk up"),
         }
     }
 

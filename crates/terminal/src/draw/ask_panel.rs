@@ -50,7 +50,7 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
     }
     let foot = Rect { y: area.bottom() - 1, height: 1, ..area };
     if let (true, AskInput::Writing(text, decision)) = (focused, &app.ask_panel.input) {
-        let empty = if *decision == Decision::Reply { "Your answer" } else { "Why not? The agent is told" };
+        let empty = if *decision == Decision::Reply { "Your answer" } else { "Reason, sent to the agent" };
         return field(text, empty, foot, theme, theme.warn(), buffer);
     }
     put(&[foot_line(app, ask, width)], foot, buffer);
@@ -146,10 +146,10 @@ fn foot_line(app: &App, ask: &AskView, width: usize) -> Line<'static> {
         }
         (_, Some(_)) => ("1-9 chooses, n declines".to_owned(), theme.accent()),
         (AskInput::Armed(Decision::AllowAlways), None) => {
-            (format!("A again: {}", always(ask, makes_rules)), theme.bad())
+            (format!("press A again: {}", always(ask, makes_rules)), theme.bad())
         }
         (AskInput::Armed(_), None) => {
-            (format!("y again allows it: {} risk", one_line(&ask.risk)), theme.bad())
+            (format!("press y again to allow: {} risk", one_line(&ask.risk)), theme.bad())
         }
         (AskInput::Typing(word, Decision::AllowAlways), None) => {
             (format!("type yes and Enter: {word}_ {}", always(ask, makes_rules)), theme.bad())
@@ -160,7 +160,7 @@ fn foot_line(app: &App, ask: &AskView, width: usize) -> Line<'static> {
             (format!("y once  A {always}  n deny  D say why"), theme.accent())
         }
         (AskInput::Choosing | AskInput::Writing(..), None) => {
-            let always = if makes_rules { "always, by a rule" } else { "in this session" };
+            let always = if makes_rules { "always, by a rule" } else { "for this session" };
             (format!("y allow once  A {always}  n deny  D deny, say why"), theme.accent())
         }
     };

@@ -8,24 +8,24 @@ use super::put;
 use crate::app::App;
 
 const KEYS: [(&str, &str); 18] = [
-    ("Enter", "send; while a turn runs, it waits for its turn"),
+    ("Enter", "send; while a turn runs, the prompt is queued"),
     ("Alt-Enter, Ctrl-J", "new line"),
-    ("Up, Down", "what was sent before"),
+    ("Up, Down", "prompts that you sent before"),
     ("/ and @", "commands and settings; files"),
     ("Esc Esc, Ctrl-C", "stop the turn"),
-    ("Ctrl-X", "take back the last prompt that waits"),
-    ("PgUp, PgDn, wheel", "look back; Ctrl-Home, Ctrl-End: first, last"),
-    ("Tab", "to the question, to the rows, back to writing"),
-    ("e, Enter", "open or fold the chosen row; Ctrl-O the last"),
-    ("w, [ and ]", "all of a shortened row; previous and next prompt"),
-    ("Ctrl-P", "open or fold the plan"),
-    ("o", "the address of this session for a browser"),
-    ("y or a", "allow once (twice where it is risky)"),
-    ("A", "allow always; shows what and for how long, then once more"),
+    ("Ctrl-X", "remove the last queued prompt"),
+    ("PgUp, PgDn, wheel", "scroll; Ctrl-Home, Ctrl-End: to the start, to the end"),
+    ("Tab", "switch between request, transcript and prompt"),
+    ("e, Enter", "open or close the selected entry; Ctrl-O the last"),
+    ("w, [ and ]", "show a shortened entry in full; previous, next prompt"),
+    ("Ctrl-P", "open or close the plan"),
+    ("o", "show the address of this session for a browser"),
+    ("y or a", "allow once (press twice if it is risky)"),
+    ("A", "allow always: shows what and how long, then A again"),
     ("n or d, D", "deny; deny and say why"),
-    ("1 to 9", "a question's choice; Enter writes another"),
-    ("/new, /copy", "another session; the last answer to the clipboard"),
-    ("Ctrl-D, /exit, /quit", "leave, a turn on a server goes on; Ctrl-L draws anew"),
+    ("1 to 9", "choose an answer to a question; Enter writes another"),
+    ("/new, /copy", "start a new session; copy the last answer"),
+    ("Ctrl-D, /exit, /quit", "quit, a turn on a server continues; Ctrl-L redraws"),
 ];
 const NAMES_CELLS: usize = 20;
 
@@ -37,6 +37,6 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         Line::from(vec![Span::styled(*keys, theme.accent()), Span::raw(" ".repeat(gap)), Span::raw(*what)])
     };
     let mut lines: Vec<Line<'_>> = KEYS.iter().map(line).collect();
-    lines.push(Line::styled("Shift and the mouse select text, as the terminal does", theme.quiet()));
+    lines.push(Line::styled("To select text, hold Shift and use the mouse", theme.quiet()));
     put(&lines, area, buffer);
 }

@@ -22,7 +22,9 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     let (text, style) = match (&app.status_message, &app.phase) {
         (Some(status_message), _) if status_message.bad => (status_message.text.clone(), theme.bad()),
         (Some(status_message), _) => (status_message.text.clone(), theme.accent()),
-        (None, SessionPhase::Over(why)) => (format!("Over: {why}; /sessions shows the others"), theme.bad()),
+        (None, SessionPhase::Over(why)) => {
+            (format!("Closed: {why}; /sessions lists the others"), theme.bad())
+        }
         (None, _) => (fitting(keys(app), room), theme.quiet()),
     };
     let text = cut(&text, room);
@@ -54,25 +56,23 @@ fn keys(app: &App) -> &'static [&'static str] {
         return &["any key goes back"];
     }
     if app.picker.is_some() {
-        return &["Enter opens", "↑↓ choose", "letters filter", "Esc goes back"];
+        return &["Enter opens", "↑↓ choose", "type to filter", "Esc goes back"];
     }
     if app.completions.is_open() {
-        return &["Enter takes it", "↑↓ choose", "Esc closes"];
+        return &["Enter selects", "↑↓ choose", "Esc closes"];
     }
     match app.focus {
         Focus::AskPanel if app.ask_panel.is_writing() => &["Enter sends", "Esc goes back"],
-        Focus::AskPanel => &["Tab writes", "↑↓ scroll", "←→ other questions", "? help"],
-        Focus::Composer if !app.ask_panel.asks.is_empty() => {
-            &["Tab or F2 answers the question", "Enter queues"]
-        }
+        Focus::AskPanel => &["Tab to prompt", "↑↓ scroll", "←→ other requests", "? help"],
+        Focus::Composer if !app.ask_panel.asks.is_empty() => &["Tab or F2 to answer", "Enter queues"],
         Focus::Composer if app.is_busy() => {
-            &["Enter queues", "Esc Esc stops", "Tab looks back", "Ctrl-X takes back", "? help"]
+            &["Enter queues", "Esc Esc stops", "Tab transcript", "Ctrl-X unqueues", "? help"]
         }
         Focus::Composer => {
-            &["Enter sends", "Alt-Enter new line", "/ commands", "@ files", "Tab looks back", "? help"]
+            &["Enter sends", "Alt-Enter new line", "/ commands", "@ files", "Tab transcript", "? help"]
         }
         Focus::Transcript => {
-            &["↑↓ choose", "e opens", "w all of it", "[ ] prompts", "o link", "Esc writes", "? help"]
+            &["↑↓ choose", "e opens", "w full text", "[ ] prompts", "o link", "Esc to prompt", "? help"]
         }
     }
 }

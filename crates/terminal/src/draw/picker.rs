@@ -22,7 +22,7 @@ pub fn draw(app: &App, picker: &Picker, area: Rect, buffer: &mut Buffer) {
         (true, true) => "No sessions yet".to_owned(),
         (true, false) => {
             let waiting = listed.iter().filter(|card| needs_somebody(card)).count();
-            if waiting > 0 { format!("Needs you: {waiting}") } else { "Sessions, the latest first".into() }
+            if waiting > 0 { format!("Needs you: {waiting}") } else { "Sessions, newest first".into() }
         }
         (false, _) => format!("Filter: {}", one_line(&picker.filter)),
     };

@@ -113,7 +113,7 @@ fn tool_lines(tool: &ToolCallView, fold_state: FoldState, width: usize, theme: T
             let hidden = body.len().saturating_sub(count);
             body.drain(..hidden);
             if hidden > 0 && tool.state == ToolCallState::Failed {
-                body.insert(0, Line::styled(format!("… {hidden} lines before (e opens)"), theme.quiet()));
+                body.insert(0, Line::styled(format!("… {hidden} earlier lines (e opens)"), theme.quiet()));
             }
         }
         FoldState::Open => {
@@ -155,7 +155,7 @@ fn headline(tool: &ToolCallView, width: usize, theme: Theme) -> Line<'static> {
         ToolCallState::Running => facts.push("running".to_owned()),
         ToolCallState::Refused => facts.push("refused".to_owned()),
         ToolCallState::Failed => match (tool.exit, &tool.signal) {
-            (_, Some(signal)) => facts.push(format!("ended by {}", one_line(signal))),
+            (_, Some(signal)) => facts.push(format!("killed by {}", one_line(signal))),
             (Some(code), None) => facts.push(format!("exit {code}")),
             (None, None) => facts.push("failed".to_owned()),
         },
@@ -263,10 +263,10 @@ fn end(ended: &TurnSummary, width: usize, theme: Theme) -> Line<'static> {
     let (mark, word, style) = match ended.stop.as_str() {
         "endTurn" => ("✓", "done".to_owned(), theme.quiet()),
         "cancelled" => ("■", "stopped".to_owned(), theme.warn()),
-        "maxTokens" => ("!", "the model's answer was cut off".to_owned(), theme.warn()),
-        "maxTurnRequests" => ("!", "a limit ended the turn".to_owned(), theme.warn()),
-        "refusal" => ("!", "the model declined".to_owned(), theme.warn()),
-        "interrupted" => ("✗", "interrupted: the program ended".to_owned(), theme.bad()),
+        "maxTokens" => ("!", "the answer reached the model's length limit".to_owned(), theme.warn()),
+        "maxTurnRequests" => ("!", "the turn reached a limit".to_owned(), theme.warn()),
+        "refusal" => ("!", "the model refused to continue".to_owned(), theme.warn()),
+        "interrupted" => ("✗", "interrupted: the program stopped".to_owned(), theme.bad()),
         _ => ("✗", "failed".to_owned(), theme.bad()),
     };
     let mut parts = vec![match &ended.error {

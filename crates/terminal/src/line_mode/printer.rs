@@ -251,7 +251,7 @@ pub fn question(ask: &AskView, makes_rules: bool) -> Vec<Output> {
         for (at, choice) in question.choices.iter().enumerate() {
             outputs.push(Output::warn(format!("  {} {}", at + 1, one_line(choice))));
         }
-        outputs.push(Output::quiet("a number, or an answer in words"));
+        outputs.push(Output::quiet("type a number, or your own answer"));
         return outputs;
     }
     outputs.push(Output::warn(format!(
@@ -271,8 +271,8 @@ pub fn question(ask: &AskView, makes_rules: bool) -> Vec<Output> {
     let rule = line(&ask.rule.clone().filter(|_| makes_rules).unwrap_or_else(exactly));
     let always = format!("always {} ({rule})", formatting::lasts(makes_rules));
     outputs.push(Output::quiet(match needs_words(ask) {
-        true => format!("yes allow once, {always}, n deny, or n and why"),
-        false => format!("y allow once, a {always}, n deny, or n and why"),
+        true => format!("yes to allow once, {always}, n to deny, n REASON to say why"),
+        false => format!("y to allow once, a for {always}, n to deny, n REASON to say why"),
     }));
     outputs
 }

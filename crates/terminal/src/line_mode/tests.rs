@@ -269,8 +269,8 @@ async fn a_question_says_for_how_long_always_is() {
     let mut ask = ask(9, "low", "make install");
     ask["rule"] = "shell(make install:*)".into();
     for (makes_rules, expected) in [
-        (true, "a always in this folder (shell(make install:*))"),
-        (false, "a always in this session (shell make install)"),
+        (true, "a for always in this folder (shell(make install:*))"),
+        (false, "a for always in this session (shell make install)"),
     ] {
         let mut script = Script::start_as(true).await;
         script.hello(makes_rules).await;
@@ -295,7 +295,7 @@ async fn a_command_at_a_question_waits_for_the_end_of_the_turn_and_answers_nothi
         script.said();
         script.lines.read("/bridge".into()).await;
         assert_eq!(script.requests(), [] as [Value; 0]);
-        assert_eq!((script.said().as_str(), script.lines.prompts.len()), ("after this turn: /bridge\n", 1));
+        assert_eq!((script.said().as_str(), script.lines.prompts.len()), ("queued: /bridge\n", 1));
         assert!(script.lines.open_ask.is_some());
     }
 }

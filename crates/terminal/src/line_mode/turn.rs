@@ -70,7 +70,7 @@ impl LineMode<'_> {
         if turn.ended.is_some() {
             self.fetch_or_finish().await;
         } else if self.is_withdrawn() {
-            self.write(Output::bad("the prompt was taken back before its turn began")).await;
+            self.write(Output::bad("the prompt was removed from the queue")).await;
             self.leave_turn(INTERRUPTED);
         }
     }
@@ -153,7 +153,7 @@ impl LineMode<'_> {
                 }
             } else if self.is_ours() {
                 self.write(Output::bad(format!(
-                    "refused, nobody can be asked here: {}",
+                    "denied, because nobody can be asked here: {}",
                     one_line(&ask.title)
                 )))
                 .await;

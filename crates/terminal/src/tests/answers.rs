@@ -39,7 +39,7 @@ fn what_is_risky_takes_the_key_twice() {
     let mut harness = asked("high");
     harness.keys("y");
     assert!(harness.requests().is_empty());
-    assert!(harness.screen(80, 20).contains("y again allows it: high risk"));
+    assert!(harness.screen(80, 20).contains("press y again to allow: high risk"));
     harness.keys("y");
     assert_eq!(harness.last(), answer("allowOnce", Value::Null));
 }
@@ -79,16 +79,18 @@ fn for_good_says_first_what_is_remembered() {
     let mut harness = asked("low");
     harness.keys("A");
     assert!(harness.requests().is_empty());
-    assert!(harness.screen(80, 20).contains("A again: always in this folder: exactly shell make install"));
+    assert!(
+        harness.screen(80, 20).contains("press A again: always in this folder: exactly shell make install")
+    );
     harness.keys("A");
     assert_eq!(harness.last(), answer("allowAlways", Value::Null));
-    assert!(harness.screen(80, 20).contains("Allowed from now on in this folder"));
+    assert!(harness.screen(80, 20).contains("Always allowed in this folder"));
     let mut harness = asked("low");
     let mut family = ask(9, "low", "make install");
     family["rule"] = "shell(make install:*)".into();
     harness.view(false, json!([]), state(&json!({"busy": true, "asks": [family]})));
     harness.keys("A");
-    assert!(harness.screen(80, 20).contains("A again: always in this folder: shell(make install:*)"));
+    assert!(harness.screen(80, 20).contains("press A again: always in this folder: shell(make install:*)"));
 }
 
 /// Whoever is not the owner at the machine writes no rules: the answer holds for exactly this, in this session.
@@ -100,13 +102,15 @@ fn without_rules_always_is_for_this_session() {
     harness.hello(false);
     harness.view(false, json!([]), state(&json!({"busy": true, "asks": [family]})));
     harness.now += 1_000;
-    assert!(harness.screen(80, 20).contains("A in this session"));
+    assert!(harness.screen(80, 20).contains("A for this session"));
     assert!(harness.screen(45, 20).contains("A session"));
     harness.keys("A");
-    assert!(harness.screen(80, 20).contains("A again: always in this session: exactly shell make install"));
+    assert!(
+        harness.screen(80, 20).contains("press A again: always in this session: exactly shell make install")
+    );
     harness.keys("A");
     assert_eq!(harness.last(), answer("allowAlways", Value::Null));
-    assert!(harness.screen(80, 20).contains("Allowed from now on in this session"));
+    assert!(harness.screen(80, 20).contains("Always allowed in this session"));
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn who_is_writing_answers_nothing() {
     harness.write("yes, and");
     assert_eq!(harness.app.composer.text(), "also yes, and");
     assert!(harness.requests().is_empty());
-    assert!(harness.screen(60, 20).contains("Tab or F2 answers the question"));
+    assert!(harness.screen(60, 20).contains("Tab or F2 to answer"));
     harness.keys("f2 y");
     assert_eq!(harness.last(), answer("allowOnce", Value::Null));
 }
@@ -202,7 +206,7 @@ fn a_key_that_was_on_its_way_answers_nothing() {
     harness.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
     harness.keys("y");
     assert!(harness.requests().is_empty());
-    assert!(harness.screen(80, 20).contains("That key was not taken"));
+    assert!(harness.screen(80, 20).contains("Key ignored"));
     harness.now += 1_000;
     harness.keys("y");
     assert_eq!(harness.last(), answer("allowOnce", Value::Null));
@@ -261,7 +265,7 @@ fn a_reason_for_one_ask_is_no_answer_to_the_next() {
     harness.keys("enter");
     assert!(harness.requests().is_empty(), "{:?}", harness.requests());
     assert_eq!((harness.app.focus, harness.app.composer.text()), (Focus::Composer, "not a day earlier"));
-    assert!(harness.screen(90, 20).contains("Not sent: what was asked is settled"));
+    assert!(harness.screen(90, 20).contains("Not sent: the request was answered elsewhere"));
     harness.now += 1_000;
     harness.keys("enter");
     assert_eq!(harness.last()["text"], "not a day earlier");
@@ -321,5 +325,5 @@ fn who_looks_elsewhere_is_called() {
     let mut harness = Harness::open();
     harness.input(Input::Focus(false));
     harness.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
-    assert_eq!(harness.effects, [Effect::Notify("Weave the net: Run a command waits for you".into())]);
+    assert_eq!(harness.effects, [Effect::Notify("Weave the net: needs you (Run a command)".into())]);
 }

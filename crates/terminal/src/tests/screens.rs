@@ -37,37 +37,37 @@ fn a_turn_is_seen_as_it_goes() {
         80,
         30,
         &expect![[r#"
-        Weave the net                                                    Working 12 s ●
-        ~/loom · offline · code · auto · 38 % context · $0.42
-        › weave it
+            Weave the net                                                    Working 12 s ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
+            › weave it
 
-        ∴ Let me see. There is a knot.
+            ∴ Let me see. There is a knot.
 
-        I will look at src first:
+            I will look at src first:
 
-        • the net
-        • the rope
+            • the net
+            • the rope
 
-        ✓ R Read src/net.rs  12 ms
-        ✓ E Edit src/net.rs  +1 −1 · 3 ms
-            src/net.rs  +1 −1
-             9   fn knot() {
-            10 -     loose();
-            10 +     tight();
-            11   }
-        ✗ $ cargo test  exit 101 · 1.2 s
-            error: the knot is loose
-            test failed
-        ◌ $ make  running
-            two
-            three
-            four
-        Plan 1/3: Make the change  Ctrl-P unfolds
-        waits: then push it
-        ────────────────────────────────────────────────────────────────────────────────
-        › What comes next waits for its turn
-        Enter queues · Esc Esc stops · Tab looks back · Ctrl-X takes back · ? help
-    "#]],
+            ✓ R Read src/net.rs  12 ms
+            ✓ E Edit src/net.rs  +1 −1 · 3 ms
+                src/net.rs  +1 −1
+                 9   fn knot() {
+                10 -     loose();
+                10 +     tight();
+                11   }
+            ✗ $ cargo test  exit 101 · 1.2 s
+                error: the knot is loose
+                test failed
+            ◌ $ make  running
+                two
+                three
+                four
+            Plan 1/3: Make the change  Ctrl-P opens
+            queued: then push it
+            ────────────────────────────────────────────────────────────────────────────────
+            › Write the next prompt; it is queued
+            Enter queues · Esc Esc stops · Tab transcript · Ctrl-X unqueues · ? help
+        "#]],
     );
 }
 
@@ -78,27 +78,27 @@ fn a_narrow_terminal_shows_the_same() {
         40,
         20,
         &expect![[r#"
-        Weave the net            Working 12 s ●
-        offline · code · auto · 38 % context · …
-        ✓ E Edit src/net.rs  +1 −1 · 3 ms
-            src/net.rs  +1 −1
-             9   fn knot() {
-            10 -     loose();
-            10 +     tight();
-            11   }
-        ✗ $ cargo test  exit 101 · 1.2 s
-            error: the knot is loose
-            test failed
-        ◌ $ make  running
-            two
-            three
-            four
-        Plan 1/3: Make the chan…  Ctrl-P unfolds
-        waits: then push it
-        ────────────────────────────────────────
-        › What comes next waits for its turn
-        Enter queues · Esc Esc stops
-    "#]],
+            Weave the net            Working 12 s ●
+            offline · code · auto · 38 % context · …
+            ✓ E Edit src/net.rs  +1 −1 · 3 ms
+                src/net.rs  +1 −1
+                 9   fn knot() {
+                10 -     loose();
+                10 +     tight();
+                11   }
+            ✗ $ cargo test  exit 101 · 1.2 s
+                error: the knot is loose
+                test failed
+            ◌ $ make  running
+                two
+                three
+                four
+            Plan 1/3: Make the change  Ctrl-P opens
+            queued: then push it
+            ────────────────────────────────────────
+            › Write the next prompt; it is queued
+            Enter queues · Esc Esc stops
+        "#]],
     );
 }
 
@@ -111,23 +111,23 @@ fn a_plan_unfolds() {
         60,
         16,
         &expect![[r#"
-        Weave the net                                Working 12 s ●
-        ~/loom · offline · code · auto · 38 % context · $0.42
-            error: the knot is loose
-            test failed
-        ◌ $ make  running
-            two
-            three
-            four
-        Plan 1/3: Make the change  Ctrl-P folds
-          ☑ Look
-          ▸ Make the change
-          ☐ Check
-        waits: then push it
-        ────────────────────────────────────────────────────────────
-        › What comes next waits for its turn
-        Enter queues · Esc Esc stops · Tab looks back
-    "#]],
+            Weave the net                                Working 12 s ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
+                error: the knot is loose
+                test failed
+            ◌ $ make  running
+                two
+                three
+                four
+            Plan 1/3: Make the change  Ctrl-P closes
+              ☑ Look
+              ▸ Make the change
+              ☐ Check
+            queued: then push it
+            ────────────────────────────────────────────────────────────
+            › Write the next prompt; it is queued
+            Enter queues · Esc Esc stops · Tab transcript
+        "#]],
     );
 }
 
@@ -142,8 +142,8 @@ fn a_permission_shows_exactly_what_would_be_done() {
         80,
         24,
         &expect![[r#"
-        Weave the net                                                   Waits for you ●
-        ~/loom · offline · code · auto · 38 % context · $0.42
+            Weave the net                                                       Needs you ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
 
 
 
@@ -156,24 +156,24 @@ fn a_permission_shows_exactly_what_would_be_done() {
 
 
 
-        › clean up
-        ▌ Run a command 1 of 2  high risk
-        │ it changes files
-        │ rm -rf target && \
-        │   git push --force origin main
-        │ in /home/dev/loom
-        │ y allow once  A always, by a rule  n deny  D deny, say why
-        ────────────────────────────────────────────────────────────────────────────────
-        › Tab writes here
-        Tab writes · ↑↓ scroll · ←→ other questions · ? help
-    "#]],
+            › clean up
+            ▌ Run a command 1 of 2  high risk
+            │ it changes files
+            │ rm -rf target && \
+            │   git push --force origin main
+            │ in /home/dev/loom
+            │ y allow once  A always, by a rule  n deny  D deny, say why
+            ────────────────────────────────────────────────────────────────────────────────
+            › Tab to write here
+            Tab to prompt · ↑↓ scroll · ←→ other requests · ? help
+        "#]],
     );
     check(
         &mut harness,
         40,
         20,
         &expect![[r#"
-            Weave the net           Waits for you ●
+            Weave the net               Needs you ●
             offline · code · auto · 38 % context · …
 
 
@@ -191,8 +191,8 @@ fn a_permission_shows_exactly_what_would_be_done() {
             │ in /home/dev/loom
             │ y once  A rule  n deny  D say why
             ────────────────────────────────────────
-            › Tab writes here
-            Tab writes · ↑↓ scroll
+            › Tab to write here
+            Tab to prompt · ↑↓ scroll
         "#]],
     );
 }
@@ -209,7 +209,7 @@ fn an_edit_is_asked_with_its_difference() {
         60,
         18,
         &expect![[r#"
-            Weave the net                               Waits for you ●
+            Weave the net                                   Needs you ●
             ~/loom · offline · code · auto · 38 % context · $0.42
 
 
@@ -225,8 +225,8 @@ fn an_edit_is_asked_with_its_difference() {
             │ in /home/dev/loom
             │ y allow once  A always, by a rule  n deny  D deny, say why
             ────────────────────────────────────────────────────────────
-            › Tab writes here
-            Tab writes · ↑↓ scroll · ←→ other questions · ? help
+            › Tab to write here
+            Tab to prompt · ↑↓ scroll · ←→ other requests · ? help
         "#]],
     );
 }
@@ -240,21 +240,21 @@ fn commands_are_offered_as_they_are_typed() {
         60,
         14,
         &expect![[r#"
-        Weave the net                                       Ready ●
-        ~/loom · offline · code · auto · 38 % context · $0.42
+            Weave the net                                       Ready ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
 
-          Say what is to be done.
-          / shows commands, @ names a file, ? explains the keys
-
-
+              What should the agent do?
+              / lists commands, @ names a file, ? shows the keys
 
 
-          /model  Model (is offline)
-          /mode   Mode (is code)
-        ────────────────────────────────────────────────────────────
-        › /mo
-        Enter takes it · ↑↓ choose · Esc closes
-    "#]],
+
+
+              /model  Model (now offline)
+              /mode   Mode (now code)
+            ────────────────────────────────────────────────────────────
+            › /mo
+            Enter selects · ↑↓ choose · Esc closes
+        "#]],
     );
     harness.keys("enter");
     check(
@@ -262,21 +262,21 @@ fn commands_are_offered_as_they_are_typed() {
         60,
         14,
         &expect![[r#"
-        Weave the net                                       Ready ●
-        ~/loom · offline · code · auto · 38 % context · $0.42
+            Weave the net                                       Ready ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
 
-          Say what is to be done.
-          / shows commands, @ names a file, ? explains the keys
-
-
+              What should the agent do?
+              / lists commands, @ names a file, ? shows the keys
 
 
-          offline        Offline
-          offline-terse  says less
-        ────────────────────────────────────────────────────────────
-        › /model
-        Enter takes it · ↑↓ choose · Esc closes
-    "#]],
+
+
+              offline        Offline
+              offline-terse  says less
+            ────────────────────────────────────────────────────────────
+            › /model
+            Enter selects · ↑↓ choose · Esc closes
+        "#]],
     );
 }
 
@@ -305,7 +305,7 @@ fn sessions_that_need_somebody_stand_first() {
 
 
 
-            Enter opens · ↑↓ choose · letters filter · Esc goes back
+            Enter opens · ↑↓ choose · type to filter · Esc goes back
         "#]],
     );
 }
@@ -318,17 +318,17 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
         60,
         10,
         &expect![[r#"
-        Weave the net                                       Ready ●
+            Weave the net                                       Ready ●
 
-          Say what is to be done.
-          / shows commands, @ names a file, ? explains the keys
+              What should the agent do?
+              / lists commands, @ names a file, ? shows the keys
 
 
 
-        ────────────────────────────────────────────────────────────
-        › Ask, or say what to do
-        Enter sends · Alt-Enter new line · / commands · @ files
-    "#]],
+            ────────────────────────────────────────────────────────────
+            › Ask a question or describe a task
+            Enter sends · Alt-Enter new line · / commands · @ files
+        "#]],
     );
     harness.keys("?");
     check(
@@ -338,27 +338,27 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
         &expect![[r#"
             Weave the net                                                           Ready ●
             ~/loom · offline · code · auto · 38 % context · $0.42
-            Enter               send; while a turn runs, it waits for its turn
+            Enter               send; while a turn runs, the prompt is queued
             Alt-Enter, Ctrl-J   new line
-            Up, Down            what was sent before
+            Up, Down            prompts that you sent before
             / and @             commands and settings; files
             Esc Esc, Ctrl-C     stop the turn
-            Ctrl-X              take back the last prompt that waits
-            PgUp, PgDn, wheel   look back; Ctrl-Home, Ctrl-End: first, last
-            Tab                 to the question, to the rows, back to writing
-            e, Enter            open or fold the chosen row; Ctrl-O the last
-            w, [ and ]          all of a shortened row; previous and next prompt
-            Ctrl-P              open or fold the plan
-            o                   the address of this session for a browser
-            y or a              allow once (twice where it is risky)
-            A                   allow always; shows what and for how long, then once more
+            Ctrl-X              remove the last queued prompt
+            PgUp, PgDn, wheel   scroll; Ctrl-Home, Ctrl-End: to the start, to the end
+            Tab                 switch between request, transcript and prompt
+            e, Enter            open or close the selected entry; Ctrl-O the last
+            w, [ and ]          show a shortened entry in full; previous, next prompt
+            Ctrl-P              open or close the plan
+            o                   show the address of this session for a browser
+            y or a              allow once (press twice if it is risky)
+            A                   allow always: shows what and how long, then A again
             n or d, D           deny; deny and say why
-            1 to 9              a question's choice; Enter writes another
-            /new, /copy         another session; the last answer to the clipboard
-            Ctrl-D, /exit, /quit leave, a turn on a server goes on; Ctrl-L draws anew
-            Shift and the mouse select text, as the terminal does
+            1 to 9              choose an answer to a question; Enter writes another
+            /new, /copy         start a new session; copy the last answer
+            Ctrl-D, /exit, /quit quit, a turn on a server continues; Ctrl-L redraws
+            To select text, hold Shift and use the mouse
             ────────────────────────────────────────────────────────────────────────────────
-            › Ask, or say what to do
+            › Ask a question or describe a task
             any key goes back
         "#]],
     );
@@ -393,30 +393,30 @@ fn what_an_ended_turn_came_to_is_one_line() {
         70,
         24,
         &expect![[r#"
-        Weave the net                                                 Ready ●
-        ~/loom · offline · code · auto · 38 % context · $0.42 · with iPhone
+            Weave the net                                                 Ready ●
+            ~/loom · offline · code · auto · 38 % context · $0.42 · with iPhone
 
-        › a
+            › a
 
-        ✓ done · 48 s · 12 actions · 3 files · $0.03
+            ✓ done · 48 s · 12 actions · 3 files · $0.03
 
-        › b
+            › b
 
-        ✗ failed: the provider has no room · 48 s · 12 actions · 3 files · $0…
+            ✗ failed: the provider has no room · 48 s · 12 actions · 3 files · $0…
 
-        ! the budget is nearly spent
-        · the model is offline-terse
+            ! the budget is nearly spent
+            · the model is offline-terse
 
-        ? Which rope?
-        → hemp (iPhone)
+            ? Which rope?
+            → hemp (iPhone)
 
-        ✓ * sub  1.2 s
+            ✓ * sub  1.2 s
 
-        │ below
-        │ … 2 KB more (w shows all)
-        ──────────────────────────────────────────────────────────────────────
-        › Ask, or say what to do
-        Enter sends · Alt-Enter new line · / commands · @ files
-    "#]],
+            │ below
+            │ … 2 KB more (w shows all)
+            ──────────────────────────────────────────────────────────────────────
+            › Ask a question or describe a task
+            Enter sends · Alt-Enter new line · / commands · @ files
+        "#]],
     );
 }

@@ -104,10 +104,13 @@ fn a_turn_is_never_ended_unsaid() {
     };
     let harness = busy(true);
     assert_eq!(harness.effects, [Effect::Leave]);
-    assert_eq!(harness.app.last_words().unwrap(), "the turn goes on; ropewalk attach 5e551011");
+    assert_eq!(
+        harness.app.last_words().unwrap(),
+        "the turn continues; to follow it: ropewalk attach 5e551011"
+    );
     let mut harness = busy(false);
     assert!(harness.effects.is_empty());
-    assert!(harness.screen(90, 12).contains("would end with it"));
+    assert!(harness.screen(90, 12).contains("A turn is running and would stop"));
     harness.keys("ctrl-d");
     assert_eq!(harness.effects, [Effect::Leave]);
 }
@@ -124,7 +127,7 @@ fn a_setting_is_changed_by_its_command() {
     harness.write("/model nobody");
     harness.keys("esc enter");
     assert_eq!(harness.requests().len(), 1);
-    assert!(harness.screen(90, 12).contains("is not a choice for model: offline, offline-terse"));
+    assert!(harness.screen(90, 12).contains("is not a value of model; choose one of offline, offline-terse"));
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn what_came_before_is_fetched_at_the_top() {
     harness.keys("ctrl-home");
     assert_eq!(harness.last(), json!({"do": "earlier", "session": SESSION, "before": 50}));
     let top = harness.screen(60, 20);
-    assert!(top.contains("loading what came before"));
+    assert!(top.contains("loading earlier entries"));
     harness.reply(&json!({"is": "rows", "rows": [said(40, "long ago")], "earlier": false}));
     let screen = harness.screen(60, 20);
     assert!(screen.contains("line 0") && !screen.contains("long ago"), "{screen}");
@@ -345,7 +348,7 @@ fn late_answers_of_one_session_do_not_reach_the_next() {
 fn a_session_that_is_gone_says_so() {
     let mut harness = Harness::open();
     harness.told(json!({"on": "over", "session": SESSION, "message": "it was deleted"}));
-    assert!(harness.screen(70, 12).contains("cannot be shown on: it was deleted"));
+    assert!(harness.screen(70, 12).contains("was closed: it was deleted"));
 }
 
 #[test]

@@ -35,7 +35,7 @@ const EXTENDED: u8 = 1 << 7;
 /// Why a passkey, or its signature, is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WebauthnError {
-    #[error("what the browser sent cannot be read")]
+    #[error("could not read what the browser sent")]
     Malformed,
     #[error("it was made for another purpose")]
     Purpose,
@@ -43,15 +43,15 @@ pub(super) enum WebauthnError {
     Origin,
     #[error("it was made for another site")]
     Site,
-    #[error("nobody was present")]
+    #[error("the device did not confirm that somebody was there")]
     Absent,
     #[error(
         "the device did not check who you are; set a PIN, a fingerprint or a face for it, or use another passkey"
     )]
     Unverified,
-    #[error("its kind of key is not known here")]
+    #[error("this kind of key is not supported")]
     Algorithm,
-    #[error("its signature is wrong")]
+    #[error("the signature is wrong")]
     Signature,
 }
 

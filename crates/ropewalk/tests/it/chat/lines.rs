@@ -17,7 +17,7 @@ fn without_anybody_what_needs_a_person_is_refused() {
     let world = World::new();
     let (code, _, err) = world.pipe(&["chat", "--alone", "--approval", "suggest", "write a.txt: x"], "");
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("refused, nobody can be asked here"), "{err}");
+    assert!(err.contains("denied, because nobody can be asked here"), "{err}");
     assert!(!world.path("project/a.txt").exists());
 }
 

@@ -6,13 +6,13 @@ use crate::chat::world::World;
 fn a_prompt_is_answered_a_permission_given_by_a_key_and_the_screen_comes_back() {
     let world = World::new();
     let terminal = world.terminal("chat --alone --approval suggest", 80, 24);
-    terminal.shows("Say what is to be done");
+    terminal.shows("What should the agent do?");
     terminal.say("read README.md");
     terminal.until("the answer", |screen| screen.contains("# A net") || screen.contains("done ·"));
     terminal.shows("Ready");
     terminal.say("write made.txt: by hand");
     let asked = terminal.shows("y allow once");
-    assert!(asked.contains("made.txt") && asked.contains("Waits for you"), "{asked}");
+    assert!(asked.contains("made.txt") && asked.contains("Needs you"), "{asked}");
     assert!(!world.path("project/made.txt").exists());
     // A key that was on its way when the question appeared does not answer it.
     terminal.answer("y");
@@ -21,7 +21,7 @@ fn a_prompt_is_answered_a_permission_given_by_a_key_and_the_screen_comes_back() 
     assert_eq!(fs::read_to_string(world.path("project/made.txt")).unwrap(), "by hand\n");
     terminal.keys(&["C-d"]);
     let left = terminal.shows("ended with 0");
-    assert!(left.contains("before") && left.contains("to go on: ropewalk chat --resume"), "{left}");
+    assert!(left.contains("before") && left.contains("to continue: ropewalk chat --resume"), "{left}");
     assert!(!left.contains("made.txt"), "the usual screen is as it was: {left}");
 }
 
@@ -31,7 +31,7 @@ fn a_denied_permission_with_its_reason_changes_nothing() {
     let terminal = world.terminal("chat --alone --approval suggest 'write no.txt: x'", 80, 24);
     terminal.shows("y allow once");
     terminal.answer("D");
-    terminal.shows("Why not?");
+    terminal.shows("Reason, sent to the agent");
     terminal.say("not today");
     terminal.shows("⊘");
     terminal.shows("Ready");
@@ -42,14 +42,14 @@ fn a_denied_permission_with_its_reason_changes_nothing() {
 fn what_is_said_meanwhile_waits_and_a_turn_is_stopped() {
     let world = World::new();
     let terminal = world.terminal("chat --alone", 80, 24);
-    terminal.shows("Say what is to be done");
+    terminal.shows("What should the agent do?");
     terminal.say("sleep 60000");
     terminal.shows("Working");
     terminal.say("what did I say?");
-    terminal.shows("waits: what did I say?");
+    terminal.shows("queued: what did I say?");
     terminal.keys(&["C-x"]);
     terminal.until("it is taken back", |screen| {
-        !screen.contains("waits:") && screen.contains("› what did I say?")
+        !screen.contains("queued:") && screen.contains("› what did I say?")
     });
     terminal.keys(&["C-c"]);
     terminal.shows("stopped");
@@ -60,7 +60,7 @@ fn what_is_said_meanwhile_waits_and_a_turn_is_stopped() {
 fn a_flood_is_followed_and_any_size_will_do() {
     let world = World::new();
     let terminal = world.terminal("chat --alone", 80, 24);
-    terminal.shows("Say what is to be done");
+    terminal.shows("What should the agent do?");
     terminal.say("stream 2000 40");
     // A quick machine is done before anybody looks.
     terminal.until("the flood", |screen| screen.contains("Working") || screen.contains("chunk "));
@@ -79,7 +79,7 @@ fn a_flood_is_followed_and_any_size_will_do() {
 fn commands_files_and_settings_are_offered() {
     let world = World::new();
     let terminal = world.terminal("chat --alone", 80, 24);
-    terminal.shows("Say what is to be done");
+    terminal.shows("What should the agent do?");
     terminal.write("/mod");
     terminal.shows("/model");
     terminal.keys(&["C-u"]);
@@ -89,7 +89,7 @@ fn commands_files_and_settings_are_offered() {
         screen.lines().nth(1).is_some_and(|line| line.contains("· ask ·"))
     });
     terminal.write("read @READ");
-    terminal.shows("Enter takes it");
+    terminal.shows("Enter selects");
     terminal.keys(&["Tab"]);
     terminal.shows("› read @README.md");
     terminal.keys(&["C-u", "?"]);

@@ -7,7 +7,7 @@ fn what_is_answered_here_is_withdrawn_there() {
     let world = World::new();
     let _server = world.serve(0);
     let one = world.terminal("chat", 80, 24);
-    one.shows("Say what is to be done");
+    one.shows("What should the agent do?");
     one.say("write shared.txt: x");
     one.shows("y allow once");
     let other = world.terminal("attach", 80, 24);
@@ -25,7 +25,7 @@ fn what_is_answered_here_is_withdrawn_there() {
     other.say("sleep 60000");
     other.shows("Working");
     other.keys(&["C-d"]);
-    other.shows("the turn goes on; ropewalk attach");
+    other.shows("the turn continues; to follow it: ropewalk attach");
     one.shows("Working");
     one.keys(&["C-c"]);
     one.shows("stopped");
@@ -37,7 +37,7 @@ fn a_server_that_comes_back_is_found_again() {
     let server = world.serve(0);
     let port = server.port;
     let terminal = world.terminal("chat", 80, 24);
-    terminal.shows("Say what is to be done");
+    terminal.shows("What should the agent do?");
     terminal.say("list");
     terminal.shows("done ·");
     server.kill();

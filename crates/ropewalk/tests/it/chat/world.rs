@@ -177,7 +177,7 @@ impl Terminal {
     pub fn answer(&self, key: &str) {
         self.until("the key is taken", |screen| {
             let is_asked = screen.contains("y allow once");
-            if is_asked && !screen.contains("key was not taken") {
+            if is_asked && !screen.contains("Key ignored") {
                 self.keys(&[key]);
             }
             !is_asked

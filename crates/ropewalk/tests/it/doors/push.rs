@@ -109,7 +109,7 @@ fn a_server_whose_key_is_damaged_serves_without_notifications_and_says_so() {
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
     let server = start(&home, true);
     let tried = Browser::sign_in(&server).ask(&json!({ "do": "tryPush" }));
-    assert!(tried.json().to_string().contains("sends no notifications"), "{tried:?}");
+    assert!(tried.json().to_string().contains("does not send notifications"), "{tried:?}");
     let (code, log) = server.stop();
     assert_eq!(code, Some(0));
     assert!(log.contains("notifications are off:") && log.contains("remove it"), "{log}");
