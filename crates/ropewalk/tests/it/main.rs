@@ -25,4 +25,5 @@ mod serve;
 mod state_files;
 mod store;
 mod traces;
+mod version_before;
 mod work_folder;

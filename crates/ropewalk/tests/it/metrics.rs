@@ -55,6 +55,13 @@ impl Server {
     }
 }
 
+/// The names of all metrics of a server that has just started.
+pub fn metric_names() -> Vec<String> {
+    let page = Server::start().get(Some(TOKEN));
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
 fn value(page: &str, series: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
