@@ -6,6 +6,7 @@
 //! table with the definitions, in both directions.
 
 mod cli;
+mod metrics;
 
 use expect_test::expect_file;
 
@@ -17,4 +18,9 @@ fn check_page(name: &str, text: &str) {
     // Test runners show this only if the comparison fails.
     println!("docs/reference/{name} is made from the program and is not current; write it with `{RENEW}`");
     expect_file![format!("../../../docs/reference/{name}")].assert_eq(text);
+}
+
+/// Text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|")
 }
