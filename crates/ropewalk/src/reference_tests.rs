@@ -6,6 +6,7 @@
 //! table with the definitions, in both directions.
 
 mod cli;
+mod config;
 mod metrics;
 
 use expect_test::expect_file;
