@@ -7,6 +7,7 @@
 
 mod cli;
 mod config;
+mod events;
 mod metrics;
 
 use expect_test::expect_file;
