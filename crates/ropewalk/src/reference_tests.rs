@@ -8,7 +8,9 @@
 mod cli;
 mod config;
 mod events;
+mod http;
 mod metrics;
+mod openapi;
 
 use expect_test::expect_file;
 
