@@ -37,5 +37,6 @@ mod topics;
 
 pub use hub::{Hub, HubOptions, HubParts};
 pub use ids::{MachineId, NodeId};
+pub use metrics::{HubMetrics, MachineCallOutcome};
 pub use router::{RouterOptions, router};
 pub use schema::{forget, forget_person};

@@ -19,6 +19,7 @@ use wire::tunnel::Operator;
 use crate::hub::{Hub, NODE_SILENCE_MS, database_error, wrong};
 use crate::ids::{MachineId, NodeId};
 use crate::machine_sockets::{CallNotSent, MachineSocket};
+use crate::metrics::MachineCallOutcome;
 use crate::topics;
 
 /// How long a machine may take to answer.
@@ -115,18 +116,18 @@ impl PendingCall {
         metrics.call_seconds.observe(self.began.elapsed().as_secs_f64());
         match answer {
             Ok(Some(body)) => {
-                metrics.call("answered");
+                metrics.call(MachineCallOutcome::Answered);
                 Ok(body)
             }
             Ok(None) => {
-                metrics.call("cut");
+                metrics.call(MachineCallOutcome::Cut);
                 Err(wrong(
                     "busy",
                     "the machine went away before it answered; look whether it was done, then try again",
                 ))
             }
             Err(_) => {
-                metrics.call("late");
+                metrics.call(MachineCallOutcome::Late);
                 let message = format!(
                     "the machine did not answer within {} s; it may do it still",
                     ANSWER_WAIT.as_secs()
@@ -216,7 +217,7 @@ impl Hub {
         match node.filter(|node| alive && **node != *self.node.as_str()) {
             Some(node) => Ok(NodeId::named(node)),
             None => {
-                self.metrics.call("away");
+                self.metrics.call(MachineCallOutcome::Away);
                 Err(machine_away(seen_at.max(beat.unwrap_or_default()), self.now().0))
             }
         }
@@ -312,11 +313,11 @@ impl Hub {
 fn call_not_sent(hub: &Hub, error: CallNotSent) -> ReplyError {
     match error {
         CallNotSent::Gone => {
-            hub.metrics.call("away");
+            hub.metrics.call(MachineCallOutcome::Away);
             wrong("busy", "the machine went away in this moment; try again when it is back")
         }
         CallNotSent::Full => {
-            hub.metrics.call("full");
+            hub.metrics.call(MachineCallOutcome::Full);
             wrong("busy", "the machine has more requests than it can take; try again in a moment")
         }
     }

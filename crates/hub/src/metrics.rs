@@ -12,8 +12,36 @@ use prometheus_client::registry::Registry;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CallOutcome {
-    pub outcome: &'static str,
+pub struct CallLabels {
+    outcome: &'static str,
+}
+
+/// What came of a request of a person that went to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineCallOutcome {
+    Answered,
+    /// The machine is not connected.
+    Away,
+    /// Its connection ended before it answered.
+    Cut,
+    /// Too many requests wait for it.
+    Full,
+    /// It did not answer in time.
+    Late,
+}
+
+impl MachineCallOutcome {
+    pub const ALL: [Self; 5] = [Self::Answered, Self::Away, Self::Cut, Self::Full, Self::Late];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Away => "away",
+            Self::Cut => "cut",
+            Self::Full => "full",
+            Self::Late => "late",
+        }
+    }
 }
 
 pub struct HubMetrics {
@@ -26,7 +54,7 @@ pub struct HubMetrics {
     pub event_bytes: Counter,
     pub views: Counter,
     pub frames: Counter,
-    pub calls: Family<CallOutcome, Counter>,
+    pub calls: Family<CallLabels, Counter>,
     pub call_seconds: Histogram,
     /// From the arrival of a batch until it was stored.
     pub lag_seconds: Histogram,
@@ -88,8 +116,8 @@ impl HubMetrics {
         text
     }
 
-    pub fn call(&self, outcome: &'static str) {
-        self.calls.get_or_create(&CallOutcome { outcome }).inc();
+    pub fn call(&self, outcome: MachineCallOutcome) {
+        self.calls.get_or_create(&CallLabels { outcome: outcome.name() }).inc();
     }
 }
 

@@ -6,6 +6,7 @@ mod acp;
 mod agents;
 mod codex;
 mod error;
+mod keys;
 mod models;
 mod servers;
 mod show;
@@ -28,8 +29,12 @@ pub use acp::{AcpSettings, TransportChoice};
 pub use agents::{AgentEntry, OURS};
 pub use codex::CodexDefaults;
 use error::{ConfigError, each_entry};
+#[cfg(test)]
+pub use keys::KEYS;
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
 pub use servers::{McpSettings, ServerEntry};
+#[cfg(test)]
+pub use show::defaults;
 pub use show::{ServerSettings, run};
 pub use source::{ResolvedSetting, SettingSource, SettingSources};
 
@@ -305,6 +310,12 @@ fn no_profile(name: &str, known: &[String], path: &Path) -> CliError {
     CliError::usage(format!("profile {name:?} not found")).fix(fix)
 }
 
+/// The keys in this text that are not read.
+#[cfg(test)]
+pub fn unknown_keys(text: &str) -> Result<Vec<String>, String> {
+    parse(text).map(|config| config.unknown)
+}
+
 #[cfg(test)]
 fn parse(text: &str) -> Result<Config, String> {
     let document = Document::parse(text).map_err(|error| error.to_string())?;
@@ -314,26 +325,30 @@ fn parse(text: &str) -> Result<Config, String> {
 fn settings_of(table: &Table, sources: SettingSources) -> Result<Config, ConfigError> {
     let mut config = Config { sources, ..Config::default() };
     each_entry(table, |key, item| {
-        match key {
-            "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
-            "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
-            "approval_max" => config.approval_max = Some(text_of(key, item)?.to_owned()),
-            "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
-            "command_timeout" => config.command_timeout = Some(seconds_of(key, item)?),
-            "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
-            "terminal" => config.editor_terminal = Some(terminal_of(key, item)?),
-            "environment" => config.environment = list_of(key, item)?,
-            "clients" => config.clients = clients_of(item)?,
-            "mcp" => config.mcp = servers::parse(item)?,
-            "bridge" => config.bridge = bridge_of(item, &mut config.unknown)?,
-            "store" => config.store = store_of(item)?,
-            "agent" => config.agent = Some(text_of(key, item)?.to_owned()),
-            "agents" => config.agents = agents::parse(item)?,
-            "discovery_enabled" => config.discovery_enabled = Some(bool_of(key, item)?),
-            "push_contact" => config.push_contact = Some(contact_of(key, item)?),
+        match keys::known("", key) {
+            Some("sandbox") => {
+                config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?)
+            }
+            Some("approval") => config.approval = Some(text_of(key, item)?.to_owned()),
+            Some("approval_max") => config.approval_max = Some(text_of(key, item)?.to_owned()),
+            Some("ask_timeout") => config.ask_timeout = Some(seconds_of(key, item)?),
+            Some("command_timeout") => config.command_timeout = Some(seconds_of(key, item)?),
+            Some("add_dirs") => {
+                config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect()
+            }
+            Some("terminal") => config.editor_terminal = Some(terminal_of(key, item)?),
+            Some("environment") => config.environment = list_of(key, item)?,
+            Some("clients") => config.clients = clients_of(item)?,
+            Some("mcp") => config.mcp = servers::parse(item)?,
+            Some("bridge") => config.bridge = bridge_of(item, &mut config.unknown)?,
+            Some("store") => config.store = store_of(item)?,
+            Some("agent") => config.agent = Some(text_of(key, item)?.to_owned()),
+            Some("agents") => config.agents = agents::parse(item)?,
+            Some("discovery_enabled") => config.discovery_enabled = Some(bool_of(key, item)?),
+            Some("push_contact") => config.push_contact = Some(contact_of(key, item)?),
             // Read after everything else, or only with `--profile`.
-            "acp" | "profiles" => {}
-            _ if config.models.take(key, item)? => {}
+            Some("acp" | "profiles") => {}
+            Some(_) if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
         }
         Ok(())
@@ -393,19 +408,19 @@ fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, C
     let table = item.as_table_like().ok_or("bridge must be a table: [bridge] with remote_url")?;
     let mut bridge = BridgeSettings::default();
     each_entry(table, |key, item| {
-        match key {
-            "remote_url" => bridge.remote_url = Some(text_of(key, item)?.to_owned()),
-            "replay_window" => {
+        match keys::known("bridge", key) {
+            Some("remote_url") => bridge.remote_url = Some(text_of(key, item)?.to_owned()),
+            Some("replay_window") => {
                 let number = item.as_integer().and_then(|number| u64::try_from(number).ok());
                 bridge.replay_window = Some(number.ok_or("replay_window must be a number of events")?);
             }
-            "answers" => {
+            Some("answers") => {
                 let wrong = || "answers must be \"anyone\", \"approver\" or \"local-only\"".to_owned();
                 bridge.answers = Some(RemoteAnswers::parse(text_of(key, item)?).ok_or_else(wrong)?);
             }
-            "e2e" => bridge.e2e = item.as_bool().ok_or("e2e must be true or false")?,
-            "auth_token" | "bridge_token" | "token" => bridge.has_token = true,
-            other => unknown.push(format!("bridge.{other}")),
+            Some("e2e") => bridge.e2e = item.as_bool().ok_or("e2e must be true or false")?,
+            Some("auth_token" | "bridge_token" | "token") => bridge.has_token = true,
+            _ => unknown.push(format!("bridge.{key}")),
         }
         Ok(())
     })?;
@@ -416,9 +431,9 @@ fn store_of(item: &Item) -> Result<StoreSettings, ConfigError> {
     let table = item.as_table_like().ok_or("store must be a table: [store] with file or url")?;
     let mut store = StoreSettings::default();
     each_entry(table, |key, item| {
-        match key {
-            "url" => store.url = Some(text_of(key, item)?.to_owned()),
-            "file" => store.file = Some(paths::below_home(text_of(key, item)?)),
+        match keys::known("store", key) {
+            Some("url") => store.url = Some(text_of(key, item)?.to_owned()),
+            Some("file") => store.file = Some(paths::below_home(text_of(key, item)?)),
             // A misspelled key would send sessions to the wrong store.
             _ => return Err(format!("unknown key {key}; a store has file or url").into()),
         }
@@ -437,10 +452,10 @@ fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, ConfigError> {
 fn client_of(table: &Table) -> Result<ClientEntry, ConfigError> {
     let mut client = ClientEntry::default();
     each_entry(table, |key, item| {
-        match key {
-            "id" => client.id = text_of(key, item)?.to_owned(),
-            "token_sha256" => client.token_sha256 = Some(text_of(key, item)?.to_owned()),
-            "token" => client.token = Some(text_of(key, item)?.to_owned()),
+        match keys::known("clients", key) {
+            Some("id") => client.id = text_of(key, item)?.to_owned(),
+            Some("token_sha256") => client.token_sha256 = Some(text_of(key, item)?.to_owned()),
+            Some("token") => client.token = Some(text_of(key, item)?.to_owned()),
             // A misspelled key may have been meant as a restriction.
             _ => return Err(format!("unknown key {key}; a client has id and token_sha256").into()),
         }

@@ -9,8 +9,6 @@ mod browser;
 mod chat;
 mod cli;
 mod cli_error;
-#[cfg(test)]
-mod cli_reference;
 mod client;
 mod config;
 mod devices;
@@ -32,6 +30,8 @@ mod pair;
 mod paths;
 mod permissions;
 mod pushes;
+#[cfg(test)]
+mod reference_tests;
 mod restore;
 mod rule_list;
 mod run;

@@ -8,7 +8,7 @@ use toml_edit::{Item, TableLike};
 
 use super::error::{ConfigError, each_entry};
 use super::source::SettingSource;
-use super::{Config, bool_of, list_of, seconds_of, text_of};
+use super::{Config, bool_of, keys, list_of, seconds_of, text_of};
 use crate::cli_error::CliError;
 use crate::paths;
 
@@ -40,24 +40,24 @@ pub fn parse(item: &Item, config: &mut Config) -> Result<(), ConfigError> {
     let table = item.as_table_like().ok_or("acp must be a table: [acp]")?;
     let acp = &mut config.acp;
     each_entry(table, |key, item| {
-        match key {
-            "max_sessions" => acp.max_sessions = Some(sessions_of(key, item)?),
-            "session_idle_timeout_secs" => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
-            "permission_file" => acp.permission_file = Some(file_of(key, item)?),
-            "agent_name" => acp.agent_name = Some(text_of(key, item)?.to_owned()),
-            "transport" => acp.transport = Some(transport_of(key, item)?),
-            "http_bind" => acp.http_bind = Some(text_of(key, item)?.to_owned()),
-            "additional_directories" => {
+        match keys::known("acp", key) {
+            Some("max_sessions") => acp.max_sessions = Some(sessions_of(key, item)?),
+            Some("session_idle_timeout_secs") => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
+            Some("permission_file") => acp.permission_file = Some(file_of(key, item)?),
+            Some("agent_name") => acp.agent_name = Some(text_of(key, item)?.to_owned()),
+            Some("transport") => acp.transport = Some(transport_of(key, item)?),
+            Some("http_bind") => acp.http_bind = Some(text_of(key, item)?.to_owned()),
+            Some("additional_directories") => {
                 let folders = list_of(key, item)?;
                 acp.additional_directories = folders.iter().map(|text| paths::below_home(text)).collect();
             }
-            "disable" => acp.disable = methods_of(key, item)?,
-            "terminal_timeout_secs" | "available_models" | "discovery_enabled" | "timeouts" => {}
-            "auth_token" => config.warnings.push(
+            Some("disable") => acp.disable = methods_of(key, item)?,
+            Some("terminal_timeout_secs" | "available_models" | "discovery_enabled" | "timeouts") => {}
+            Some("auth_token") => config.warnings.push(
                 "ignoring the token in [acp] of the settings file, because such files get copied and shared; set ROPEWALK_SERVER_TOKEN instead"
                     .to_owned(),
             ),
-            other => config.unknown.push(format!("acp.{other}")),
+            _ => config.unknown.push(format!("acp.{key}")),
         }
         Ok(())
     })?;
@@ -74,22 +74,22 @@ fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), Config
 }
 
 fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), ConfigError> {
-    match key {
-        "terminal_timeout_secs" => {
+    match keys::known("acp", key) {
+        Some("terminal_timeout_secs") => {
             let seconds = seconds_of(key, item)?;
             if config.command_timeout.is_none() {
                 config.command_timeout = Some(seconds);
                 config.sources.also("command_timeout", "acp.terminal_timeout_secs");
             }
         }
-        "available_models" => {
+        Some("available_models") => {
             let models = list_of(key, item)?;
             if config.models.available.is_empty() {
                 config.models.available = models;
                 config.sources.also("available_models", "acp.available_models");
             }
         }
-        "discovery_enabled" => {
+        Some("discovery_enabled") => {
             let enabled = bool_of(key, item)?;
             if config.discovery_enabled.is_none() {
                 config.discovery_enabled = Some(enabled);
@@ -104,12 +104,12 @@ fn shared_name(key: &str, item: &Item, config: &mut Config) -> Result<(), Config
 fn timeouts(item: &Item, config: &mut Config) -> Result<(), ConfigError> {
     let timeouts = item.as_table_like().ok_or("timeouts must be a table: [acp.timeouts]")?;
     each_entry(timeouts, |key, item| {
-        let (path, place) = match key {
-            "terminal_secs" => ("command_timeout", &mut config.command_timeout),
-            "elicitation_secs" => ("ask_timeout", &mut config.ask_timeout),
-            "mcp_secs" => ("mcp.call_timeout", &mut config.mcp.call_timeout),
-            other => {
-                config.unknown.push(format!("acp.timeouts.{other}"));
+        let (path, place) = match keys::known("acp.timeouts", key) {
+            Some("terminal_secs") => ("command_timeout", &mut config.command_timeout),
+            Some("elicitation_secs") => ("ask_timeout", &mut config.ask_timeout),
+            Some("mcp_secs") => ("mcp.call_timeout", &mut config.mcp.call_timeout),
+            _ => {
+                config.unknown.push(format!("acp.timeouts.{key}"));
                 return Ok(());
             }
         };

@@ -6,7 +6,7 @@ use sandbox::Mode;
 use toml_edit::Item;
 
 use super::error::{ConfigError, each_entry};
-use super::{list_of, pairs_of, text_of};
+use super::{keys, list_of, pairs_of, text_of};
 
 const NAME_CHARS_MAX: usize = 64;
 /// The reserved name of the built-in agent.
@@ -60,14 +60,16 @@ fn entry(name: &str, item: &Item) -> Result<AgentEntry, ConfigError> {
     let table = item.as_table_like().ok_or("it must be a table with command")?;
     let mut entry = AgentEntry { name: name.to_owned(), ..AgentEntry::default() };
     each_entry(table, |key, item| {
-        match key {
-            "command" => entry.command = Some(text_of(key, item)?.to_owned()).filter(|text| !text.is_empty()),
-            "args" => entry.arguments = Some(list_of(key, item)?),
-            "env" => entry.environment = pairs_of(key, item)?,
-            "pass" => entry.pass = list_of(key, item)?,
-            "own_folders" => entry.own_folders = list_of(key, item)?,
-            "own_settings" => entry.own_settings = list_of(key, item)?,
-            "sandbox" => {
+        match keys::known("agents", key) {
+            Some("command") => {
+                entry.command = Some(text_of(key, item)?.to_owned()).filter(|text| !text.is_empty())
+            }
+            Some("args") => entry.arguments = Some(list_of(key, item)?),
+            Some("env") => entry.environment = pairs_of(key, item)?,
+            Some("pass") => entry.pass = list_of(key, item)?,
+            Some("own_folders") => entry.own_folders = list_of(key, item)?,
+            Some("own_settings") => entry.own_settings = list_of(key, item)?,
+            Some("sandbox") => {
                 entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?)
             }
             // A misspelled key may have been meant as a restriction.

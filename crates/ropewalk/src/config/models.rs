@@ -9,7 +9,7 @@ use external::OutputLimits;
 use toml_edit::{Item, TableLike};
 
 use super::error::{ConfigError, each_entry};
-use super::{bool_of, list_of, text_of};
+use super::{bool_of, keys, list_of, text_of};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
@@ -46,13 +46,13 @@ impl ModelLimits {
         each_entry(table, |key, item| {
             let number = || count_of(key, item);
             let seconds = || number().map(|seconds| Some(seconds as u64));
-            match key {
-                "first_byte_timeout" => limits.first_byte_timeout = seconds()?,
-                "idle_timeout" => limits.idle_timeout = seconds()?,
-                "give_up_after" => limits.give_up_after = seconds()?,
-                "retry_after_max" => limits.retry_after_max = seconds()?,
-                "answer_bytes_max" => limits.answer_bytes_max = Some(number()?),
-                "turn_bytes_max" => limits.turn_bytes_max = Some(number()?),
+            match keys::known("limits", key) {
+                Some("first_byte_timeout") => limits.first_byte_timeout = seconds()?,
+                Some("idle_timeout") => limits.idle_timeout = seconds()?,
+                Some("give_up_after") => limits.give_up_after = seconds()?,
+                Some("retry_after_max") => limits.retry_after_max = seconds()?,
+                Some("answer_bytes_max") => limits.answer_bytes_max = Some(number()?),
+                Some("turn_bytes_max") => limits.turn_bytes_max = Some(number()?),
                 _ => {
                     return Err(format!(
                         "unknown key {key}; limits has first_byte_timeout, idle_timeout, give_up_after, retry_after_max, \
@@ -133,10 +133,10 @@ impl ModelSettings {
     fn budget(&mut self, item: &Item) -> Result<(), ConfigError> {
         let table = item.as_table_like().ok_or("budget must be a table: [budget]")?;
         each_entry(table, |key, item| {
-            match key {
-                "session_usd" => self.session_usd = Some(dollars_of(key, item)?),
-                "day_usd" => self.day_usd = Some(dollars_of(key, item)?),
-                "unknown" => {
+            match keys::known("budget", key) {
+                Some("session_usd") => self.session_usd = Some(dollars_of(key, item)?),
+                Some("day_usd") => self.day_usd = Some(dollars_of(key, item)?),
+                Some("unknown") => {
                     self.refuse_unknown = match text_of(key, item)? {
                         "allow" => false,
                         "refuse" => true,
@@ -162,13 +162,13 @@ impl ModelSettings {
 fn provider(table: &dyn TableLike) -> Result<ProviderEntry, ConfigError> {
     let mut entry = ProviderEntry::default();
     each_entry(table, |key, item| {
-        match key {
-            "name" => entry.name = text_of(key, item)?.to_owned(),
-            "wire" => entry.wire = Some(wire(text_of(key, item)?)?),
-            "base_url" => entry.base_url = Some(text_of(key, item)?.to_owned()),
-            "models" => entry.models = list_of(key, item)?,
-            "key_env" => entry.key_env = Some(text_of(key, item)?.to_owned()),
-            "headers_env" => {
+        match keys::known("providers", key) {
+            Some("name") => entry.name = text_of(key, item)?.to_owned(),
+            Some("wire") => entry.wire = Some(wire(text_of(key, item)?)?),
+            Some("base_url") => entry.base_url = Some(text_of(key, item)?.to_owned()),
+            Some("models") => entry.models = list_of(key, item)?,
+            Some("key_env") => entry.key_env = Some(text_of(key, item)?.to_owned()),
+            Some("headers_env") => {
                 let headers = item
                     .as_table_like()
                     .ok_or("headers_env must be a table of header names and variables")?;
@@ -177,7 +177,7 @@ fn provider(table: &dyn TableLike) -> Result<ProviderEntry, ConfigError> {
                     Ok(())
                 })?;
             }
-            "key" | "api_key" => {
+            Some("key" | "api_key") => {
                 return Err(
                     "do not put a key into a file: put it into a variable and set key_env to its name".into(),
                 );
@@ -222,12 +222,12 @@ fn wire(word: &str) -> Result<Wire, String> {
 fn model(table: &dyn TableLike) -> Result<ModelEntry, ConfigError> {
     let mut entry = ModelEntry::default();
     each_entry(table, |key, item| {
-        match key {
-            "id" => entry.id = text_of(key, item)?.to_owned(),
-            "context" => entry.context = Some(tokens_of(key, item)?),
-            "output" => entry.output = Some(tokens_of(key, item)?),
-            "images" => entry.images = Some(bool_of(key, item)?),
-            "price" => entry.price = Some(price(item)?),
+        match keys::known("models", key) {
+            Some("id") => entry.id = text_of(key, item)?.to_owned(),
+            Some("context") => entry.context = Some(tokens_of(key, item)?),
+            Some("output") => entry.output = Some(tokens_of(key, item)?),
+            Some("images") => entry.images = Some(bool_of(key, item)?),
+            Some("price") => entry.price = Some(price(item)?),
             _ => {
                 return Err(
                     format!("unknown key {key}; a model has id, context, output, images and price").into()
@@ -249,11 +249,11 @@ fn price(item: &Item) -> Result<Price, ConfigError> {
     let (mut price, mut read, mut write) = (Price::FREE, None, None);
     each_entry(table, |key, item| {
         let amount = dollars_of(key, item)?;
-        match key {
-            "input" => price.input = amount,
-            "output" => price.output = amount,
-            "cache_read" => read = Some(amount),
-            "cache_write" => write = Some(amount),
+        match keys::known("models.price", key) {
+            Some("input") => price.input = amount,
+            Some("output") => price.output = amount,
+            Some("cache_read") => read = Some(amount),
+            Some("cache_write") => write = Some(amount),
             _ => {
                 return Err(format!(
                     "unknown key {key}; a price has input, output, cache_read and cache_write"

@@ -4,7 +4,7 @@ use engine::{ServerTransport, ToolServer};
 use toml_edit::Item;
 
 use super::error::{ConfigError, each_entry};
-use super::{list_of, pairs_of, seconds_of, text_of};
+use super::{keys, list_of, pairs_of, seconds_of, text_of};
 
 /// The content of `[mcp]`, with `${VARIABLE}` not expanded yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -105,10 +105,10 @@ pub(super) fn parse(item: &Item) -> Result<McpSettings, ConfigError> {
     let table = item.as_table_like().ok_or("mcp must be a table: [mcp.servers.NAME]")?;
     let mut settings = McpSettings::default();
     each_entry(table, |key, item| {
-        match key {
-            "start_timeout" => settings.start_timeout = Some(seconds_of(key, item)?),
-            "call_timeout" => settings.call_timeout = Some(seconds_of(key, item)?),
-            "servers" => {
+        match keys::known("mcp", key) {
+            Some("start_timeout") => settings.start_timeout = Some(seconds_of(key, item)?),
+            Some("call_timeout") => settings.call_timeout = Some(seconds_of(key, item)?),
+            Some("servers") => {
                 let servers =
                     item.as_table_like().ok_or("mcp.servers must be a table: [mcp.servers.NAME]")?;
                 each_entry(servers, |name, item| {
@@ -132,15 +132,15 @@ fn entry(name: &str, item: &Item) -> Result<ServerEntry, ConfigError> {
     let (mut command, mut url, mut enabled) = (None, None, true);
     let (mut arguments, mut environment, mut headers) = (Vec::new(), Vec::new(), Vec::new());
     each_entry(table, |key, item| {
-        match key {
-            "command" => command = Some(text_of(key, item)?.to_owned()),
-            "args" => arguments = list_of(key, item)?,
-            "env" => environment = pairs_of(key, item)?,
-            "url" => url = Some(text_of(key, item)?.to_owned()),
-            "headers" => headers = pairs_of(key, item)?,
-            "enabled" => enabled = item.as_bool().ok_or("enabled must be true or false")?,
+        match keys::known("mcp.servers", key) {
+            Some("command") => command = Some(text_of(key, item)?.to_owned()),
+            Some("args") => arguments = list_of(key, item)?,
+            Some("env") => environment = pairs_of(key, item)?,
+            Some("url") => url = Some(text_of(key, item)?.to_owned()),
+            Some("headers") => headers = pairs_of(key, item)?,
+            Some("enabled") => enabled = item.as_bool().ok_or("enabled must be true or false")?,
             // Other programs write the transport; here it follows from the other keys.
-            "type" | "transport" => drop(text_of(key, item)?),
+            Some("type" | "transport") => drop(text_of(key, item)?),
             _ => {
                 return Err(format!(
                     "unknown key {key}; a server has command, args, env, url, headers and enabled"

@@ -105,6 +105,14 @@ fn show(options: &ConfigShowOptions) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The settings that nothing sets, each with its default.
+#[cfg(test)]
+pub fn defaults(options: &ServeOptions) -> Vec<(&'static str, String)> {
+    let rows = rows(options, &Config::default()).unwrap_or_else(|error| panic!("{error:?}"));
+    let unset = rows.into_iter().filter(|row| row.source == SettingSource::Default);
+    unset.map(|row| (row.name, row.text())).collect()
+}
+
 /// One setting, under the name that it has in the settings file.
 struct Row {
     name: &'static str,

@@ -4,6 +4,7 @@
 mod access_rules;
 pub mod door;
 mod events;
+mod openapi;
 mod other_routes;
 mod page;
 mod permissions;

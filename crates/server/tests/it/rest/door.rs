@@ -17,6 +17,8 @@ use testkit::server::{DEADLINE, Server};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::openapi;
+
 /// Whose sessions the server's owner has.
 pub const MASTER: &str = "the-master-token";
 /// A client with sessions of its own.
@@ -163,14 +165,18 @@ impl<'a> Ask<'a> {
     }
 
     pub async fn answer(self) -> Answer {
-        let asked = format!("{} {}", self.method, self.path);
+        let (method, path, request) = (self.method, self.path.clone(), self.body.clone());
         let (parts, body) = self.response().await.into_parts();
         let bytes = within(axum::body::to_bytes(body, usize::MAX)).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let media_type = parts.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
+        openapi::check(method, &path, &request, parts.status.as_u16(), media_type, &text);
+        let asked = format!("{method} {path}");
         Answer { asked, status: parts.status, headers: parts.headers, text }
     }
 
     pub async fn stream(self) -> Frames {
+        assert!(openapi::may_stream(self.method, &self.path), "no stream at {}", self.path);
         let response = self.response().await;
         assert_eq!(response.status(), StatusCode::OK);
         Frames { headers: response.headers().clone(), body: response.into_body(), buffer: String::new() }

@@ -1,19 +1,17 @@
-//! `docs/reference/cli.md`: every command and flag, rendered from the definitions that the program parses with.
-//!
-//! The page is compared by a test; `UPDATE_EXPECT=1 cargo nextest run -p ropewalk reference` writes it.
+//! `cli.md`: every command and flag, rendered from the definitions that the program parses with.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, Command, CommandFactory};
-use expect_test::expect_file;
 
+use super::check_page;
 use crate::cli::Cli;
 
 const HEAD: &str = "\
 # Commands
 
 Every command of `ropewalk` with its options, as `--help` of each says them. Made from the program's own definitions
-(`crates/ropewalk/src/cli_reference.rs`).
+(`crates/ropewalk/src/reference_tests/cli.rs`).
 
 These options work with every command:
 
@@ -90,5 +88,5 @@ fn name_of(argument: &Arg) -> String {
 
 #[test]
 fn the_reference_has_every_command_and_flag() {
-    expect_file!["../../../docs/reference/cli.md"].assert_eq(&page());
+    check_page("cli.md", &page());
 }
