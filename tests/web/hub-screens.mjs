@@ -75,6 +75,6 @@ export const HUB_SCREENS = [
   }, show: at("/login#join.abcdefghijklmnop", "You are in") },
   { name: "ended", script: (hub) => {
     signedOut(hub);
-    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has ended; ask who sent it for a new one" }] };
+    hub.posts = { "/ui/enter": () => [410, { error: "code_expired", message: "this link has ended; ask the person who sent it for a new one" }] };
   }, show: at("/s/x#share.abcdefghijklmnop", "This link has ended") },
 ];

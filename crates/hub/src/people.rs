@@ -73,11 +73,11 @@ pub struct PushOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the public address is not one such as https://hub.example.org")]
+    #[error("the public address must look like https://hub.example.org")]
     Address(#[source] BadName),
-    #[error("the people of this hub cannot be read")]
+    #[error("could not read the people of this hub")]
     Unread(#[source] PeopleError),
-    #[error("there is no key for pushes")]
+    #[error("there is no push key")]
     Key(#[source] VapidKeyError),
 }
 
@@ -149,7 +149,7 @@ impl People {
     /// The person behind a visitor, looked up now: the visitor may have been signed out while the request was on its way.
     async fn person(&self, visitor: &HubVisitor) -> Result<Member, PeopleError> {
         if let VisitorKind::ShareLink { .. } = &visitor.kind {
-            let message = "this link shows one session; sign in for anything else";
+            let message = "this link gives access to one session; sign in for anything else";
             return Err(PeopleError::new(RefusalKind::Forbidden, message));
         }
         let sql = "SELECT people.id, people.name, people.admin FROM browsers
@@ -169,7 +169,7 @@ impl People {
         if member.admin {
             return Ok(member);
         }
-        Err(PeopleError::new(RefusalKind::Forbidden, "this takes an admin of this hub; ask one"))
+        Err(PeopleError::new(RefusalKind::Forbidden, "only an admin of this hub can do this; ask one"))
     }
 
     /// Writes an audit entry, in the same transaction as the change that it records.

@@ -119,12 +119,12 @@ impl PeopleApi {
         let Some(people) = &self.people else { return };
         for one in news {
             if let Err(error) = people.notify(person, session, one).await {
-                tracing::info!(%error, "browsers could not be told");
+                tracing::info!(%error, "could not notify browsers");
             }
         }
     }
 }
 
 fn not_here() -> ReplyError {
-    wrong("badRequest", "a hub does not do this; name one of your machines, or use the hub's own settings")
+    wrong("badRequest", "a hub cannot do this; choose one of your machines, or use the hub's own settings")
 }

@@ -64,14 +64,14 @@ impl Devices {
             | Request::Revert { .. }
             | Request::FindFiles { .. }
             | Request::Rules
-            | Request::Forget { .. } => Err(wrong("badRequest", "this is not about devices")),
+            | Request::Forget { .. } => Err(wrong("badRequest", "this request is not about devices")),
         }
     }
 
     fn admit(&self, owner: &Visitor, knock: &str, role: Option<Role>) -> Result<ReplyBody, ReplyError> {
         let decided = self.state().tickets.decide(&owner.principal, knock, role, Instant::now());
         let name = decided.ok_or_else(|| {
-            wrong("notFound", "nobody knocks by this name any more; they may have been answered already")
+            wrong("notFound", "this pairing request no longer exists; it may have been answered already")
         })?;
         if role.is_none() {
             self.report(DeviceEvent::Refused { name, by: Arc::clone(&owner.name) });
@@ -84,7 +84,7 @@ impl Devices {
         if visitor.device.as_deref() != Some(device.as_str()) {
             must_own(visitor)?;
         }
-        let unknown = || wrong("notFound", "there is no such device; ropewalk devices list shows them");
+        let unknown = || wrong("notFound", "no such device; list them with ropewalk devices list");
         let (principal, id) = (visitor.principal.clone(), device.clone());
         let removed = self.change(move |list| {
             list.get(&id)
@@ -98,7 +98,7 @@ impl Devices {
                 self.revoke_in_memory(&device, visitor);
                 return Err(ReplyError {
                     message: format!(
-                        "{}; until this server is started again the device stays out",
+                        "{}; the device is locked out until this server restarts",
                         unwritten.message
                     ),
                     ..unwritten
@@ -157,11 +157,14 @@ fn must_own(visitor: &Visitor) -> Result<(), ReplyError> {
     if visitor.role == Role::Owner {
         return Ok(());
     }
-    Err(wrong("forbidden", "this takes an owner; ask whoever let this device in"))
+    Err(wrong("forbidden", "only an owner can do this; ask the person who paired this device"))
 }
 
 fn own(visitor: &Visitor) -> Result<Arc<str>, ReplyError> {
-    visitor.device.clone().ok_or_else(|| wrong("badRequest", "this is for devices; pair one first"))
+    visitor
+        .device
+        .clone()
+        .ok_or_else(|| wrong("badRequest", "only a paired device can do this; pair it first"))
 }
 
 fn done(found: bool) -> Result<ReplyBody, ReplyError> {

@@ -28,19 +28,19 @@ pub enum SignInOutcome {
 /// Why a device is not signed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignInDenial {
-    #[error("this code opens nothing here; ask for a new one, and check that it is for this server")]
+    #[error("unknown code; ask for a new one, and check that it is for this server")]
     Unknown,
-    #[error("this code was used already; ask for a new one")]
+    #[error("this code was already used; ask for a new one")]
     Used,
-    #[error("this code has expired; ask for a new one, they live for five minutes")]
+    #[error("this code has expired; ask for a new one, which is valid for five minutes")]
     Expired,
     #[error("nobody answered in time; ask for a new code")]
     Unanswered,
-    #[error("you were not let in")]
+    #[error("the pairing request was declined")]
     Refused,
-    #[error("there are as many devices as may be; revoke one first")]
+    #[error("device limit reached; revoke a device first")]
     Full,
-    #[error("the server cannot write its list of devices; its log says why")]
+    #[error("the server could not save its list of devices; its log says why")]
     Unwritable,
 }
 
@@ -64,7 +64,10 @@ impl Devices {
     /// A link that signs a browser in as the owner. Only holders of the server's token can have one.
     pub fn login(&self, visitor: &Visitor) -> Result<Invitation, ReplyError> {
         if visitor.role != Role::Owner || visitor.device.is_some() {
-            return Err(wrong("forbidden", "a login link is made on the machine itself: ropewalk link"));
+            return Err(wrong(
+                "forbidden",
+                "a sign-in link can be created only on the machine itself: ropewalk link",
+            ));
         }
         may(visitor.standing, Act::AdmitDevice).map_err(|why| wrong("forbidden", &why.to_string()))?;
         self.ticket(TicketGrant { principal: visitor.principal.clone(), role: Role::Owner, enters: true })
@@ -213,7 +216,7 @@ impl Devices {
                 }
             });
             if let Err(wrong) = seen.await {
-                tracing::warn!(message = wrong.message, "it was not written down that a device was here");
+                tracing::warn!(message = wrong.message, "could not record when a device was last seen");
             }
         }
         Ok(DeviceLogin { visitor: visitor(&record), renew })

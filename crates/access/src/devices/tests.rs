@@ -437,7 +437,7 @@ async fn what_cannot_be_written_does_not_happen() {
     // To shut somebody out is different: it holds for as long as it can.
     let device = phone.device.clone().unwrap().to_string();
     let told = test.devices.answer(&master(), Request::Revoke { device }).await.unwrap_err();
-    assert!(told.message.contains("until this server is started again"), "{told:?}");
+    assert!(told.message.contains("until this server restarts"), "{told:?}");
     assert!(seat.ended().is_cancelled());
     // It holds also when the file, which still has the device, can be read and written again.
     std::fs::remove_file(&state).unwrap();

@@ -49,13 +49,13 @@ impl People {
         admin: bool,
     ) -> Result<HubReplyBody, PeopleError> {
         let by = self.admin(visitor).await?;
-        let name =
-            plain_name(name).ok_or_else(|| PeopleError::new(RefusalKind::BadRequest, "give them a name"))?;
+        let name = plain_name(name)
+            .ok_or_else(|| PeopleError::new(RefusalKind::BadRequest, "enter a name for them"))?;
         let sql = "SELECT id, admin FROM people WHERE called = $1";
         let found = self.read(Statement::new(sql, [normalized_name(&name).into()])).await?;
         let (person, mut work) = match found.rows.first() {
             Some(row) if (row.int(1)? != 0) != admin => {
-                let message = "there is somebody of this name who is an admin, or is none; choose another name, or remove them first";
+                let message = "there is already somebody of this name with another role; choose another name, or remove them first";
                 return Err(PeopleError::new(RefusalKind::BadRequest, message));
             }
             Some(row) => (PersonId(row.text(0)?), Vec::new()),
@@ -79,7 +79,7 @@ impl People {
         if self.change(work).await?.is_none() {
             return Err(PeopleError::new(
                 RefusalKind::BadRequest,
-                "somebody else invites them at this moment; try again",
+                "somebody else is inviting them at the same moment; try again",
             ));
         }
         Ok(HubReplyBody::InvitedPerson { url: link.url, expires_at: link.until.0 })
@@ -91,7 +91,7 @@ impl People {
         if count >= PEOPLE_MAX as u64 {
             return Err(PeopleError::new(
                 RefusalKind::TooMany,
-                "there are as many people as may be; remove somebody first",
+                "the limit of people is reached; remove somebody first",
             ));
         }
         Ok(())
@@ -119,7 +119,7 @@ impl People {
         if *by.id.0 == *person {
             return Err(PeopleError::new(
                 RefusalKind::Forbidden,
-                "nobody removes themselves; another admin can",
+                "you cannot remove yourself; ask another admin",
             ));
         }
         let (id, by_id) = (SqlValue::from(person), SqlValue::from(Arc::clone(&by.id.0)));
@@ -147,7 +147,7 @@ impl People {
         if self.change(work).await?.is_none() {
             return Err(PeopleError::new(
                 RefusalKind::NotFound,
-                "there is nobody like this; look at the list again",
+                "there is nobody like this; reload the list",
             ));
         }
         self.check_revocations().await;

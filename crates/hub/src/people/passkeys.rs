@@ -134,10 +134,7 @@ impl People {
         let (key, challenge) = read_created(created, site).map_err(passkey_refused)?;
         let consume = self.consume_challenge(Purpose::Add(&member.id.0), &challenge)?;
         if self.credentials(&member).await?.len() >= PASSKEYS_MAX {
-            return Err(PeopleError::new(
-                RefusalKind::TooMany,
-                "you have as many passkeys as may be; remove one first",
-            ));
+            return Err(PeopleError::new(RefusalKind::TooMany, "passkey limit reached; remove one first"));
         }
         let (id, now) = (new_id('k')?, self.now().0);
         let name = plain_name(name).unwrap_or_else(|| "a passkey".to_owned());
@@ -164,7 +161,7 @@ impl People {
         if self.change(work).await?.is_none() {
             return Err(PeopleError::new(
                 RefusalKind::Passkey,
-                "this passkey is known already; sign in with it",
+                "this passkey is already registered; sign in with it",
             ));
         }
         Ok(PasskeyView { id: id.to_string(), name, created_at: now, used_at: None })
@@ -195,7 +192,7 @@ impl People {
         let consume = self.consume_challenge(Purpose::SignIn, &client.challenge)?;
         let credential = decode(&response.raw_id).map_err(passkey_refused)?;
         let Some(stored) = self.stored_passkey(&url_safe(&credential)).await? else {
-            let message = "this passkey is not known here; sign in by a link, and add it then";
+            let message = "this passkey is not registered here; sign in with a link, then add it";
             return Err(PeopleError::new(RefusalKind::Passkey, message));
         };
         let counter = match check_assertion(&stored, response, &client, site) {
@@ -269,7 +266,7 @@ impl People {
             from: Some(from),
         });
         if let Err(error) = self.db.run(vec![entry], Vec::new()).await {
-            tracing::warn!(%error, "it was not written down that a passkey was refused");
+            tracing::warn!(%error, "could not record that a passkey was refused");
         }
     }
 
@@ -304,10 +301,7 @@ impl People {
             from: None,
         };
         if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such passkey; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "you have no such passkey; reload the list"));
         }
         self.passkeys(visitor).await
     }
@@ -316,7 +310,7 @@ impl People {
 fn passkey_refused(error: WebauthnError) -> PeopleError {
     PeopleError::new(
         RefusalKind::Passkey,
-        format!("this passkey is not taken: {error}; try again, or use a link"),
+        format!("this passkey was not accepted: {error}; try again, or use a link"),
     )
 }
 
@@ -339,7 +333,7 @@ fn check_assertion(
     site: Site<'_>,
 ) -> Result<u32, String> {
     let refusal =
-        |error: WebauthnError| format!("this passkey is not taken: {error}; try again, or use a link");
+        |error: WebauthnError| format!("this passkey was not accepted: {error}; try again, or use a link");
     let owner = decode(response.response.user_handle.as_deref().unwrap_or_default()).map_err(refusal)?;
     if owner != stored.person.0.as_bytes() {
         return Err("this passkey belongs to somebody else; use another, or a link".into());
@@ -349,7 +343,10 @@ fn check_assertion(
     let counter = verify_assertion(&stored.key, &data, &signature, client, site).map_err(refusal)?;
     // Most authenticators do not count: they send 0 each time.
     if (counter, stored.counter) != (0, 0) && counter <= stored.counter {
-        return Err("this passkey was copied: its counter went back; sign in by a link, and remove it".into());
+        return Err(
+            "this passkey may have been copied (its counter went back); sign in with a link, and remove it"
+                .into(),
+        );
     }
     Ok(counter)
 }

@@ -7,7 +7,7 @@ use wire::native::ReplyError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PeopleError {
-    #[error("the hub's database cannot be used")]
+    #[error("could not use the hub's database")]
     Db(#[from] DbError),
     #[error("the operating system's random generator failed")]
     NoRandom(#[source] std::io::Error),
@@ -41,8 +41,8 @@ impl PeopleError {
     pub fn wrong(self) -> ReplyError {
         let (code, message) = match self {
             Self::Db(error) => {
-                tracing::warn!(%error, "people cannot be looked up");
-                ("busy", "the hub's database is away; try again in a few seconds".to_owned())
+                tracing::warn!(%error, "could not look up people");
+                ("busy", "the hub's database is not reachable; try again in a few seconds".to_owned())
             }
             Self::NoRandom(error) => {
                 tracing::error!(%error, "the operating system's random generator failed");

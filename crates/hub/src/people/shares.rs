@@ -32,19 +32,19 @@ impl People {
         if role > Role::Driver {
             return Err(PeopleError::new(
                 RefusalKind::BadRequest,
-                "a link makes no owners; give it another role",
+                "a link cannot have the role owner; choose another role",
             ));
         }
         if until <= now || until.0.saturating_sub(now.0) > LIFE_MAX_MS {
             return Err(PeopleError::new(
                 RefusalKind::BadRequest,
-                "a link ends within a year from now; give it such a date",
+                "a link must end within a year; choose an earlier date",
             ));
         }
         if self.shares_of(session, &owner).await?.len() >= SHARES_MAX {
             return Err(PeopleError::new(
                 RefusalKind::TooMany,
-                "this session has as many links as may be; end one first",
+                "link limit of this session reached; end one first",
             ));
         }
         let (id, code) = (new_id('s')?, new_code()?);
@@ -92,10 +92,7 @@ impl People {
         let values: [SqlValue; 2] = [share.into(), Arc::clone(&member.id.0).into()];
         let found = self.read(Statement::new(sql, values)).await?;
         let Some(row) = found.rows.first() else {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such link; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "you have no such link; reload the list"));
         };
         let session = row.text(0)?;
         let entry =

@@ -199,7 +199,7 @@ impl People {
         if until <= self.now() {
             return Err(PeopleError::new(
                 RefusalKind::CodeExpired,
-                "this link has ended; ask who sent it for a new one",
+                "this link has ended; ask the person who sent it for a new one",
             ));
         }
         if let Some(entered) = self.already_signed_in(&attempt, &share, &owner, &session).await? {
@@ -269,10 +269,10 @@ impl People {
 }
 
 fn unknown() -> PeopleError {
-    let message = "this link opens nothing here; ask for a new one, and check that it is for this hub";
+    let message = "unknown link; ask for a new one, and check that it is for this hub";
     PeopleError::new(RefusalKind::CodeUnknown, message)
 }
 
 fn used() -> PeopleError {
-    PeopleError::new(RefusalKind::CodeUsed, "this link was used already; ask for a new one")
+    PeopleError::new(RefusalKind::CodeUsed, "this link was already used; ask for a new one")
 }

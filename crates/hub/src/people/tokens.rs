@@ -26,7 +26,7 @@ const SECRET_CHARS: usize = 64;
 impl People {
     pub(super) async fn machine_token(&self, headers: &HeaderMap) -> Result<MachineToken, Refusal> {
         let wrong = || {
-            let message = "this token opens nothing here; make one in the hub's settings, under Tokens";
+            let message = "unknown token; create one in the hub's settings, under Tokens";
             Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
         };
         let token = token_of(headers).ok_or_else(wrong)?;
@@ -47,7 +47,7 @@ impl People {
             let sql = "UPDATE tokens SET used_at = $2 WHERE id = $1";
             let used = Statement::new(sql, [Arc::clone(&machine_token.token).into(), now.0.into()]);
             if let Err(error) = self.read(used).await {
-                tracing::warn!(%error, "it was not written down that a token was used");
+                tracing::warn!(%error, "could not record that a token was used");
             }
         }
         // Registered, so that its revocation and expiry are noticed.
@@ -109,10 +109,7 @@ impl People {
         let count = "SELECT COUNT(*) FROM tokens WHERE person = $1";
         let found = self.read(Statement::new(count, [Arc::clone(&person.0).into()])).await?;
         if found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() >= TOKENS_MAX {
-            return Err(PeopleError::new(
-                RefusalKind::TooMany,
-                "there are as many tokens as may be; revoke one first",
-            ));
+            return Err(PeopleError::new(RefusalKind::TooMany, "token limit reached; revoke one first"));
         }
         let secret = hex(&random().map_err(PeopleError::NoRandom)?);
         let id = new_id('t')?;
@@ -148,10 +145,7 @@ impl People {
         let entry =
             PeopleAuditEntry { person: Some(&member.id), what: "token.revoked", about: token, from: None };
         if self.change(vec![delete, self.audit_statement(entry)]).await?.is_none() {
-            return Err(PeopleError::new(
-                RefusalKind::NotFound,
-                "you have no such token; look at the list again",
-            ));
+            return Err(PeopleError::new(RefusalKind::NotFound, "you have no such token; reload the list"));
         }
         self.check_revocations().await;
         self.tokens_of(&member.id).await

@@ -49,7 +49,7 @@ pub(super) enum WebauthnError {
         "the device did not check who you are; set a PIN, a fingerprint or a face for it, or use another passkey"
     )]
     Unverified,
-    #[error("its kind of key is not known here")]
+    #[error("its kind of key is not supported")]
     Algorithm,
     #[error("its signature is wrong")]
     Signature,

@@ -157,7 +157,7 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy");
     let message = reply["error"]["message"].as_str().unwrap();
-    assert!(message.contains("away since 3 min"), "{message}");
+    assert!(message.contains("offline for 3 min"), "{message}");
     let mut stranger = node.browser("who=dev").await;
     let reply =
         stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
@@ -210,7 +210,10 @@ async fn who_waits_for_a_node_that_dies_is_told_soon() {
     store::sql::Db::run(cluster.db.as_ref(), work, Vec::new()).await.unwrap();
     let reply = browser.until(|frame| frame["re"] == 1).await;
     assert_eq!(reply["error"]["code"], "busy");
-    assert!(reply["error"]["message"].as_str().unwrap().contains("went away"), "{reply}");
+    assert!(
+        reply["error"]["message"].as_str().unwrap().contains("disconnected before it answered"),
+        "{reply}"
+    );
 }
 
 #[tokio::test]
@@ -226,7 +229,7 @@ async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
     assert_eq!(machines["machines"][0]["here"], false, "{machines}");
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy");
-    assert!(reply["error"]["message"].as_str().unwrap().contains("away since"), "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("offline for"), "{reply}");
 }
 
 #[tokio::test]
