@@ -26,7 +26,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 enum BodyError {
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the body stopped coming")]
+    #[error("the body did not arrive in time")]
     Silent,
 }
 
@@ -120,7 +120,7 @@ fn broken(error: &axum::Error) -> Refusal {
         match this.downcast_ref::<BodyError>() {
             Some(BodyError::TooLarge(max)) => return too_large(*max),
             Some(BodyError::Silent) => {
-                let message = "the body stopped coming; send it again, whole";
+                let message = "the body did not arrive in time; send it again";
                 return Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message);
             }
             None => cause = this.source(),
@@ -130,6 +130,7 @@ fn broken(error: &axum::Error) -> Refusal {
 }
 
 pub(super) fn too_large(max: usize) -> Refusal {
-    let message = format!("the body may have {max} bytes; send less, or in several requests");
+    let message =
+        format!("the body can have at most {max} bytes; send less, or split it into several requests");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }

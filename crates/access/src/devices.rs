@@ -167,7 +167,7 @@ impl Devices {
         let (list, stamp) = match file.as_deref().map(device_file::read) {
             Some(Ok(read)) => read,
             Some(Err(error)) => {
-                tracing::warn!(%error, "the list of devices cannot be read; none of them can come in");
+                tracing::warn!(%error, "could not read the list of devices; none of them can sign in");
                 Default::default()
             }
             None => Default::default(),
@@ -273,8 +273,8 @@ impl Devices {
         let written = tokio::task::spawn_blocking(move || device_file::change(&path, work)).await;
         let written = written.unwrap_or_else(|broken| Err(std::io::Error::other(broken)));
         let (outcome, list, stamp) = written.map_err(|error| {
-            tracing::error!(%error, file = shown, "the list of devices cannot be written");
-            wrong("failed", "the list of devices cannot be written; the server's log says why")
+            tracing::error!(%error, file = shown, "could not save the list of devices");
+            wrong("failed", "could not save the list of devices; the server's log says why")
         })?;
         self.adopt(list, stamp);
         Ok(outcome)
@@ -289,8 +289,8 @@ impl Devices {
         let _turn = self.write_lock.lock().await;
         match tokio::task::spawn_blocking(move || device_file::read(&path)).await {
             Ok(Ok((list, stamp))) => self.adopt(list, stamp),
-            Ok(Err(error)) => tracing::warn!(%error, "the list of devices cannot be read again"),
-            Err(broken) => tracing::error!(%broken, "the list of devices was not read"),
+            Ok(Err(error)) => tracing::warn!(%error, "could not reload the list of devices"),
+            Err(broken) => tracing::error!(%broken, "reading the list of devices failed unexpectedly"),
         }
     }
 

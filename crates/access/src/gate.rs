@@ -150,7 +150,7 @@ impl Gate {
     pub async fn open_after(&self, registry: &Registry) {
         let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
         if let Err(error) = registry.list(query).await {
-            tracing::warn!(%error, "the sessions cannot be listed");
+            tracing::warn!(%error, "could not list the sessions");
         }
         self.open();
     }
@@ -205,7 +205,7 @@ impl Gate {
             return Err(GateRefusal::too_often(wait));
         }
         locked(&self.wrong_tokens).count(address, now);
-        let message = "this token opens nothing here; the server's own is in the file it named at its start";
+        let message = "unknown token; the server's own token is in the file that it named when it started";
         Err(GateRefusal::unauthorized(RejectReason::BadToken, message))
     }
 }
@@ -358,8 +358,7 @@ async fn authenticate_device(
         // The cookie stays: any page of this host can make a browser send it here without the proof.
         DeviceLoginError::Unproven => denied(
             "sign_in_again",
-            "the cookie alone signs nobody in, and the proof that the app keeps beside it is missing or \
-             wrong; sign in again with the link that `ropewalk up` or `ropewalk link` prints",
+            "the cookie is valid only together with the key that the app stores in this browser, which is missing or wrong; sign in again with the link that `ropewalk up` or `ropewalk link` prints",
         ),
     })
 }
@@ -371,12 +370,12 @@ fn check_path(caller: &HttpCaller, path: &str) -> Result<(), GateRefusal> {
     {
         return Err(GateRefusal::unauthorized(
             RejectReason::Forbidden,
-            "this token opens its own session only",
+            "this token gives access to its own session only",
         ));
     }
     // The metrics are about everybody's sessions.
     if path == "/metrics" && caller.principal != Principal::local() {
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, "admin_only", "this takes the server's own token");
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "admin_only", "this needs the server's own token");
         return Err(GateRefusal::by(RejectReason::Forbidden)(refusal));
     }
     Ok(())

@@ -146,7 +146,7 @@ impl BoundListener {
                     tasks.spawn(connection.run(stream, self.tls.clone()));
                 }
                 Err(full) => {
-                    tracing::info!(%address, ?full, "a connection was not taken");
+                    tracing::info!(%address, ?full, "could not accept a connection");
                     if let Some(metrics) = &self.metrics {
                         metrics.rejected(RejectReason::Connections);
                     }
@@ -176,7 +176,7 @@ impl BoundListener {
             match accepted {
                 Ok(accepted) => return Some(accepted),
                 Err(error) => {
-                    tracing::info!(%error, "no connection could be taken");
+                    tracing::info!(%error, "could not accept connections");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -187,7 +187,7 @@ impl BoundListener {
 /// Tells a client that the connection limit is reached.
 async fn goodbye(mut stream: TcpStream, full: ConnectionRefusal) {
     let message = match full {
-        ConnectionRefusal::House => "all connections are taken; try again in a moment",
+        ConnectionRefusal::House => "connection limit reached; try again in a moment",
         ConnectionRefusal::Address => "too many connections from this address; close some",
     };
     let body = format!("{{\"error\":\"too_many_connections\",\"message\":\"{message}\"}}");
@@ -203,7 +203,7 @@ async fn handshake(mut stream: TcpStream, tls: &Tls) -> io::Result<Option<TlsStr
     // Every TLS connection begins with a record of this one type, and no request does.
     if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
         let body =
-            "{\"error\":\"tls_required\",\"message\":\"this port speaks TLS; ask with https:// or wss://\"}";
+            "{\"error\":\"tls_required\",\"message\":\"this port speaks TLS; use https:// or wss://\"}";
         let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close";
         let text = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(text.as_bytes()).await?;
@@ -229,7 +229,7 @@ impl HttpConnection {
     async fn run(self, stream: TcpStream, tls: Option<Tls>) {
         // Without this an answer in small pieces waits for the client's delayed acknowledgements: 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection ended before it began");
+            tracing::debug!(%error, "a connection ended during the handshake");
             return;
         }
         let slot = Arc::clone(&self.peer.slot);
@@ -237,8 +237,8 @@ impl HttpConnection {
         let stop = self.stop.clone();
         tokio::select! {
             biased;
-            () = slot.evicted() => tracing::debug!("a connection made room for another"),
-            () = hang_up.cancelled() => tracing::debug!("a connection was not read from for too long"),
+            () = slot.evicted() => tracing::debug!("a connection was closed to make room for another"),
+            () = hang_up.cancelled() => tracing::debug!("a connection was closed: its client did not read for too long"),
             () = self.talk(stream, tls, stop) => {}
         }
     }
@@ -247,14 +247,14 @@ impl HttpConnection {
         match tls {
             Some(tls) => match tokio::time::timeout(HANDSHAKE, handshake(stream, &tls)).await {
                 Ok(Ok(Some(stream))) => self.serve(stream, stop).await,
-                Ok(Ok(None)) => tracing::debug!("a request in the clear was refused"),
+                Ok(Ok(None)) => tracing::debug!("an unencrypted request was refused"),
                 Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
                 Err(_) => tracing::debug!("a handshake took too long"),
             },
             None => match tokio::time::timeout(FIRST_BYTE, stream.readable()).await {
                 Ok(Ok(())) => self.serve(stream, stop).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a connection ended before it began"),
-                Err(_) => tracing::debug!("a connection said nothing"),
+                Ok(Err(error)) => tracing::debug!(%error, "a connection ended during the handshake"),
+                Err(_) => tracing::debug!("a connection sent nothing"),
             },
         }
     }
@@ -288,7 +288,7 @@ impl HttpConnection {
                 return;
             }
             () = silent => {
-                tracing::debug!("a connection asked for nothing");
+                tracing::debug!("a connection sent no request");
                 return;
             }
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),

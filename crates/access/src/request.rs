@@ -32,13 +32,17 @@ pub fn host(request: &Request) -> Result<HostName, Refusal> {
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Err(broken()),
     };
-    let forbidden = "this is not a name of this server";
+    let forbidden = "this server does not answer to this host name";
     text.parse().map_err(|_| Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", forbidden))
 }
 
 pub fn origin(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     single(headers, &ORIGIN).map_err(|_| {
-        Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", "there may be one `Origin`, in plain text")
+        Refusal::new(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "send at most one `Origin` header, in plain text",
+        )
     })
 }
 
@@ -59,7 +63,7 @@ pub fn no_token_in_url(uri: &Uri) -> Result<(), Refusal> {
     let is_token =
         |name: &str| TOKEN_PARAMETERS.iter().any(|known| decoded(name).eq_ignore_ascii_case(known));
     if names.flatten().any(is_token) {
-        let message = "a token must not stand in an address; send the header `Authorization: Bearer TOKEN`";
+        let message = "a token must not be part of the URL; send the header `Authorization: Bearer TOKEN`";
         return Err(bad("token_in_url", message));
     }
     Ok(())

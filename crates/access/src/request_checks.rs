@@ -19,7 +19,8 @@ use crate::{body, web};
 pub fn page(names: &ServerNames, request: &Request) -> Result<Option<PageOrigin>, Refusal> {
     let host = request::host(request)?;
     if !names.are_ours(&host) {
-        let message = "this is not a name of this server; start it with --allow-host to give it one";
+        let message =
+            "this server does not answer to this host name; to allow it, start the server with --allow-host";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message));
     }
     let origin = request::origin(request.headers())?;
@@ -30,7 +31,8 @@ pub fn page(names: &ServerNames, request: &Request) -> Result<Option<PageOrigin>
     // A browser that follows a link to one of our pages gets the page, which contains nothing private.
     let followed = page.is_none() && web::is_public(request.uri().path()) && request::is_navigation(request);
     if page == Some(PageOrigin::Foreign) || (elsewhere && page != Some(PageOrigin::Named) && !followed) {
-        let message = "this page may not talk to this server; start it with --cors and the page's origin";
+        let message =
+            "this page's origin is not allowed; to allow it, start the server with --cors and that origin";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
     }
     Ok(page)

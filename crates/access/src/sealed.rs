@@ -252,7 +252,7 @@ impl Vault {
                 wrong("failed", &format!("the device was not paired: {error}"))
             }
         })?;
-        tracing::info!(device = id, name = shown, "a device was paired; it reads what this machine seals");
+        tracing::info!(device = id, name = shown, "paired a device; it can read what this machine seals");
         Ok(answer)
     }
 
@@ -279,11 +279,16 @@ impl Vault {
         match tokio::task::spawn_blocking(move || vault_file::read(&path)).await {
             Ok(Ok(Some((data, stamp)))) => self.adopt(data, stamp),
             // The keys in memory stay in use until the server is started again.
-            Ok(Ok(None)) => tracing::warn!(path = %self.path.display(), "the keys of devices are gone"),
-            Ok(Err(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "keys were not read again")
+            Ok(Ok(None)) => {
+                tracing::warn!(path = %self.path.display(), "the file with the keys of devices is gone; the keys in memory stay in use")
             }
-            Err(broken) => tracing::error!(%broken, "the keys of devices were not read"),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "could not reload the keys of devices"
+                )
+            }
+            Err(broken) => tracing::error!(%broken, "reading the keys of devices failed unexpectedly"),
         }
     }
 
@@ -323,7 +328,7 @@ impl State {
                 .map_or_else(|| Bond::at_machine(machine, &self.data.own, &device.point), Ok);
             match known {
                 Ok(bond) => drop(bonds.insert(id, bond)),
-                Err(error) => tracing::warn!(%error, device = device.id, "a device's key is of no use"),
+                Err(error) => tracing::warn!(%error, device = device.id, "the key of a device is not valid"),
             }
         }
         for gone in std::mem::replace(&mut self.bonds, bonds).into_keys() {
@@ -372,7 +377,8 @@ fn word(role: Role) -> String {
 
 fn opened(body: &RawValue) -> Result<DeviceMessage, ReplyError> {
     let body: SealedBody = serde_json::from_str(body.get()).map_err(|_| {
-        let message = "this machine takes sealed requests only: pair this device with it (ropewalk pair, at the machine)";
+        let message =
+            "this machine accepts only sealed requests; pair this device with it (run ropewalk pair there)";
         wrong("forbidden", message)
     })?;
     from_text(&body.sealed).and_then(|bytes| DeviceMessage::parse(&bytes)).map_err(refused)

@@ -117,7 +117,7 @@ fn denied(denial: SignInDenial) -> Refusal {
 }
 
 fn too_often(wait: Duration) -> Response {
-    let message = "too many wrong codes from this address; wait, then use the right one";
+    let message = "too many wrong codes from this address; wait, then try again with the right one";
     let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_codes", message);
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let mut response = refusal.into_response();
@@ -133,7 +133,7 @@ async fn leave(
 ) -> Result<Response, Refusal> {
     let visitor = caller.visitor();
     let Some(device) = &visitor.device else {
-        let message = "this is for devices; a token is not signed out";
+        let message = "only devices can sign out, not tokens";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message));
     };
     let revoke = Request::Revoke { device: device.to_string() };
@@ -157,7 +157,7 @@ async fn devices_request(
     JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
     let request: Request = json::read_value(Value::Object(fields), "", "the request").map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("this is no request: {error}"))
+        Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("invalid request: {error}"))
     })?;
     let answered = state.devices.answer(&caller.visitor(), request).await.map_err(refused)?;
     Ok(Json(answered).into_response())

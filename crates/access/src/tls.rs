@@ -13,13 +13,13 @@ use crate::tokens::Digest;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("the certificate in {0} cannot be read")]
+    #[error("could not read the certificate in {0}")]
     Certificate(PathBuf, #[source] pem::Error),
     #[error("there is no certificate in {0}")]
     NoCertificate(PathBuf),
-    #[error("the key in {0} cannot be read")]
+    #[error("could not read the key in {0}")]
     Key(PathBuf, #[source] pem::Error),
-    #[error("the certificate and the key cannot be used together")]
+    #[error("could not use the certificate with the key")]
     Unusable(#[source] rustls::Error),
 }
 

@@ -28,15 +28,15 @@ pub struct UploadTarget {
 pub enum BadTarget {
     #[error("it is not an address like https://example.com/sessions")]
     NoAddress,
-    #[error("it is plain http, over which everybody on the way can read the token and the session")]
+    #[error("it is plain http, so anyone on the network path can read the token and the session")]
     Plain,
-    #[error("a name or password in it would stand in logs")]
+    #[error("it must not contain a user name or password, which would show up in logs")]
     HasSecret,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    #[error("no connection to it: {0}")]
+    #[error("could not connect to it: {0}")]
     Unreachable(String),
     #[error("it did not answer in time")]
     Slow,

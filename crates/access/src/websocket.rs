@@ -92,7 +92,7 @@ impl SocketItem for native::ServerFrame {
         match serde_json::to_string(&self) {
             Ok(text) => SocketOutput::Texts(std::iter::once(text.into())),
             Err(error) => {
-                tracing::error!(%error, "a frame cannot be written");
+                tracing::error!(%error, "could not encode a frame");
                 SocketOutput::Broken
             }
         }

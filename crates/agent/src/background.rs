@@ -157,7 +157,7 @@ impl BackgroundJobs {
         let found = jobs.all.iter().find(|job| job.name == name);
         found.cloned().ok_or_else(|| match jobs.all.is_empty() {
             true => "nothing was started in the background".into(),
-            false => format!("there is no {name:?}; there are {}", names()),
+            false => format!("no background command {name:?}; there are {}", names()),
         })
     }
 
@@ -306,7 +306,7 @@ impl BackgroundJob {
         }
         self.check_typing_rate()?;
         let sent = typed_input.try_send(text.as_bytes().to_vec());
-        sent.map_err(|_| format!("{} does not read what was typed before; wait, or kill it", self.name))
+        sent.map_err(|_| format!("{} has not read its earlier input yet; wait, or kill it", self.name))
     }
 
     fn check_typing_rate(&self) -> Result<(), String> {

@@ -93,7 +93,7 @@ impl Ledger {
             let usd = usage.cost_usd;
             let written = tools::blocking(move || spending.add(usd)).await;
             if let Err(error) | Ok(Err(error)) = written.map(|done| done.map_err(|error| error.to_string())) {
-                tracing::error!(error, "what was spent today cannot be written down");
+                tracing::error!(error, "could not record what was spent today");
             }
         }
     }
@@ -124,14 +124,14 @@ impl Ledger {
                 limit.map(|limit| limit.usd),
                 limit.map_or(0.0, |limit| limit.spent(session)),
                 "/max-cost",
-                "raise it with `/max-cost AMOUNT`, or send one prompt past it with `/force-send TEXT`",
+                "raise it with `/max-cost AMOUNT`, or send one prompt despite it with `/force-send TEXT`",
             ),
             (budget.turn_usd, turn, "this prompt", "raise --max-cost"),
             (
                 budget.session_usd,
                 session,
                 "this session",
-                "raise session_usd under [budget] in the settings, or begin another session",
+                "raise session_usd under [budget] in the settings, or start another session",
             ),
         ];
         if let Some(stop) =
@@ -160,15 +160,14 @@ impl Ledger {
     fn unknown(&self, budget: &Budget, info: &ModelInfo) -> SpendDecision {
         if budget.refuse_unknown {
             return SpendDecision::Stop(format!(
-                "what {} costs is not known, and [budget] says unknown = \"refuse\"; give its price under [[models]] \
-                 in the settings, or choose another model",
+                "the price of {} is not known, and [budget] has unknown = \"refuse\"; set its price under [[models]] in the settings, or choose another model",
                 info.id
             ));
         }
         if std::mem::replace(&mut self.lock().warned, true) {
             return SpendDecision::Go;
         }
-        SpendDecision::Warn(format!("what {} costs is not known: the budget cannot stop it", info.id))
+        SpendDecision::Warn(format!("the price of {} is not known, so the budget cannot limit it", info.id))
     }
 
     fn lock(&self) -> MutexGuard<'_, SpentTotals> {
@@ -185,7 +184,7 @@ async fn check_day(max: f64, spending: Arc<DailySpending>, least: f64) -> SpendD
         }
         // If the spending cannot be read, the budget must not count as unspent.
         Err(error) | Ok(Err(error)) => SpendDecision::Stop(format!(
-            "what was spent today cannot be read, and there is a budget for it: {error}"
+            "could not read what was spent today, which is limited by a budget: {error}"
         )),
     }
 }
@@ -193,11 +192,11 @@ async fn check_day(max: f64, spending: Arc<DailySpending>, least: f64) -> SpendD
 fn exceeded(max: Option<f64>, spent: f64, least: f64, whose: &str, fix: &str) -> Option<String> {
     let max = max?;
     if spent >= max && spent > 0.0 {
-        return Some(format!("the budget of {whose} is spent: ${spent:.4} of ${max:.4}; {fix}"));
+        return Some(format!("the budget of {whose} is used up: ${spent:.4} of ${max:.4}; {fix}"));
     }
     (spent + least > max).then(|| {
         format!(
-            "the next call costs at least ${least:.4}, and of the budget of {whose} ${:.4} is left; {fix}",
+            "the next call costs at least ${least:.4}, but the budget of {whose} has only ${:.4} left; {fix}",
             max - spent
         )
     })
@@ -206,12 +205,12 @@ fn exceeded(max: Option<f64>, spent: f64, least: f64, whose: &str, fix: &str) ->
 fn estimate(info: &ModelInfo, tokens: u64) -> String {
     match &info.price {
         Some(price) => format!(
-            "about {tokens} tokens would be said to {}: ${:.4}, and ${} per million tokens of the answer; nothing was sent",
+            "about {tokens} tokens would be sent to {}: ${:.4}, plus ${} per million tokens of the answer; nothing was sent",
             info.id,
             price.of_input(tokens),
             price.output
         ),
-        None => format!("about {tokens} tokens would be said to {}: cost unknown; nothing was sent", info.id),
+        None => format!("about {tokens} tokens would be sent to {}: cost unknown; nothing was sent", info.id),
     }
 }
 

@@ -9,7 +9,7 @@ use rustls::CertificateError;
 pub(crate) fn refusal_reason(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return match error {
-            rustls::Error::NoCertificatesPresented => Some("the server shows no certificate"),
+            rustls::Error::NoCertificatesPresented => Some("the server sent no certificate"),
             rustls::Error::InvalidCertificate(wrong) => Some(describe(wrong)),
             _ => None,
         };

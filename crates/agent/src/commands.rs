@@ -33,54 +33,56 @@ pub(crate) use custom::CustomCommand;
 
 const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// An unattended prompt may come from anybody: an issue's title, a mail.
-const UNATTENDED: &str =
-    "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, --approval or --mode.";
+const UNATTENDED: &str = "No client is connected to see this, so nothing was changed. Use `ropewalk permissions`, --approval or --mode.";
 const EXEC_USAGE: &str = "`/exec` alone goes back to code mode, and changed nothing here; say what is to be done in a prompt after it.";
 /// The planning mode.
 const PLANNER: &str = "architect";
 const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
-    build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, better it and keep what is \
-    still true. Say how to build, test and lint, also a single test; how the code is organised where that is not plain to \
+    build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, improve it and keep what is still true. Say how to build, test and lint, also a single test; how the code is organised where that is not plain to \
     see; and the conventions that a newcomer would get wrong. At most 60 lines. No advice that holds for every project, \
     nothing that you did not see here.";
 
 /// Name, arguments, description.
 const COMMANDS: [(&str, Option<&str>, &str); 31] = [
-    ("help", None, "Shows what can be typed here"),
+    ("help", None, "Shows the commands"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
-    ("approval", Some("[preset]"), "Shows what is done without asking, or changes it"),
-    ("sandbox", None, "Shows how far tools and commands reach"),
+    ("approval", Some("[preset]"), "Shows what runs without asking, or changes it"),
+    ("sandbox", None, "Shows the sandbox mode of tools and commands"),
     ("status", None, "Shows model, mode, approval, sandbox, context and cost"),
     ("cost", None, "Shows what the session has used"),
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
-    ("undo", Some("[force]"), "Takes back what the last turn did to files"),
-    ("redo", Some("[force]"), "Does again what was undone last"),
-    ("revert", Some("[path [hunk]]"), "Takes back what was changed in a file, or one hunk of it"),
-    ("keep", Some("[path [hunk]]"), "Says that what was changed in a file is as it should be"),
+    ("undo", Some("[force]"), "Undoes what the last turn did to files"),
+    ("redo", Some("[force]"), "Redoes what was undone last"),
+    ("revert", Some("[path [hunk]]"), "Undoes the changes in a file, or one hunk of them"),
+    ("keep", Some("[path [hunk]]"), "Accepts the changes in a file, or one hunk of them"),
     ("init", None, "Has the agent write AGENTS.md for this project"),
-    ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
-    ("diff", Some("[path]"), "Shows what the session changed and nobody has reviewed"),
-    ("rename", Some("<title>"), "Gives the session another title"),
+    ("permissions", Some("[list|add|remove]"), "Shows or changes the permission rules of this folder"),
+    ("diff", Some("[path]"), "Shows the changes of the session that nobody has reviewed"),
+    ("rename", Some("<title>"), "Renames the session"),
     ("agent", Some("[name]"), "The same as /mode"),
     ("plan", Some("[prompt]"), "Plans without changing anything: from here on, or for one prompt"),
     ("exec", None, "Ends planning: back to code mode"),
-    ("yolo", None, "Approval full: nothing is asked before it is done"),
+    ("yolo", None, "Sets the approval to full: everything runs without asking"),
     (
         "max-cost",
         Some("[amount|off]"),
         "Shows or sets what the session may spend from here on, in US dollars",
     ),
-    ("force-send", Some("<prompt>"), "Sends one prompt although the limit of /max-cost is spent"),
+    ("force-send", Some("<prompt>"), "Sends one prompt although the limit of /max-cost is reached"),
     ("tools", None, "Shows the tools of the agent"),
     ("mcp", None, "Shows the MCP servers of the session"),
-    ("config", None, "Shows what holds in this session, and where it comes from"),
-    ("doctor", None, "Says what is wrong with the session"),
-    ("audit", None, "Shows the last rows of the audit about this session; for the owner at the machine"),
-    ("share", None, "Says how the session is exported and shared"),
-    ("bridge", None, "Says whether and where the session is seen elsewhere, or how to bridge it"),
+    ("config", None, "Shows the settings of this session and where they come from"),
+    ("doctor", None, "Checks the session for problems"),
+    (
+        "audit",
+        None,
+        "Shows the last rows of the audit log about this session; only for the owner at the machine",
+    ),
+    ("share", None, "Shows how to export and share the session"),
+    ("bridge", None, "Shows whether and where the session is bridged, or how to bridge it"),
 ];
 
 /// A parsed command.
@@ -327,7 +329,7 @@ async fn rename(title: Option<String>, context: &TurnContext) -> Result<String, 
         return Ok("Write `/rename TITLE`.".to_owned());
     };
     context.emit(Body::Title { title: title.as_str().into() }).await?;
-    Ok(format!("The session is called {title:?} now."))
+    Ok(format!("The session is now called {title:?}."))
 }
 
 /// Whether a mode is read-only: switching to it is harmless, whoever wrote the prompt.
@@ -337,7 +339,7 @@ fn is_read_only_mode(mode: &str) -> bool {
 
 fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {
     match wanted {
-        None => format!("The sandbox is {mode}. It is chosen when the server starts, with --sandbox."),
+        None => format!("The sandbox is {mode}. It is set when the server starts, with --sandbox."),
         Some(_) => format!("The sandbox stays {mode}: to change it, restart the server with --sandbox."),
     }
 }
@@ -379,7 +381,9 @@ async fn choose(
             "There is no {id} {wanted:?}.\n\n{}",
             listing(id, &values, context.settings().get(id))
         )),
-        Err(several) => Ok(format!("{wanted:?} could be any of {}. Say a little more.", several.join(", "))),
+        Err(several) => {
+            Ok(format!("{wanted:?} matches several: {}. Write more of the name.", several.join(", ")))
+        }
     }
 }
 

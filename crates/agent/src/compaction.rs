@@ -86,7 +86,7 @@ impl TurnLoop {
         let said = match self.sum_up(&source, &info).await? {
             None => "There is nothing to compact yet.".to_owned(),
             Some(summary) => {
-                format!("The conversation so far is now this summary, for the model:\n\n{summary}")
+                format!("For the model, this summary now replaces the conversation so far:\n\n{summary}")
             }
         };
         Ok(self.context.text(self.context.new_message(), said).await?)
@@ -117,7 +117,7 @@ impl TurnLoop {
                 Ok((_, usage)) => (plain, Some(usage)),
                 Err(error) => {
                     let text = format!(
-                        "the model did not sum up ({}); the requests and files are kept instead",
+                        "the model did not write a summary ({}); the requests and the names of the files are kept instead",
                         error.text
                     );
                     self.notice(NoticeLevel::Warning, &text).await?;

@@ -45,7 +45,7 @@ pub(crate) struct Memory {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
-    #[error("the session's history cannot be read: {0}")]
+    #[error("could not read the session's history: {0}")]
     Store(#[from] engine::StoreError),
     #[error("the session ended")]
     Ended,

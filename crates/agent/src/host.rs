@@ -40,7 +40,7 @@ pub(crate) fn read(job: &ToolJob, spot: &PermittedPath) -> Result<FileContents, 
         EditorText::Yes(text) => Ok(FileContents { bytes: Some(check_size(&text)?), note: None }),
         EditorText::Failed(_) if disk.is_none() => Ok(FileContents { bytes: None, note: None }),
         EditorText::Failed(error) => {
-            let note = format!("[{error}; this is what is on the disk]");
+            let note = format!("[{error}; this is the version on the disk]");
             Ok(FileContents { bytes: disk, note: Some(note) })
         }
     }
@@ -58,12 +58,11 @@ pub(crate) fn read_for_change(job: &ToolJob, spot: &PermittedPath) -> Result<Opt
         // Editors have no specific error for a missing file.
         EditorText::Failed(_) if disk.is_none() => Ok(None),
         EditorText::Failed(HostError::TimedOut) => Err(format!(
-            "the editor cannot show the file as it is: {}. It is asked no more in this turn: try again, and the \
-             file on the disk is changed",
+            "the editor could not return its version of the file: {}. It is not asked again in this turn: if you try again, the file on the disk is changed",
             HostError::TimedOut
         )
         .into()),
-        EditorText::Failed(error) => Err(format!("the editor cannot show the file as it is: {error}").into()),
+        EditorText::Failed(error) => Err(format!("the editor could not return its version of the file: {error}").into()),
     }
 }
 
@@ -81,9 +80,7 @@ pub(crate) fn write(
 ) -> Result<(), ToolFailure> {
     let asked = job.context.host(|can| can.write).zip(client_path(&job.workspace, spot));
     let to_disk = || match to_disk() {
-        Err(FileError::Unusable { reason, .. }) => {
-            Err(format!("the file cannot be written: {reason}").into())
-        }
+        Err(FileError::Unusable { reason, .. }) => Err(format!("could not write the file: {reason}").into()),
         outcome => outcome.map_err(ToolFailure::from),
     };
     let Some((editor, path)) = asked else { return to_disk() };
@@ -91,8 +88,7 @@ pub(crate) fn write(
         Ok(()) => Ok(()),
         Err(HostError::Away) => to_disk(),
         Err(error) => Err(format!(
-            "the editor did not write the file: {error}. Nothing was written to the disk behind its back; \
-             read the file again to see what it holds"
+            "the editor did not write the file: {error}. The file on the disk was not written directly; read the file again to see what it contains"
         )
         .into()),
     }

@@ -40,7 +40,7 @@ pub(crate) fn note(session: &SessionId, text: &str) {
     let signs = signs(text);
     if !signs.is_empty() {
         let signs = signs.join(", ");
-        tracing::warn!(%session, %signs, "a prompt has words known from prompt injection; it is used unchanged");
+        tracing::warn!(%session, %signs, "a prompt contains phrases known from prompt injection; it is used unchanged");
     }
 }
 

@@ -183,7 +183,7 @@ impl Servers {
         for server in client_servers.get(session).into_iter().chain(named) {
             // An error in one entry must not prevent the session.
             if let Err(reason) = servers.insert(server, NamedBy::Client) {
-                tracing::warn!(reason, "a tool server cannot be used");
+                tracing::warn!(reason, "could not use a tool server");
             }
         }
         servers.remember_client_servers();
@@ -215,7 +215,10 @@ impl Servers {
             if unless_cancelled(context, tokio::time::timeout(self.config.grace, settled)).await?.is_err() {
                 let late: Vec<_> = first.iter().filter(|server| server.is_starting()).collect();
                 let names: Vec<_> = late.iter().map(|server| server.name.as_ref()).collect();
-                let text = format!("still starting: MCP server {}; its tools come later", names.join(", "));
+                let text = format!(
+                    "still starting: MCP server {}; tools are added when it is ready",
+                    names.join(", ")
+                );
                 context.emit(Body::Notice { level: NoticeLevel::Info, text: text.into() }).await?;
             }
         }
@@ -274,7 +277,7 @@ impl Servers {
         let named = match read.and_then(|named| named).and_then(|named| Ok((named, fence?))) {
             Ok(named) => named,
             Err(reason) => {
-                let text = format!("the project's MCP servers cannot be read: {reason}");
+                let text = format!("could not read the project's MCP servers: {reason}");
                 context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
                 return Ok(());
             }
@@ -295,7 +298,7 @@ impl Servers {
             match self.insert_at(&launch_context, server, NamedBy::Project, Some(consent)) {
                 Ok(server) => notices.into_iter().for_each(|notice| server.notice(notice)),
                 Err(reason) => {
-                    let text = format!("an MCP server of the project cannot be used: {reason}");
+                    let text = format!("could not use an MCP server of the project: {reason}");
                     context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
                 }
             }
@@ -317,7 +320,7 @@ impl Servers {
             subject: consent_subject(shown).into(),
             input: Opaque(input.to_string().into()),
             risk: Risk::High,
-            reason: "the project names this program; the owner at the machine decides whether it starts"
+            reason: "the project configures this program; the owner at the machine decides whether it starts"
                 .into(),
             preview: Vec::new(),
             question: None,

@@ -121,7 +121,7 @@ async fn render_block<'a>(block: &'a Content, workspace: &Workspace) -> Result<P
             .map_err(|reason| SkippedBlock { uri: uri.as_deref(), kind: Some(mime), name: None, reason }),
         Content::Audio { mime, .. } => Err(SkippedBlock {
             kind: Some(mime),
-            reason: "the agent cannot hear".into(),
+            reason: "the model does not support audio".into(),
             ..SkippedBlock::default()
         }),
         Content::Link(link) => {
@@ -358,12 +358,12 @@ mod tests {
             expect![[r#"
                 <resource kind="image/bmp" unread="image/bmp is not one of jpeg, png, gif and webp"/>
                 <resource kind="image/gif" unread="it is larger than 20 MiB"/>
-                <resource kind="audio/wav" unread="the agent cannot hear"/>
+                <resource kind="audio/wav" unread="the model does not support audio"/>
                 <resource uri="file:///x" unread="it is not text"/>
                 image image/png
                 ! an image was left out: image/bmp is not one of jpeg, png, gif and webp
                 ! an image was left out: it is larger than 20 MiB
-                ! audio (audio/wav) was left out: the agent cannot hear
+                ! audio (audio/wav) was left out: the model does not support audio
                 ! file:///x was left out: it is not text
             "#]],
         )

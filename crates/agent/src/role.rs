@@ -65,7 +65,7 @@ impl Role {
     pub(crate) fn refusal(&self, tool: &ToolDefinition) -> String {
         let name = &self.name;
         if self.read_only {
-            format!("{name} only reads, and {} does more", tool.name)
+            format!("{name} can only read, but {} does more", tool.name)
         } else {
             format!("{} is not one of the tools of {name}", tool.name)
         }

@@ -144,7 +144,7 @@ pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
         if !meant.iter().all(named) {
             let ours = known.names();
             return Err(format!(
-                "there is no tool {name:?}; the tools are {NAMES_ELSEWHERE}, or in our names {ours}"
+                "unknown tool {name:?}; use {NAMES_ELSEWHERE}, or Ropewalk's own names: {ours}"
             ));
         }
         ours.extend(meant);
@@ -370,7 +370,7 @@ impl From<ToolFailure> for ToolOutcome {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| "the tool broke; this is a bug".to_owned())
+    tokio::task::spawn_blocking(work).await.map_err(|_| "the tool crashed; this is a bug".to_owned())
 }
 
 /// File work as a tool's run.
@@ -386,8 +386,7 @@ fn file_work(
 fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Some models send an empty text if every argument is optional.
     let text = if text.trim().is_empty() { "{}" } else { text };
-    serde_json::from_str(text)
-        .map_err(|error| format!("the arguments are not as the tool needs them: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("invalid arguments: {error}"))
 }
 
 /// Reads a whole file, if it exists and is not too large.
@@ -432,10 +431,7 @@ mod tests {
         let ours: Vec<String> = known.names().split(", ").map(str::to_owned).collect();
         assert!(tools_named(&names).is_ok() && tools_named(&ours).is_ok());
         let wrong = tools_named(&["Fly".into()]).unwrap_err();
-        assert!(
-            wrong.contains("the tools are Read, Edit, Write, Bash") && wrong.contains("shell"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("use Read, Edit, Write, Bash") && wrong.contains("shell"), "{wrong}");
     }
 
     #[test]

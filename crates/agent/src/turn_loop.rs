@@ -123,15 +123,11 @@ impl TurnLoop {
     async fn ask_model(&mut self) -> Result<Option<ModelReply>, LoopError> {
         let (settings, role) = (self.context.settings(), self.role());
         let id = role.model_for(settings.get(MODEL));
-        let (source, info) = self
-            .session
-            .shared
-            .model(&id)
-            .ok_or_else(|| {
-                LoopError::Failed(format!(
-                    "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
-                ))
-            })?;
+        let (source, info) = self.session.shared.model(&id).ok_or_else(|| {
+            LoopError::Failed(format!(
+                "model {id:?} not found; choose another, or run `ropewalk models list` to see what it needs"
+            ))
+        })?;
         if self.context.cancel.is_cancelled() {
             return Err(LoopError::Cancelled);
         }
@@ -310,7 +306,7 @@ impl TurnLoop {
         }
         let mut done = Vec::new();
         while let Some(joined) = running.join_next().await {
-            let (at, ran) = joined.map_err(|_| LoopError::Failed("a tool broke; this is a bug".into()))?;
+            let (at, ran) = joined.map_err(|_| LoopError::Failed("a tool crashed; this is a bug".into()))?;
             done.push((at, ran?));
         }
         done.sort_by_key(|(at, _)| *at);

@@ -95,7 +95,7 @@ impl Undo {
         let (Some(Inner { store, journal, .. }), Some(former)) = (inner.as_mut(), former.0) else { return };
         *journal = former;
         if let Err(error) = store.write_journal(journal) {
-            tracing::warn!(%error, "that nothing was changed is not kept");
+            tracing::warn!(%error, "could not record that nothing was changed");
         }
     }
 
@@ -116,7 +116,7 @@ impl Undo {
         };
         journal.note(turn.0, path, before, after);
         if let Err(error) = outcome.and_then(|()| store.write_journal(journal)) {
-            tracing::warn!(path = %path.display(), %error, "what was there before a change is not kept");
+            tracing::warn!(path = %path.display(), %error, "could not save the earlier content of a file, so its change cannot be undone");
         }
         PreviousJournal(Some(former))
     }
@@ -129,15 +129,17 @@ impl Undo {
         direction: UndoDirection,
         force: bool,
     ) -> Result<UndoStepResult, String> {
-        let mut inner = self.open().ok_or("nothing is kept here: the server has no folder for it")?;
-        let Some(Inner { store, journal, .. }) = inner.as_mut() else { return Err("nothing is kept".into()) };
+        let mut inner = self.open().ok_or("undo is not available: the server has no folder for it")?;
+        let Some(Inner { store, journal, .. }) = inner.as_mut() else {
+            return Err("undo is not available".into());
+        };
         let at = match direction {
             UndoDirection::Back => journal.done.checked_sub(1),
             UndoDirection::Forth => (journal.done < journal.turns.len()).then_some(journal.done),
         };
         let nothing = || match direction {
-            UndoDirection::Back => "no turn has changed files that could be put back",
-            UndoDirection::Forth => "nothing was undone that could be done again",
+            UndoDirection::Back => "there are no file changes to undo",
+            UndoDirection::Forth => "there is nothing to redo",
         };
         let at = at.ok_or_else(nothing)?;
         let mut entries = journal.turns[at].files.clone();
@@ -146,7 +148,7 @@ impl Undo {
         for restore in &plan.restores {
             let kept = match (&restore.now, &restore.bytes) {
                 (State::File { hash, .. }, Some(bytes)) => store.keep(hash, bytes, journal, false),
-                (State::Large { .. }, _) => Err(io::Error::other("it is too large to be kept")),
+                (State::Large { .. }, _) => Err(io::Error::other("it is too large to be stored for undo")),
                 (_, _) => Ok(()),
             };
             kept.map_err(|error| cannot_keep(&restore.path, &error))?;
@@ -154,7 +156,7 @@ impl Undo {
         journal.turns[at].files = entries;
         store
             .write_journal(journal)
-            .map_err(|error| format!("the list of changes cannot be written: {error}"))?;
+            .map_err(|error| format!("could not save the list of changes: {error}"))?;
         let mut stepped = UndoStepResult {
             not_restored: std::mem::take(&mut plan.not_restored),
             ..UndoStepResult::default()
@@ -180,7 +182,7 @@ impl Undo {
         };
         store
             .write_journal(journal)
-            .map_err(|error| format!("the list of changes cannot be written: {error}"))?;
+            .map_err(|error| format!("could not save the list of changes: {error}"))?;
         Ok(stepped)
     }
 
@@ -211,7 +213,7 @@ impl Follower for UndoCleanup {
         Box::pin(async move {
             let removed = crate::tools::blocking(move || store::remove(&folder, id.as_str())).await;
             if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, "what was kept for undo of a deleted session is still there");
+                tracing::warn!(%error, "could not delete the undo data of a deleted session");
             }
         })
     }
@@ -260,11 +262,11 @@ fn plan_step(
         }
         let lost = match wanted {
             State::Absent => None,
-            State::File { hash, .. } => (!store.has(hash)).then_some("is no longer kept"),
-            State::Large { .. } => Some("is too large to be kept (25 MiB at most)"),
+            State::File { hash, .. } => (!store.has(hash)).then_some("is no longer stored"),
+            State::Large { .. } => Some("is too large to be stored (25 MiB at most)"),
         };
         if let Some(lost) = lost {
-            plan.not_restored.push(format!("{}: what it held {lost}", path.display()));
+            plan.not_restored.push(format!("{}: its earlier content {lost}", path.display()));
             continue;
         }
         let wanted = match (wanted.clone(), moved) {
@@ -280,12 +282,12 @@ fn plan_step(
     if !strange.is_empty() && !force {
         let files = name_some(&strange);
         return Err(format!(
-            "somebody else has changed this since: {files}. `/{word} force` does it all the same"
+            "somebody else has changed this since: {files}. To overwrite those changes: `/{word} force`"
         ));
     }
     if !plan.not_restored.is_empty() && !force {
         let left = name_some(&plan.not_restored);
-        return Err(format!("not everything can be put back: {left}. `/{word} force` does the rest"));
+        return Err(format!("not everything can be restored: {left}. To restore the rest: `/{word} force`"));
     }
     Ok(plan)
 }
@@ -304,16 +306,16 @@ fn restore_file(
     restore: &FileRestore,
 ) -> Result<Option<FileChange>, String> {
     let named =
-        |error: &dyn std::fmt::Display| format!("{} was not put back: {error}", restore.path.display());
+        |error: &dyn std::fmt::Display| format!("could not restore {}: {error}", restore.path.display());
     // Links and folders may have changed since the file was checked.
     let (now, _) = read_state(files, &restore.spot).map_err(|error| named(&error))?;
     if !now.same_bytes(&restore.now) {
-        return Err(named(&"somebody changed it this very moment; try again"));
+        return Err(named(&"it was changed at the same moment; try again"));
     }
     let wanted = match &restore.wanted {
         State::Absent => None,
         State::File { hash, .. } => Some(store.content(hash).map_err(|error| named(&error))?),
-        State::Large { .. } => return Err(named(&"it is not kept")),
+        State::Large { .. } => return Err(named(&"its earlier content is not stored")),
     };
     let outcome = match &wanted {
         Some(bytes) => files.replace_with(&restore.spot, bytes, &draft_name(), restore.wanted.permissions()),
@@ -336,14 +338,14 @@ fn change(restore: &FileRestore, wanted: Option<&[u8]>) -> Option<FileChange> {
 }
 
 fn cannot_keep(path: &Path, error: &io::Error) -> String {
-    format!("{} is left as it is: what it holds cannot be kept ({error})", path.display())
+    format!("{} was left as it is: its current content could not be saved ({error})", path.display())
 }
 
 /// Resolves a path, if it still leads to the same file.
 fn find_unchanged(files: &Files, path: &Path, want: Access) -> Result<PermittedPath, String> {
     let spot = files.find(path, want).map_err(|error| error.to_string())?;
     if spot.real() != path {
-        return Err(format!("{} is a link now; nothing is put back through it", path.display()));
+        return Err(format!("{} is a link now, and files are not restored through links", path.display()));
     }
     Ok(spot)
 }

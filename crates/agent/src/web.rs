@@ -85,19 +85,19 @@ pub(crate) enum WebError {
     Malformed,
     #[error("only http:// and https:// addresses are read")]
     Scheme,
-    #[error("its address holds a user name or a password, which would be sent")]
+    #[error("its address contains a user name or a password, which would be sent")]
     Credentials,
     #[error("{0} is not a public address, and only public ones are read")]
     Private(IpAddr),
-    #[error("{0} cannot be found")]
+    #[error("host {0} not found")]
     Unknown(String),
-    #[error("it leads on to {0}")]
+    #[error("it redirects to {0}")]
     Elsewhere(String),
     #[error("too many redirects")]
     TooManyRedirects,
     #[error("the server answered {0}")]
     Status(u16),
-    #[error("it is {0}, which is no text")]
+    #[error("it is {0}, which is not text")]
     Kind(String),
     #[error("it is larger than {} MiB", PAGE_BYTES_MAX >> 20)]
     TooLarge,
@@ -155,7 +155,7 @@ impl WebClient {
         match response.remote_addr().map(|address| address.ip()) {
             Some(address) if (self.reach.allows)(address) => Ok(response),
             Some(address) => Err(WebError::Private(address)),
-            None => Err(WebError::Unreachable("nobody knows who answered".into())),
+            None => Err(WebError::Unreachable("the address that answered is not known".into())),
         }
     }
 

@@ -102,7 +102,7 @@ impl Workspace {
 fn with_advice(error: FileError) -> FileError {
     match error {
         FileError::Unusable { path, reason } => {
-            let advice = format!("{reason}; make the folder again or start a session without it");
+            let advice = format!("{reason}; create the folder again or start a session without it");
             FileError::Unusable { path, reason: UnusableReason::System(advice) }
         }
         refused @ FileError::Refused { .. } => refused,
@@ -148,7 +148,7 @@ mod tests {
         let workspace = Workspace::open(gone.clone(), &[], None, &AccessConfig::default());
         let error = workspace.find(Path::new("a"), Access::Read).unwrap_err().to_string();
         assert!(
-            error.starts_with(&gone.display().to_string()) && error.contains("make the folder again"),
+            error.starts_with(&gone.display().to_string()) && error.contains("create the folder again"),
             "{error}"
         );
     }

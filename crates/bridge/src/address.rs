@@ -17,11 +17,11 @@ pub struct ReceiverAddress {
 pub enum BadAddress {
     #[error("it is not an address like https://hub.example.com")]
     NoAddress,
-    #[error("it is plain http, over which everybody on the way can read the token and the session")]
+    #[error("it is plain http, so anyone on the network path can read the token and the session")]
     Plain,
-    #[error("a name or password in it would stand in logs")]
+    #[error("it must not contain a user name or password, which would show up in logs")]
     HasSecret,
-    #[error("it may not have a part after a question mark or a hash")]
+    #[error("it must not contain a query string or a fragment")]
     HasQuery,
 }
 

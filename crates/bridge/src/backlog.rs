@@ -93,14 +93,14 @@ impl Backlog {
             self.drop_first(|entry| entry.update.is_some());
         }
         while self.answers_held > ANSWERS_MAX {
-            tracing::warn!("a receiver does not take the answers to its requests; the oldest is dropped");
+            tracing::warn!("a receiver does not confirm the answers to its requests; dropping the oldest");
             self.drop_first(|entry| entry.update.is_none());
         }
         // Updates are in the log, and session/load tells them. Nobody gives an answer twice.
         while self.bytes > BYTES_MAX && self.entries.len() > 1 {
             if self.updates_held == 0 {
                 tracing::warn!(
-                    "the answers that a receiver did not take are too large; the oldest is dropped"
+                    "the answers that a receiver did not confirm are too large; dropping the oldest"
                 );
                 self.drop_first(|_| true);
             } else {

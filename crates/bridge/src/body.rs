@@ -156,7 +156,7 @@ fn read(by: Operator, envelope: &[u8], encoder: ReplyEncoder) -> IncomingBody {
     match json::read_bytes(envelope, "the request") {
         Ok(envelope) => IncomingBody::Request { by, envelope, encoder },
         Err(error) => {
-            let message = format!("this is no request: {error}");
+            let message = format!("invalid request: {error}");
             IncomingBody::Wrong { error: ReplyError { code: "badRequest".into(), message }, encoder }
         }
     }

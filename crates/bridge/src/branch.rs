@@ -72,7 +72,7 @@ pub(super) async fn agree(
 async fn lineage(shared: &Shared) -> Option<String> {
     let found = shared.app.registry().lineage().await;
     let found = found.inspect_err(
-        |error| tracing::warn!(%error, "the store's lineage cannot be read; see `ropewalk doctor --store`"),
+        |error| tracing::warn!(%error, "could not read the lineage of the store; run `ropewalk doctor --store`"),
     );
     found.ok().flatten().map(|lineage| lineage.to_string())
 }
@@ -134,13 +134,12 @@ async fn tell(
     }
     let handle = handles.borrow_and_update().clone();
     let notice = format!(
-        "this machine's state was put back to an earlier time. What happened after that time is not in this session any \
-         more; the hub keeps it as a session of its own, {kept}"
+        "this machine's state was restored to an earlier time. Later events are no longer in this session; the hub keeps them as a separate session, {kept}"
     );
     shared.tell(&format!("[ferret] bridge: {notice} session={session}"));
     let told = handle.send(Input::PutBack { seen: Seq(before.events), notice: notice.into() }).await;
     if let Err(error) = &told {
-        tracing::warn!(%session, %error, "a session was not told that its machine's state was put back");
+        tracing::warn!(%session, %error, "could not tell a session that its machine's state was restored");
     }
     told.is_ok()
 }

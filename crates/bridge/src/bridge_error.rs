@@ -19,23 +19,23 @@ pub enum BridgeError {
     Certificate { reason: String },
     #[error("bridge: WS closed (code={code}){}", reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Closed { code: u16, reason: Option<String> },
-    #[error("bridge: the receiver answers {what} with {status}")]
+    #[error("bridge: the receiver answered {what} with status {status}")]
     Answered { what: &'static str, status: u16 },
-    #[error("bridge: the receiver leads elsewhere, to {to}")]
+    #[error("bridge: the receiver redirects to {to}")]
     Redirected { to: String },
-    #[error("bridge: the receiver names a socket elsewhere, {named}")]
+    #[error("bridge: the receiver's socket is at another address, {named}")]
     Elsewhere { named: String },
-    #[error("bridge: the receiver cannot be reached: {reason}")]
+    #[error("bridge: could not reach the receiver: {reason}")]
     Unreachable { reason: String },
-    #[error("bridge: the upgrade to a WebSocket is not answered")]
+    #[error("bridge: the receiver did not answer the WebSocket upgrade")]
     Swallowed,
-    #[error("bridge: the receiver keeps no mirror, so what is sent to it cannot be sealed")]
+    #[error("bridge: the receiver does not support end-to-end encryption")]
     Unsealable,
-    #[error("bridge: the receiver says what is not understood: {what}")]
+    #[error("bridge: the receiver sent something unexpected: {what}")]
     Malformed { what: String },
     #[error("bridge: the hub's copy of this session keeps differing from the log on this machine")]
     Diverged,
-    #[error("bridge: the session cannot be read: {reason}")]
+    #[error("bridge: could not read the session: {reason}")]
     Unreadable { reason: String },
 }
 
@@ -73,39 +73,37 @@ impl BridgeError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Unauthorized => {
-                "the token is not one that the receiver knows; check ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN), or --bridge-token of serve and up, or --auth-token of bridge, then start it again"
+                "the receiver does not know the token; check ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN), or --bridge-token of serve and up, or --auth-token of bridge, then start it again"
             }
             Self::Forbidden => {
-                "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"
+                "the token does not allow this; get another from the receiver's owner, then start the bridge again"
             }
             Self::Certificate { reason } if reason == NAMELESS => {
-                "make a certificate with the host of the address in it, as `openssl req -x509 -addext subjectAltName=DNS:HOST` does (IP:ADDRESS for an address in numbers); for development only, add --insecure"
+                "create a certificate that names the host of the address, for example with `openssl req -x509 -addext subjectAltName=DNS:HOST` (IP:ADDRESS for an IP address); for development only, pass --insecure"
             }
             Self::Certificate { .. } => {
-                "the receiver needs a valid certificate for this address, of an authority that this machine trusts; SSL_CERT_FILE names a file of further ones; for development only, add --insecure"
+                "the receiver needs a valid certificate for this address from an authority that this machine trusts; SSL_CERT_FILE can name a file with more authorities; for development only, pass --insecure"
             }
             Self::Closed { .. } => "if it keeps closing, check that WebSockets reach the receiver at /ws/",
-            Self::Answered { .. } => "check that the address is a receiver's, and that it is well",
+            Self::Answered { .. } => "check that a receiver runs at this address without errors",
             Self::Redirected { .. } => {
-                "if that is the receiver, name it in --remote-url; the token is sent to no other place than that"
+                "if that is the receiver, pass it as --remote-url; the token is sent only to the host and port given there"
             }
             Self::Elsewhere { .. } => {
-                "the token is sent only to the host and port of --remote-url; name the right one there, or mend the receiver"
+                "the token is sent only to the host and port of --remote-url; correct that URL, or fix the receiver"
             }
             Self::Unreachable { .. } => "check the address and the network",
             Self::Swallowed => {
-                "if something between here and the receiver keeps WebSockets back, it is done without them"
+                "a proxy on the way may block WebSockets; the bridge then continues without them"
             }
             Self::Unsealable => {
-                "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
+                "bridge to a hub (ropewalk hub), or remove --e2e; the receiver can then read everything"
             }
             Self::Diverged => {
-                "another machine runs with a copy of this one's state: stop one of the two, then start this one again"
+                "another machine is running with a copy of this one's state; stop one of the two, then start this one again"
             }
-            Self::Unreadable { .. } => "look at the store with `ropewalk doctor --store`",
-            Self::Malformed { .. } => {
-                "check that the address is a receiver's, of a version that goes with this one"
-            }
+            Self::Unreadable { .. } => "check the store with `ropewalk doctor --store`",
+            Self::Malformed { .. } => "check that a receiver of a compatible version runs at this address",
         }
     }
 
@@ -147,7 +145,7 @@ impl BridgeError {
             reason = Some(cause.to_string());
             link = cause.source();
         }
-        let reason = if error.is_timeout() { Some("it takes too long".to_owned()) } else { reason };
+        let reason = if error.is_timeout() { Some("it did not answer in time".to_owned()) } else { reason };
         Self::Unreachable { reason: quoted(&reason.unwrap_or_default()) }
     }
 }

@@ -196,7 +196,7 @@ impl Bridge {
         self.shared.tasks.close();
         let timeout = self.shared.timings.farewell * 3;
         if tokio::time::timeout(timeout, self.shared.tasks.wait()).await.is_err() {
-            tracing::info!("the receiver did not take the last words");
+            tracing::info!("could not send the last messages to the receiver");
         }
     }
 }
@@ -284,7 +284,7 @@ impl Shared {
         if tunnels.open.len() >= TUNNELS_MAX && !tunnels.make_room() {
             drop(tunnels);
             self.tell(&format!(
-                "bridge: {TUNNELS_MAX} sessions are bridged, and that is the most. This one is not, session={id}; end another, then open it again"
+                "bridge: limit of {TUNNELS_MAX} bridged sessions reached. This one is not bridged, session={id}; end another, then open it again"
             ));
             return;
         }

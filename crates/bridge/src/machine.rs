@@ -217,7 +217,7 @@ impl MachineCalls {
         answers: &mpsc::Sender<CallOutcome>,
     ) -> Result<(), BridgeError> {
         let answered = if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
-            Err((ReplyEncoder::plain(), wrong(0, "badRequest", "the hub does not say who asks")))
+            Err((ReplyEncoder::plain(), wrong(0, "badRequest", "the hub did not say who sent the request")))
         } else {
             match self.shared.codec.open(by, &body).await {
                 IncomingBody::Request { by, envelope, encoder } => {
@@ -245,7 +245,7 @@ impl MachineCalls {
     ) -> Result<(), (ReplyEncoder, Box<RequestReply>)> {
         let id = envelope.id;
         let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
-            let message = "the machine has more requests than it can take; try again";
+            let message = "the machine has too many requests; try again";
             return Err((encoder, wrong(id, "busy", message)));
         };
         let prompted = match &envelope.request {
@@ -256,7 +256,7 @@ impl MachineCalls {
         match &envelope.request {
             Request::Watch { session, .. } => {
                 return self.watch(session.clone(), reply_to).map_err(|reply_to| {
-                    (reply_to.encoder, wrong(id, "badRequest", "this is no session id"))
+                    (reply_to.encoder, wrong(id, "badRequest", "this is not a session id"))
                 });
             }
             // The hub knows who watches the mirror.
@@ -273,7 +273,7 @@ impl MachineCalls {
         self.operator_connection(by).ask(asked).map_err(busy)
     }
 
-    /// Loads the session into memory, so that its mirror continues. Gives `reply_to` back if this is no session id.
+    /// Loads the session into memory, so that its mirror continues. Gives `reply_to` back if this is not a session id.
     fn watch(&self, session: String, reply_to: ReplyTarget) -> Result<(), Box<ReplyTarget>> {
         let Ok(session) = engine::SessionId::parse(&session) else { return Err(Box::new(reply_to)) };
         let shared = Arc::clone(&self.shared);

@@ -78,7 +78,7 @@ pub(super) async fn ready(
         }
         std::future::pending().await
     };
-    let late = || BridgeError::malformed("a mirror that does not say how far it has come");
+    let late = || BridgeError::malformed("a mirror without its position");
     tokio::time::timeout(shared.timings.answer, first).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -350,8 +350,10 @@ impl<'a> MirrorSender<'a> {
         if body.get().len() <= BODY_BYTES_MAX {
             return Ok(EventEntry { seq: event.seq.0, body });
         }
-        let text =
-            format!("an event of {} bytes is too large for the bridge; its machine has it", body.get().len());
+        let text = format!(
+            "an event of {} bytes is too large for the bridge; it can be seen only on its machine",
+            body.get().len()
+        );
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         let stand_in = Event { origin: Origin::Engine, body: notice, ..event.clone() };
         let body = self.shared.codec.body(session, &context, &event_json::encode(&stand_in))?;

@@ -117,7 +117,8 @@ impl OperatorTask {
             self.pending.insert(self.last, reply_to);
         }
         for (_, reply_to) in self.pending {
-            let message = "the machine ended this before it was done; look whether it was, then try again";
+            let message =
+                "the machine stopped before this was done; check whether it took effect, then try again";
             let error = ReplyError { code: "busy".into(), message: message.into() };
             reply_to.answer(RequestReply { re: 0, ok: None, error: Some(error) });
         }

@@ -169,7 +169,7 @@ impl ReceiverClient {
     pub async fn farewell(&self, session: &str, process: &str) -> Result<(), BridgeError> {
         let url = self.address.below(&["api", "sessions", session]);
         let request = self.with_process(self.request(Method::DELETE, url), process);
-        self.succeeded("the farewell", request, self.timings.farewell).await.map(drop)
+        self.succeeded("the sign-off", request, self.timings.farewell).await.map(drop)
     }
 
     /// The same for a deleted session: a hub deletes it too. Other receivers know only the
@@ -179,7 +179,7 @@ impl ReceiverClient {
         if self.is_hub() {
             url.query_pairs_mut().append_pair("deleted", "true");
         }
-        self.ask("the farewell", Method::DELETE, url, None, self.timings.farewell).await.map(drop)
+        self.ask("the sign-off", Method::DELETE, url, None, self.timings.farewell).await.map(drop)
     }
 
     /// The socket that a registration named.
@@ -224,7 +224,7 @@ impl ReceiverClient {
         }
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         if header(SEC_WEBSOCKET_ACCEPT) != Some(derive_accept_key(key.as_bytes()).as_str()) {
-            return Err(BridgeError::malformed("an upgrade that is no WebSocket's"));
+            return Err(BridgeError::malformed("an invalid WebSocket upgrade"));
         }
         let mirror = match header(SEC_WEBSOCKET_PROTOCOL) {
             None => false,
@@ -350,7 +350,7 @@ fn refused(what: &'static str, answer: &Response) -> BridgeError {
 }
 
 fn too_slow() -> BridgeError {
-    BridgeError::Unreachable { reason: "it takes too long".into() }
+    BridgeError::Unreachable { reason: "it did not answer in time".into() }
 }
 
 fn encoded(value: &impl serde::Serialize) -> Result<Vec<u8>, BridgeError> {
@@ -370,7 +370,7 @@ async fn bytes(mut answer: Response, most: usize, timeout: Duration) -> Result<V
         let mut body = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(|error| BridgeError::unsent(&error))? {
             if body.len() + piece.len() > most {
-                return Err(BridgeError::malformed(format!("more than {most} bytes")));
+                return Err(BridgeError::malformed(format!("a body of more than {most} bytes")));
             }
             body.extend_from_slice(&piece);
         }

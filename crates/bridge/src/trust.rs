@@ -24,7 +24,7 @@ pub(super) fn client_config() -> Result<ClientConfig, BridgeError> {
     let loaded = rustls_native_certs::load_native_certs();
     let nobody = || {
         let why = loaded.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-        let reason = quoted(&format!("no certificate that this machine trusts could be read{why}"));
+        let reason = quoted(&format!("could not read any trusted certificate{why}"));
         BridgeError::Certificate { reason }
     };
     let verifier = CertificateVerifier::new(loaded.certs.clone()).ok_or_else(nobody)?;
@@ -110,7 +110,7 @@ fn is_authority(error: &Error) -> bool {
 pub(super) fn why(error: &Error) -> Option<String> {
     use CertificateError as Wrong;
     let why = match error {
-        Error::NoCertificatesPresented => "the receiver shows no certificate",
+        Error::NoCertificatesPresented => "the receiver sent no certificate",
         Error::InvalidCertificate(wrong) => match wrong {
             _ if is_authority(error) => "the certificate is self-signed and not trusted on this machine",
             Wrong::UnknownIssuer => "the certificate is not signed by an authority that this machine trusts",

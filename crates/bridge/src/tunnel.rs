@@ -83,7 +83,7 @@ impl Tunnel {
         } else if self.registrations.borrow().may_exist && !self.is_replaced() {
             let farewell = self.shared.receiver.farewell(self.session.as_str(), &self.shared.process).await;
             if let Err(trouble) = farewell {
-                tracing::debug!(%trouble, "the receiver did not hear the farewell");
+                tracing::debug!(%trouble, "could not sign off at the receiver");
             }
         }
         if !self.is_replaced() {
@@ -215,7 +215,7 @@ pub(super) async fn forget(shared: &Shared, session: &SessionId) {
         match shared.receiver.deleted(session.as_str()).await {
             Ok(()) | Err(BridgeError::Answered { status: 404 | 410, .. }) => return,
             Err(trouble) => {
-                tracing::debug!(%trouble, "the receiver did not hear that a session was deleted");
+                tracing::debug!(%trouble, "could not tell the receiver that a session was deleted");
                 if trouble.is_final() {
                     return;
                 }
@@ -318,10 +318,10 @@ async fn beat(
                 match register(&shared, &handles, &registrations).await {
                     Ok(_) => {}
                     Err(trouble) if trouble.is_final() => return trouble,
-                    Err(trouble) => tracing::debug!(%trouble, "the session cannot be registered again"),
+                    Err(trouble) => tracing::debug!(%trouble, "could not register the session again"),
                 }
             }
-            Err(trouble) => tracing::debug!(%trouble, "the receiver did not hear the heartbeat"),
+            Err(trouble) => tracing::debug!(%trouble, "could not send the heartbeat to the receiver"),
         }
     }
 }

@@ -26,7 +26,7 @@ impl<P> Models<P> {
         SettingSpec {
             id: MODEL.into(),
             name: "Model".into(),
-            description: "Who thinks".into(),
+            description: "Model".into(),
             category: Category::Model,
             default: keys.clone().next().cloned().unwrap_or_default(),
             choices: keys.map(choice).collect(),

@@ -67,7 +67,7 @@ impl ServerParts {
 /// Why a door could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("standard input and output cannot be used")]
+    #[error("could not use standard input and output")]
     Stdio(#[source] io::Error),
     #[error("could not create the keys of the HTTP door: the operating system's random generator failed")]
     Random(#[source] io::Error),
@@ -191,7 +191,7 @@ impl Server {
 
     async fn until_hung_up(&self, served: &mut FlushedConnection) {
         tokio::select! {
-            () = served.input_ended() => tracing::debug!("a client hung up"),
+            () = served.input_ended() => tracing::debug!("a client closed the connection"),
             () = self.stop.cancelled() => {}
         }
     }

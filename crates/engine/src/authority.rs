@@ -265,7 +265,7 @@ impl CallerKind {
     fn refusal(self, act: Act) -> Cow<'static, str> {
         match self {
             Self::Driver | Self::Approver | Self::Viewer => format!(
-                "this takes {}, and this device is {}; the owner can give it another role",
+                "this needs {}, but this device is {}; the owner can change its role",
                 least_role(act),
                 self.role_name()
             )
@@ -400,25 +400,26 @@ impl Act {
     ];
 }
 
-const BRIDGE_BEGINS_NONE: &str = "a bridge carries one session and begins no other; start another with `ropewalk bridge` at the agent's machine";
+const BRIDGE_BEGINS_NONE: &str = "a bridge gives access to one session and cannot start another; to share one more, run `ropewalk bridge` on the agent's machine";
 const BRIDGE_ONE_SESSION: &str =
-    "a bridge carries one session, and this reaches past it; do it at the agent's own machine";
-const BRIDGE_ONLY_ANSWERS: &str =
-    "people elsewhere look and answer here, and do not drive (--answers approver there)";
+    "a bridge gives access to one session only; do this on the agent's own machine";
+const BRIDGE_ONLY_ANSWERS: &str = "remote people can watch and answer permission requests, but not steer the session (its machine runs with --answers approver)";
 const TOKEN_ONE_SESSION: &str =
-    "a session's token opens that session alone; this takes the token of a client or the server's own";
-const TOKEN_MAKES_NONE: &str = "a session's token opens that session alone; it cannot make another";
+    "a session token gives access to that session only; use the token of a client or of the server";
+const TOKEN_MAKES_NONE: &str = "a session token gives access to that session only and cannot create another";
 /// A token that has got into the wrong hands must not be able to make itself a successor.
-const TOKEN_ROTATES_NONE: &str = "only the server's own token can rotate a session's";
-const SERVER_OWNER: &str = "the rules belong to the server's owner";
-const PROJECT_PROGRAM: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there";
-const LEAVE_FENCE: &str = "a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = \"editor\"` out of the settings there, so that it runs inside the sandbox";
-const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; take `terminal = \"editor\"` out of the settings of this machine, so that it runs inside the sandbox";
-const CHANGE_RULES: &str = "the rules of a machine are changed by its owner at the machine itself: ropewalk permissions, or /permissions there";
-const NAME_SERVER: &str = "MCP servers run outside the sandbox, so they are added by the owner at the machine alone; leave mcpServers empty, or run `ropewalk mcp add` there";
-const ADMIT_DEVICE: &str = "devices are let in by the owner at the machine itself: in a browser there, or with `ropewalk pair` there";
+const TOKEN_ROTATES_NONE: &str = "only the server's own token can rotate a session token";
+const SERVER_OWNER: &str = "only the server's owner can see or change its rules";
+const PROJECT_PROGRAM: &str = "only the owner at the machine can allow a program that a project configures: answer in a terminal or browser there, or run `ropewalk mcp trust NAME` there";
+const LEAVE_FENCE: &str = "only the owner at the machine can allow a command in the editor's terminal, outside the sandbox: answer in a terminal or browser there, or remove `terminal = \"editor\"` from the settings there to run it inside the sandbox";
+const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; remove `terminal = \"editor\"` from this machine's settings to run it inside the sandbox";
+const CHANGE_RULES: &str =
+    "only the owner at the machine can change its rules: ropewalk permissions, or /permissions there";
+const NAME_SERVER: &str = "MCP servers run outside the sandbox, so only the owner at the machine can add them; leave mcpServers empty, or run `ropewalk mcp add` there";
+const ADMIT_DEVICE: &str =
+    "only the owner at the machine can pair devices: in a browser there, or with `ropewalk pair`";
 const READ_AUDIT: &str =
-    "the audit is read by the owner at the machine itself: /audit or `ropewalk audit` there";
+    "only the owner at the machine can read the audit log: /audit or `ropewalk audit` there";
 
 #[cfg(test)]
 mod tests {
@@ -471,15 +472,9 @@ mod tests {
     #[test]
     fn whoever_has_too_small_a_role_is_told_which_it_takes() {
         let said = CallerKind::Viewer.may(Act::Prompt).unwrap_err().to_string();
-        assert_eq!(
-            said,
-            "this takes a driver, and this device is a viewer; the owner can give it another role"
-        );
+        assert_eq!(said, "this needs a driver, but this device is a viewer; the owner can change its role");
         let said = CallerKind::Driver.may(Act::ListDevices).unwrap_err().to_string();
-        assert_eq!(
-            said,
-            "this takes the owner, and this device is a driver; the owner can give it another role"
-        );
+        assert_eq!(said, "this needs the owner, but this device is a driver; the owner can change its role");
     }
 
     #[test]

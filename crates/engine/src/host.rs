@@ -104,18 +104,18 @@ pub struct TerminalOutput {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// It was not asked: nothing was done.
-    #[error("the editor is away")]
+    #[error("no editor is connected")]
     Away,
     /// It was asked, and may have done it or not.
-    #[error("the editor is gone")]
+    #[error("the editor disconnected")]
     Gone,
     #[error("the editor did not answer in time")]
     TimedOut,
-    #[error("the editor has more calls to answer than it may have at once")]
+    #[error("the editor has too many unanswered requests")]
     Busy,
     #[error("the editor refused: {0}")]
     Refused(String),
-    #[error("the editor's answer cannot be understood")]
+    #[error("the editor's answer is malformed")]
     Malformed,
     /// The answer to a request that only the client and the agent understand.
     #[error("the editor answered: {0}")]

@@ -151,7 +151,7 @@ impl Drop for EventLog {
     /// A writer that is gone without a word has failed; its readers must not wait for it for ever.
     fn drop(&mut self) {
         if self.shared.lock().closed.is_none() {
-            self.close(Some("the session failed unexpectedly; open it again to go on".into()));
+            self.close(Some("the session failed unexpectedly; open it again to continue".into()));
         }
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn decide_with(
         (_, _) if request.risk >= Risk::High => Ruling::Ask,
         (_, ToolClass::Read) => allow("reading is allowed"),
         ("auto", ToolClass::Edit) => allow("edits inside the workspace are allowed"),
-        ("auto", ToolClass::Execute) if request.risk == Risk::Low => allow("the command only looks"),
+        ("auto", ToolClass::Execute) if request.risk == Risk::Low => allow("the command only reads"),
         (_, ToolClass::Edit | ToolClass::Execute | ToolClass::Network) => Ruling::Ask,
     }
 }

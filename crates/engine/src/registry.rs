@@ -766,8 +766,7 @@ impl LiveSession {
 
 /// Says in a log that it may lack its latest events, and takes the first position after them.
 fn events_missing() -> Effect {
-    let text = "the machine or its disk stopped without warning, or this session was restored from a backup; \
-                what happened here just before may be missing";
+    let text = "the machine crashed or lost power, or this session was restored from a backup; the last events before that may be missing";
     let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
     Effect::Record { origin: Origin::Engine, turn: None, event: notice.into() }
 }

@@ -266,7 +266,7 @@ pub enum Effect {
 /// Why an input cannot be accepted right now. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("as many prompts are waiting as may wait; wait for one to finish, or cancel")]
+    #[error("too many prompts are waiting; wait for one to finish, or cancel")]
     QueueFull,
     #[error("the session is closing")]
     Closing,
@@ -274,20 +274,20 @@ pub enum Refusal {
     Busy,
     #[error("permission request {} is unknown or already answered", .0.0)]
     UnknownAsk(AskId),
-    #[error("{} is a wish, not a question: allow it or deny it", .0.0)]
+    #[error("{} asks for permission and takes no other answer: allow or deny it", .0.0)]
     NotAQuestion(AskId),
-    #[error("question {} cannot be answered so; choose one of {choices}", .ask.0)]
+    #[error("this is not a valid answer to question {}; choose one of {choices}", .ask.0)]
     NotAnAnswer { ask: AskId, choices: String },
     #[error("{}: {}", .0.0, .1)]
     NotTheirs(AskId, Forbidden),
-    #[error("a reason has at most {limit_bytes} bytes; say it shorter, or as a prompt")]
+    #[error("a reason can have at most {limit_bytes} bytes; shorten it, or send it as a prompt")]
     ReasonTooLong { limit_bytes: usize },
-    #[error("there is no setting {0:?}; the settings are {1}")]
+    #[error("unknown setting {0:?}; the settings are {1}")]
     UnknownSetting(Arc<str>, String),
-    #[error("{value:?} is not a choice for {id}; choose one of {choices}")]
+    #[error("{value:?} is not a valid value for {id}; choose one of {choices}")]
     UnknownChoice { id: Arc<str>, value: Arc<str>, choices: String },
     #[error(
-        "approval {value} is looser than {max}, the loosest that the owner of this machine lets anybody choose (--approval-max)"
+        "approval {value} is looser than {max}, the maximum that the owner of this machine allows (--approval-max)"
     )]
     TooLoose { value: Arc<str>, max: Arc<str> },
     #[error("turn {} is not running", .0.0)]
@@ -571,7 +571,7 @@ impl Session {
             self.finish_turn(
                 turn,
                 Resolution::EndedByRestart,
-                "the server stopped; whether this took effect is not known",
+                "the server stopped; it is not known whether this took effect",
                 &mut effects,
             );
         }
@@ -621,7 +621,7 @@ impl Session {
         let spec = self.specs.iter().find(|spec| *spec.id == *MODE);
         let Some(spec) = spec.filter(|spec| !spec.offers(&lost)) else { return effects };
         let next = if spec.offers(READING_MODE) { READING_MODE.into() } else { Arc::clone(&spec.default) };
-        let text = format!("there is no mode {lost:?} here any more; the session goes on in {next} mode");
+        let text = format!("the mode {lost:?} no longer exists here; the session continues in {next} mode");
         let changed = Body::SettingChanged { id: MODE.into(), value: next };
         self.record(Origin::Engine, None, changed, &mut effects);
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
@@ -640,7 +640,7 @@ impl Session {
         let changed = Body::SettingChanged { id: APPROVAL.into(), value: Arc::clone(&max) };
         self.record(Origin::Engine, None, changed, &mut effects);
         let text = format!(
-            "approval was {value}; at most {max} may be chosen here (--approval-max), so it is {max}"
+            "approval was {value}, but this machine allows at most {max} (--approval-max), so it is now {max}"
         );
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         self.record(Origin::Engine, None, notice, &mut effects);

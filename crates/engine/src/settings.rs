@@ -8,8 +8,7 @@ use crate::content::Opaque;
 use crate::session::Refusal;
 
 /// The warning that is shown wherever the loosest approval is chosen.
-pub const FULL_APPROVAL: &str = "approval is full: nothing is asked before it is done, except what your rules say to ask, \
-                                 the start of a program that a project names, and a command that leaves the sandbox";
+pub const FULL_APPROVAL: &str = "approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox";
 
 /// The setting that decides what the tools may do (ask, code, architect).
 pub const MODE: &str = "mode";
@@ -168,18 +167,18 @@ pub fn approval_spec() -> SettingSpec {
         description: "What the agent may do without asking".into(),
         category: Category::Other,
         choices: vec![
-            choice("read-only", "Read only", "Reading is allowed, everything else is refused without asking"),
-            choice("strict", "Strict", "Everything is asked, reading too"),
-            choice("suggest", "Suggest", "Reading runs, edits and commands are asked"),
+            choice("read-only", "Read only", "Reading is allowed; everything else is refused without asking"),
+            choice("strict", "Strict", "Everything needs permission, even reading"),
+            choice("suggest", "Suggest", "Reading is allowed; edits and commands need permission"),
             choice(
                 "auto",
                 "Auto",
-                "Reading, edits in the workspace and commands that only look run, the rest is asked",
+                "Reading, edits in the workspace and read-only commands are allowed; the rest needs permission",
             ),
             choice(
                 "full",
                 "Full access",
-                "Nothing is asked, except what rules say to ask, programs that a project names and commands that leave the sandbox",
+                "Everything is allowed, except what rules say to ask, programs that a project configures and commands outside the sandbox",
             ),
         ],
         default: "auto".into(),

@@ -254,9 +254,9 @@ pub enum StoreError {
     NotFound,
     #[error("a session with this id exists already, or was deleted")]
     Exists,
-    #[error("another process took the session over")]
+    #[error("another process took over the session")]
     Fenced,
-    #[error("the session is in the middle of a turn in another process")]
+    #[error("the session is running a turn in another process")]
     BusyElsewhere,
     /// Another process holds the store's lock. Nothing was written, and it can be tried again.
     #[error("the session store is busy: {reason}")]

@@ -501,8 +501,7 @@ impl SessionTask {
         if in_arguments || self.has_secret(&answer.subject) {
             // A rule without the secret would mean other actions too, and one with it would be a leak.
             drop(self.unwritten.remember(answer));
-            let text = "this has a secret in it, so the answer is not written down: it counts until the \
-                        session leaves memory";
+            let text = "this contains a secret, so the answer is not saved: it applies until the session is unloaded";
             let notice = Body::Notice { level: NoticeLevel::Info, text: text.into() };
             return self.record(Origin::Engine, self.session.running(), notice);
         }
@@ -592,7 +591,7 @@ impl SessionTask {
         };
         if let Some((since, reason)) = blocked {
             let text = format!(
-                "the turn waited {} s more for the session store: {reason}",
+                "the turn waited another {} s for the session store: {reason}",
                 since.elapsed().as_secs()
             );
             let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
@@ -613,8 +612,7 @@ impl SessionTask {
         }
         for reason in before.into_iter().chain(unsaved) {
             let text = format!(
-                "the answer counts only until this server stops, because its rule could not be saved: \
-                 {reason}"
+                "the answer applies only until this server stops, because its rule could not be saved: {reason}"
             );
             let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
             self.record(Origin::Engine, self.session.running(), notice);
@@ -672,7 +670,10 @@ impl SessionTask {
                 Ok(Ok(stop)) => (stop, None),
                 Ok(Err(TurnError(text))) => (Stop::Failed, Some(text.into())),
                 Err(join) if join.is_cancelled() => (Stop::Cancelled, None),
-                Err(_) => (Stop::Failed, Some("the agent failed unexpectedly; prompt again to go on".into())),
+                Err(_) => (
+                    Stop::Failed,
+                    Some("the agent failed unexpectedly; send another prompt to continue".into()),
+                ),
             };
             // A closed queue means the session is gone, and with it everybody who would want to know.
             let kind = ReportKind::Ended { stop, error };
@@ -707,9 +708,9 @@ impl SessionTask {
     /// The log cannot be written any more, so nothing more may be shown. Reopening starts from the store.
     async fn give_up(mut self, error: &StoreError) {
         if matches!(error, StoreError::Fenced) {
-            tracing::info!(session = %self.id, "another process took the session over");
+            tracing::info!(session = %self.id, "another process took over the session");
         } else {
-            tracing::error!(session = %self.id, %error, "the session's log cannot be written");
+            tracing::error!(session = %self.id, %error, "could not write the session's log");
         }
         // A client that learns of the end from the log must not be sent back to this task.
         self.mailbox.close();
@@ -725,7 +726,7 @@ impl SessionTask {
         close_backend(Arc::clone(&self.backend), self.tracker.clone(), self.id.clone()).await;
         self.log.close(None);
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
-            tracing::warn!(session = %self.id, %error, "the session could not be released");
+            tracing::warn!(session = %self.id, %error, "could not release the session");
         }
     }
 }
@@ -734,7 +735,7 @@ impl SessionTask {
 async fn close_backend(backend: Arc<dyn BackendSession>, tracker: TaskTracker, id: SessionId) {
     let closing = tracker.spawn(backend.close());
     if tokio::time::timeout(BACKEND_CLOSE, closing).await.is_err() {
-        tracing::warn!(session = %id, "what the session had running did not end in time");
+        tracing::warn!(session = %id, "background work of the session did not end in time");
     }
 }
 
@@ -776,7 +777,7 @@ async fn save(rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>) -> Vec<S
         match rule.await {
             Ok(rule) => tracing::info!(%rule, "an answer is remembered as a rule"),
             Err(error) => {
-                tracing::warn!(%error, "the answer is remembered only until this server stops");
+                tracing::warn!(%error, "the answer applies only until this server stops");
                 unsaved.push(error);
             }
         }

@@ -165,16 +165,17 @@ impl AgentProcess {
         };
         let Some(text) = text else {
             stop.cancel();
-            return Err(failed(format!("{} repeats what it is told; {PROTOCOL_HINT}", config.name)));
+            return Err(failed(format!("{} only echoes its input; {PROTOCOL_HINT}", config.name)));
         };
-        let read = json::read::<&RawValue>(&text, "its greeting").map_err(|error| error.to_string());
+        let read =
+            json::read::<&RawValue>(&text, "its answer to initialize").map_err(|error| error.to_string());
         let read = read
             .and_then(|answer| agent_updates::initialize_response(answer).map_err(|error| error.to_string()));
         let (_, can) = match read {
             Ok(read) => read,
             Err(error) => {
                 stop.cancel();
-                return Err(failed(format!("{} cannot be worked with: {error}", config.name)));
+                return Err(failed(format!("{} cannot be used: {error}", config.name)));
             }
         };
         stop_on_drop.disarm();
@@ -388,7 +389,7 @@ async fn watch_process(
         tokio::select! {
             () = stop.cancelled() => break process.end(END_GRACE).await,
             news = process.next() => match news {
-                ProcessEvent::Refused(violation) => tracing::info!(?violation, "the agent's fence refused something"),
+                ProcessEvent::Refused(violation) => tracing::info!(?violation, "the agent's sandbox refused something"),
                 ProcessEvent::Ended(end) => break end,
             },
         }
@@ -450,7 +451,7 @@ async fn receive_messages(process: Arc<AgentProcess>, mut receiver: MessageRecei
                 (Some(session), SessionMessage::Request { id, method, params })
             }
             AgentMessage::InvalidOutput { what, .. } => {
-                tracing::debug!(?what, "the agent said something that is no message");
+                tracing::debug!(?what, "the agent sent something that is not a message");
                 let inboxes: Vec<_> = process.state().inboxes.values().cloned().collect();
                 for inbox in inboxes {
                     inbox.try_send((SessionMessage::InvalidOutput(what.clone()), QueueSpace::default())).ok();

@@ -131,7 +131,7 @@ impl ExternalBackend {
         let shared = Arc::clone(&self.shared);
         drop(self.shared.tasks.spawn(async move {
             if let Err(error) = shared.process_at_home().await {
-                tracing::warn!(agent = %shared.config.name, %error, "the agent cannot be started");
+                tracing::warn!(agent = %shared.config.name, %error, "could not start the agent");
             }
         }));
     }
@@ -177,7 +177,7 @@ impl Shared {
             let folder = file.parent().map(std::fs::create_dir_all);
             let written = folder.unwrap_or(Ok(())).and_then(|()| std::fs::write(&file, text.as_bytes()));
             if let Err(error) = written {
-                tracing::debug!(%error, "the agent's greeting is not kept: the next start waits for it");
+                tracing::debug!(%error, "could not cache the agent's answer to initialize: the next start waits for it again");
             }
         }));
     }
@@ -205,7 +205,7 @@ impl Backend for ExternalBackend {
             if self.shared.greeting().is_none()
                 && let Err(error) = self.shared.process_at_home().await
             {
-                tracing::warn!(agent = %self.shared.config.name, %error, "the agent cannot be greeted");
+                tracing::warn!(agent = %self.shared.config.name, %error, "could not initialize the agent");
             }
             let text = self.shared.greeting();
             let result = text.as_deref().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());

@@ -60,7 +60,7 @@ pub struct LaunchSpec {
 /// Why a program was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    #[error("{name} cannot work in {}: there is no such folder; make it again or choose another", .folder.display())]
+    #[error("{name} cannot work in {}: the folder does not exist; create it again or choose another", .folder.display())]
     NoFolder { name: String, folder: PathBuf },
     #[error("{}", not_started(.name, .program, .error))]
     NotStarted { name: String, program: PathBuf, error: StartError },
@@ -174,7 +174,7 @@ impl ChildProcess {
                 Some(code) => format!("{name} ended with code {code}"),
                 None => format!("{name} was ended ({status})"),
             },
-            (None, _, None) => format!("{name} ended, nobody saw how"),
+            (None, _, None) => format!("{name} ended; its exit status is not known"),
         };
         ProcessEnd { status, stderr_tail: self.stderr_tail.shown(), how }
     }
@@ -184,7 +184,7 @@ fn not_started(name: &str, program: &Path, error: &StartError) -> String {
     let program = program.display();
     match error {
         StartError::Spawn(source) if source.kind() == io::ErrorKind::NotFound => format!(
-            "{name} could not be started: there is no program {program}; install it, or name it by its whole path"
+            "{name} could not be started: program {program} not found; install it, or use its full path"
         ),
         StartError::Spawn(source) => format!("{name} could not be started: {program}: {source}"),
         StartError::Busy | StartError::NoFence(_) => format!("{name} could not be started: {error}"),

@@ -83,15 +83,15 @@ pub struct RequestOptions {
 /// Why a request or a message failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectionError {
-    #[error("the agent is gone")]
+    #[error("the agent has ended")]
     Gone,
     #[error("the agent did not answer in time")]
     TimedOut,
-    #[error("the agent does not read what it is sent, or has more to answer than it may have at once")]
+    #[error("the agent does not read its input, or has too many unanswered requests")]
     Busy,
-    #[error("the message has {bytes} bytes, and {limit} is the most")]
+    #[error("the message has {bytes} bytes, but the limit is {limit}")]
     TooLong { bytes: u64, limit: u64 },
-    #[error("the agent's answer cannot be understood")]
+    #[error("the agent's answer is malformed")]
     Malformed,
     #[error("{0}")]
     RpcError(RpcError),

@@ -94,9 +94,11 @@ impl HostServices {
             HostCall::TerminalOutput(id) => services.terminals.output(&id, turn).await.map(HostReply::Output),
             HostCall::WaitForExit(id) => services.terminals.exit(&id, turn).await.map(HostReply::Exit),
             HostCall::KillTerminal(id) => services.terminals.kill(&id).await.map(|()| HostReply::Done),
-            HostCall::TypeInto { .. } => Err(HostRequestError::Invalid("nothing can be typed here".into())),
+            HostCall::TypeInto { .. } => {
+                Err(HostRequestError::Invalid("typing is not supported here".into()))
+            }
             HostCall::Extension { method, .. } => {
-                Err(HostRequestError::Invalid(format!("{method} is not for a desk")))
+                Err(HostRequestError::Invalid(format!("{method} is not supported here")))
             }
             HostCall::ReleaseTerminal(id) => {
                 services.terminals.release(&id, turn).await.map(|()| HostReply::Done)
@@ -206,7 +208,9 @@ impl Shared {
     ) -> Result<T, HostRequestError> {
         match self.tasks.spawn_blocking(work).await {
             Ok(result) => result,
-            Err(error) => Err(HostRequestError::Failed(format!("the work with the file broke off: {error}"))),
+            Err(error) => {
+                Err(HostRequestError::Failed(format!("the file operation failed unexpectedly: {error}")))
+            }
         }
     }
 
@@ -241,7 +245,5 @@ async fn until_cancelled<T>(
 }
 
 fn no_turn() -> HostRequestError {
-    HostRequestError::Refused(
-        "no turn is running, so nobody can be asked; ask again while a prompt is worked on".into(),
-    )
+    HostRequestError::Refused("no turn is running, so nobody can be asked; ask again during a turn".into())
 }

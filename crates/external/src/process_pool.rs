@@ -170,7 +170,7 @@ impl PoolEntry {
         match left.filter(|left| !left.is_zero()) {
             None => Ok(()),
             Some(left) => Err(failed(format!(
-                "{name} failed {} times in a row ({}); it is tried again in {} s",
+                "{name} failed {} times in a row ({}); trying again in {} s",
                 failures.count,
                 failures.reason,
                 left.as_secs() + 1

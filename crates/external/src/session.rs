@@ -234,7 +234,7 @@ impl ExternalSession {
         let room = Arc::clone(&self.size_permits).try_acquire_many_owned(pieces);
         let (Ok(permit), Ok(room)) = (permit, room) else {
             let text = format!(
-                "{REQUESTS_MAX} requests are open in this session, or very large ones; wait for their answers"
+                "too many or too large requests are open in this session (at most {REQUESTS_MAX}); wait for their answers"
             );
             // An agent that is gone waits for no answer.
             joined.process.connection().refuse(&request.id, &RpcError::new(-32000, text)).await.ok();
@@ -288,7 +288,7 @@ impl ExternalSession {
     async fn invalid_output(&self, invalid_output: &InvalidOutput) {
         // Log lines on standard output are common and not reported; a discarded message must be.
         if let InvalidOutput::TooLong { .. } = invalid_output {
-            let text = format!("{} said something that is left out: {invalid_output}", self.name());
+            let text = format!("{} sent something invalid, which is ignored: {invalid_output}", self.name());
             self.notice(NoticeLevel::Warning, text).await;
         }
     }
@@ -418,12 +418,12 @@ impl ExternalSession {
         let Some(turn) = turn else { return Ok(agent_updates::permission_outcome(None)) };
         let read = params.map(|params| self.state().hearing.permission(params));
         let Some(Ok(request)) = read else {
-            return Err(RpcError::new(-32602, "the permission request cannot be understood"));
+            return Err(RpcError::new(-32602, "the permission request is malformed"));
         };
         let (shared, spec) = (Arc::clone(&self.shared), self.spec.clone());
         let judging = tokio::task::spawn_blocking(move || assessed_request(&shared, &spec, request));
         let request =
-            judging.await.map_err(|_| RpcError::new(-32603, "the permission request cannot be judged"))?;
+            judging.await.map_err(|_| RpcError::new(-32603, "could not assess the permission request"))?;
         let foreign = request.foreign.clone();
         let grant = Grant {
             class: request.class,
@@ -593,7 +593,7 @@ impl engine::BackendSession for ExternalSession {
                 }
                 Err(error) => {
                     let name = session.name();
-                    let text = format!("{name} did not take {id}: {}", foreign(name, &error).message);
+                    let text = format!("{name} did not accept {id}: {}", foreign(name, &error).message);
                     session.notice(NoticeLevel::Error, text).await;
                 }
             }

@@ -49,7 +49,7 @@ const QUOTE_CHARS_MAX: usize = 80;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
     pub risk: Risk,
-    /// What the worst part does, with that part: "removes files with all folders: rm -rf build".
+    /// What the worst part does, with that part: "removes folders with everything in them: rm -rf build".
     pub reason: String,
 }
 
@@ -174,19 +174,11 @@ impl<'a> LineAssessor<'a> {
 
     fn line(&mut self, line: &str) {
         if self.nesting >= NESTING_MAX {
-            return self.record(Finding::text(
-                Risk::Medium,
-                "is nested too deeply to be looked through",
-                line,
-            ));
+            return self.record(Finding::text(Risk::Medium, "is nested too deeply to be checked", line));
         }
         self.scripts += 1;
         if self.scripts > SCRIPTS_MAX {
-            return self.record(Finding::text(
-                Risk::High,
-                "has more scripts in it than can be looked through",
-                line,
-            ));
+            return self.record(Finding::text(Risk::High, "contains too many scripts to be checked", line));
         }
         self.nesting += 1;
         let script = shell::read(line);
@@ -246,7 +238,11 @@ impl<'a> LineAssessor<'a> {
     fn words(&mut self, words: &[Word], context: CommandContext) {
         let Some((first, arguments)) = words.split_first() else { return };
         let Some(program) = first.literal() else {
-            return self.record(Finding::new(Risk::Medium, "runs a program whose name is computed", words));
+            return self.record(Finding::new(
+                Risk::Medium,
+                "runs a program whose name is computed at run time",
+                words,
+            ));
         };
         self.programs.insert(program.to_owned());
         let Some(name) = plain_name(program) else {
@@ -263,19 +259,11 @@ impl<'a> LineAssessor<'a> {
 
     fn named_program(&mut self, name: &str, words: &[Word], arguments: &[Word], context: CommandContext) {
         if self.nesting >= 4 * NESTING_MAX {
-            return self.record(Finding::new(
-                Risk::Medium,
-                "is nested too deeply to be looked through",
-                words,
-            ));
+            return self.record(Finding::new(Risk::Medium, "is nested too deeply to be checked", words));
         }
         self.nesting += 1;
         if context.is_crowded() && dangerous_programs::depends_on_others(name) {
-            self.record(Finding::new(
-                Risk::High,
-                "stands among too many commands to be looked through",
-                words,
-            ));
+            self.record(Finding::new(Risk::High, "is on a line with too many commands to be checked", words));
         }
         if !self.wrapper(name, words, arguments, context) {
             let worst = dangerous_programs::finding(name, words, arguments, context);
@@ -322,20 +310,20 @@ fn plain_name(program: &str) -> Option<&str> {
 
 fn doubt_finding(doubt: &shell::Doubt, line: &str) -> Finding {
     let (risk, what) = match doubt.reason {
-        DoubtReason::TooLong => (Risk::Medium, "is too long to be looked through"),
-        DoubtReason::TooDeep => (Risk::Medium, "is nested too deeply to be looked through"),
+        DoubtReason::TooLong => (Risk::Medium, "is too long to be checked"),
+        DoubtReason::TooDeep => (Risk::Medium, "is nested too deeply to be checked"),
         DoubtReason::Malformed => (Risk::Medium, "could not be understood"),
-        DoubtReason::Invisible => (Risk::Medium, "has characters that cannot be seen"),
+        DoubtReason::Invisible => (Risk::Medium, "contains invisible characters"),
         DoubtReason::Loop => (Risk::Medium, "has a loop"),
         DoubtReason::Condition => (Risk::Medium, "has a condition"),
-        DoubtReason::Test => (Risk::Medium, "has a test of the shell's own kind"),
+        DoubtReason::Test => (Risk::Medium, "has a shell test ([[ ]])"),
         DoubtReason::Arithmetic => (Risk::Medium, "has arithmetic, which may run commands"),
         DoubtReason::Function => (Risk::Medium, "defines a function"),
-        DoubtReason::ForkBomb => (Risk::Critical, "starts itself again and again"),
-        DoubtReason::Substitution => (Risk::Medium, "uses what another command prints"),
-        DoubtReason::Expansion => (Risk::Medium, "computes a value while it runs"),
-        DoubtReason::HereDocument => (Risk::Medium, "has a text of its own as input"),
-        DoubtReason::Background => (Risk::Medium, "leaves something running"),
+        DoubtReason::ForkBomb => (Risk::Critical, "starts itself without end"),
+        DoubtReason::Substitution => (Risk::Medium, "uses the output of another command"),
+        DoubtReason::Expansion => (Risk::Medium, "computes a value at run time"),
+        DoubtReason::HereDocument => (Risk::Medium, "has a here-document as input"),
+        DoubtReason::Background => (Risk::Medium, "leaves a process running"),
         DoubtReason::Other => (Risk::Medium, "has a part that is not known to be harmless"),
     };
     Finding::text(risk, what, if doubt.source.is_empty() { line } else { &doubt.source })

@@ -235,7 +235,7 @@ impl Rulebook {
     ) -> Result<RuleEditResult, RuleError> {
         if effect == RuleEffect::Allow && matches!(location, RuleLocation::ProjectFile(_)) {
             return Err(RuleError::Refused(
-                "a project may deny and ask, not allow: whoever wrote it is not whoever runs the agent"
+                "a project can only deny and ask, not allow, because its authors are not the person who runs the agent"
                     .into(),
             ));
         }
@@ -318,7 +318,7 @@ impl PermissionRules for Rulebook {
         let effect = if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny };
         let number = self.inner.add_pending_answer(workspace, effect, rule);
         if text.len() > RULE_BYTES_MAX {
-            return Box::pin(std::future::ready(Err("the command is too long to be kept as a rule".into())));
+            return Box::pin(std::future::ready(Err("the command is too long for a rule".into())));
         }
         let inner = Arc::clone(&self.inner);
         let change = RuleChange {
@@ -330,7 +330,9 @@ impl PermissionRules for Rulebook {
         Box::pin(async move {
             let write = move || inner.write_answers(number).inspect(|()| inner.announce(change));
             let written = tokio::task::spawn_blocking(write).await;
-            written.map_err(|_| "writing the rule broke; this is a bug".to_owned())?.map(|()| text)
+            written
+                .map_err(|_| "saving the rule failed unexpectedly; this is a bug".to_owned())?
+                .map(|()| text)
         })
     }
 }
@@ -633,7 +635,7 @@ fn project_file(folder: &Path) -> Result<PathBuf, RuleError> {
     let led_away = |path: &Path| path.canonicalize().is_ok_and(|real| real != path);
     if led_away(&file) || file.parent().is_some_and(led_away) {
         return Err(RuleError::Refused(format!(
-            "{} is a link; rules are not written through it",
+            "{} is a link, and rules are not written through links",
             file.display()
         )));
     }

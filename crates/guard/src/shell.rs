@@ -149,20 +149,20 @@ pub enum DoubtReason {
 impl fmt::Display for DoubtReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TooLong => "it is too long to be looked through",
-            Self::TooDeep => "it is nested too deeply to be looked through",
+            Self::TooLong => "it is too long to be checked",
+            Self::TooDeep => "it is nested too deeply to be checked",
             Self::Malformed => "it could not be understood",
-            Self::Invisible => "it has characters that cannot be seen",
+            Self::Invisible => "it contains invisible characters",
             Self::Loop => "it has a loop",
             Self::Condition => "it has a condition",
-            Self::Test => "it has a test of the shell's own kind",
+            Self::Test => "it has a shell test ([[ ]])",
             Self::Arithmetic => "it has arithmetic, which may run commands",
             Self::Function => "it defines a function",
-            Self::ForkBomb => "it defines a function that starts itself again and again",
-            Self::Substitution => "it uses what another command prints",
-            Self::Expansion => "it computes a value while it runs",
-            Self::HereDocument => "it has a text of its own as input",
-            Self::Background => "it leaves something running",
+            Self::ForkBomb => "it defines a function that starts itself without end",
+            Self::Substitution => "it uses the output of another command",
+            Self::Expansion => "it computes a value at run time",
+            Self::HereDocument => "it has a here-document as input",
+            Self::Background => "it leaves a process running",
             Self::Other => "a part of it is not known to be harmless",
         })
     }

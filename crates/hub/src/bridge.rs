@@ -65,12 +65,12 @@ async fn add_hub_header(mut response: Response) -> Response {
 pub fn database_refusal(error: &DbError) -> Refusal {
     match error {
         DbError::Unavailable { .. } => {
-            let message = format!("the hub's database is away; try again in {RETRY_SECONDS} s");
+            let message = format!("the hub's database is not reachable; try again in {RETRY_SECONDS} s");
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "database_away", message)
         }
         DbError::Refused { .. } => unknown_id(),
         DbError::Failed { .. } => {
-            let message = "the hub's database refused; the hub's log says why";
+            let message = "the hub's database refused the request; the hub's log says why";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message)
         }
     }
@@ -79,13 +79,13 @@ pub fn database_refusal(error: &DbError) -> Refusal {
 /// The same refusal for an id of somebody else's and for one that does not exist. A bridge whose session was deleted here
 /// registers it again.
 fn unknown_id() -> Refusal {
-    let message = "this id is not registered by whoever made this token; register it with POST /api/sessions, or use another";
+    let message = "this id is not registered by the owner of this token; register it with POST /api/sessions, or use another";
     Refusal::new(StatusCode::NOT_FOUND, "unknown_id", message)
 }
 
 /// The session to be registered, or its machine, belongs to somebody else.
 fn owned_by_other() -> Refusal {
-    let message = "this id of a session or a machine is somebody else's; use another";
+    let message = "this session or machine id belongs to somebody else; use another";
     Refusal::new(StatusCode::FORBIDDEN, "not_yours", message)
 }
 
@@ -94,8 +94,7 @@ fn bad_request(message: impl Into<String>) -> Refusal {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    json::read_bytes(body, "the body")
-        .map_err(|error| bad_request(format!("the body is not what this route takes: {error}")))
+    json::read_bytes(body, "the body").map_err(|error| bad_request(format!("invalid body: {error}")))
 }
 
 /// Authenticates a machine by its token, and marks its connection as authenticated.
@@ -105,7 +104,7 @@ async fn machine_token(hub: &Hub, headers: &HeaderMap, peer: Option<&Peer>) -> R
         peer.admit();
     }
     if !hub.request_rates.allows(&machine_token.person) {
-        let message = "too many requests of one person's machines; slow down";
+        let message = "too many requests from one person's machines; slow down";
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message));
     }
     Ok(machine_token)
@@ -134,16 +133,16 @@ fn checked_registration(registration: &Registration) -> Result<SessionId, Refusa
     let session = SessionId::parse(session_id).map_err(|error| bad_request(error.to_string()))?;
     // `/ws/machine/...` is the address of machines.
     if session.as_str() == "machine" {
-        return Err(bad_request("this id is not free"));
+        return Err(bad_request("this id is already in use"));
     }
     let invalid = |text: &&String| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
     if [model, sandbox, approval, cwd].iter().any(invalid) {
         return Err(bad_request(format!(
-            "model, sandbox, approval and cwd are texts of at most {TEXT_BYTES_MAX} bytes"
+            "model, sandbox, approval and cwd must be strings of at most {TEXT_BYTES_MAX} bytes"
         )));
     }
     if machine.as_ref().is_some_and(|machine| MachineId::parse(machine).is_none()) {
-        return Err(bad_request("this is no machine's id"));
+        return Err(bad_request("this is not a machine id"));
     }
     Ok(session)
 }
@@ -174,7 +173,7 @@ async fn store_registration(
         first_row(0).map(|row| row.count(0)).transpose().map_err(|error| database_refusal(&error))?;
     if others.unwrap_or_default() >= CARDS_MAX {
         let message = format!(
-            "a person has at most {CARDS_MAX} listed sessions at a hub; delete some, or forget a machine that is not used any more"
+            "a person can have at most {CARDS_MAX} listed sessions at a hub; delete some, or forget a machine that is no longer used"
         );
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message));
     }
@@ -227,7 +226,7 @@ async fn heartbeat(
     let beat: Heartbeat = read(&body)?;
     let invalid = |text: &str| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
     if invalid(&beat.sandbox) || invalid(&beat.approval) || !beat.cost_total_usd.is_finite() {
-        return Err(bad_request("this is no heartbeat"));
+        return Err(bad_request("this is not a heartbeat"));
     }
     let update = Statement::new(
         "UPDATE mirrors SET sandbox = $3, approval = $4, cost_usd = $5, heard_at = $6, detached = 0,

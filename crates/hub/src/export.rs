@@ -47,11 +47,9 @@ pub struct MirroredSession {
 pub enum ExportError {
     #[error(transparent)]
     Db(#[from] DbError),
-    #[error("event {0} is not what a machine sends")]
+    #[error("event {0} is malformed")]
     Malformed(u64),
-    #[error(
-        "the mirror was begun anew while it was read; what was there before is listed as another session"
-    )]
+    #[error("the mirror was restarted while it was read; its earlier content is listed as another session")]
     Changed,
 }
 

@@ -355,7 +355,7 @@ impl Reader {
         let (kept, began) = (mirror.count(0)?, (mirror.int(1)?, mirror.int(2)? != 0));
         let before = feed.ring().began.unwrap_or((began.0, feed.framing.sealed));
         if began != before {
-            feed.end("this session began anew at the hub; open it again");
+            feed.end("this session was restarted at the hub; open it again");
             return Ok(false);
         }
         {

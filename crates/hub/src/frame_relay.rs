@@ -45,7 +45,7 @@ impl FrameRelays {
         if let Some(outgoing) = self.bridges().get(session)
             && outgoing.try_send(OutgoingFrame::Text(text.into())).is_err()
         {
-            tracing::info!(session, "a bridge takes no more");
+            tracing::info!(session, "a bridge does not keep up with its frames");
         }
     }
 
@@ -122,7 +122,7 @@ impl RelayBridge {
             let first = tokio::select! {
                 biased;
                 () = self.hub.stop.cancelled() => return (GOING_AWAY, "this node of the hub is stopping".into()),
-                () = revoked.cancelled() => return (NOT_WELCOME, "this token is not good any more".into()),
+                () = revoked.cancelled() => return (NOT_WELCOME, "this token is no longer valid".into()),
                 frame = channel.incoming.recv() => match frame {
                     Some(frame) => frame,
                     None => return (NORMAL, String::new()),
@@ -136,7 +136,7 @@ impl RelayBridge {
             }
             if !frames.iter().all(|frame| is_json(frame)) {
                 self.hub.metrics.hostile.inc();
-                return (NOT_WELCOME, "a frame is JSON, one message or several lines".into());
+                return (NOT_WELCOME, "a frame must be JSON: one message or several lines".into());
             }
             let entries: Vec<_> = frames
                 .iter()
@@ -166,7 +166,7 @@ impl RelayBridge {
                 Ok(_) => break,
                 Err(DbError::Unavailable { .. }) => {
                     tokio::select! {
-                        () = revoked.cancelled() => return Err((NOT_WELCOME, "this token is not good any more".into())),
+                        () = revoked.cancelled() => return Err((NOT_WELCOME, "this token is no longer valid".into())),
                         () = self.hub.stop.cancelled() => return Err((GOING_AWAY, String::new())),
                         () = tokio::time::sleep(topics::jittered(RETRY)) => {}
                     }
@@ -174,7 +174,7 @@ impl RelayBridge {
                         break;
                     }
                 }
-                Err(_) => return Err((COME_BACK, "another bridge has taken this session over".into())),
+                Err(_) => return Err((COME_BACK, "another bridge has taken over this session".into())),
             }
         }
         self.head += count;
@@ -224,7 +224,7 @@ impl RelayViewer {
         let mut wakeups = self.hub.topics.listen(&topics::frames(self.session.as_str()));
         let mut at = match self.first_position().await {
             Ok(at) => at,
-            Err(_) => return (COME_BACK, "the hub's database is away; come back"),
+            Err(_) => return (COME_BACK, "the hub's database is not reachable; reconnect later"),
         };
         let log = frames_log(&self.session);
         loop {
@@ -243,8 +243,8 @@ impl RelayViewer {
             }
             let wake = tokio::select! {
                 biased;
-                () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; come back"),
-                () = self.revoked.cancelled() => Wake::Close(NOT_WELCOME, "you are not welcome here any more"),
+                () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; reconnect"),
+                () = self.revoked.cancelled() => Wake::Close(NOT_WELCOME, "you no longer have access"),
                 frame = channel.incoming.recv() => frame.map_or(Wake::HungUp, Wake::Frame),
                 () = topics::wait_or_timeout(&mut wakeups, POLL_EVERY) => Wake::Look,
             };
@@ -256,7 +256,7 @@ impl RelayViewer {
                     return (NOT_WELCOME, "send JSON-RPC, one message per frame");
                 }
                 Wake::Frame(text) if !self.role_allows(&text) => {
-                    return (NOT_WELCOME, "your role does not let you say this");
+                    return (NOT_WELCOME, "your role does not allow this message");
                 }
                 Wake::Frame(text) => self.send_to_bridge(&text).await,
             }
@@ -303,7 +303,7 @@ impl RelayViewer {
         if let Some(node) = node
             && let Err(error) = self.hub.post_frame(&NodeId::named(node), session, text).await
         {
-            tracing::info!(%error, "a frame did not get to its bridge");
+            tracing::info!(%error, "could not deliver a frame to its bridge");
         }
     }
 }

@@ -179,7 +179,7 @@ impl Hub {
             if (offset - known).abs() > CLOCK_WAIT_MS {
                 tracing::warn!(
                     offset_ms = offset,
-                    "this machine's clock is not the database's; its time is taken"
+                    "this machine's clock differs from the database's; using the time of the database"
                 );
             }
         }
@@ -219,11 +219,11 @@ impl Hub {
             Err(error @ DbError::Unavailable { .. }) => {
                 self.database_answers.store(false, Ordering::Relaxed);
                 self.metrics.store_errors.inc();
-                tracing::debug!(%error, "the database is away");
+                tracing::debug!(%error, "the database is not reachable");
             }
             Err(error @ DbError::Failed { .. }) => {
                 self.metrics.store_errors.inc();
-                tracing::warn!(%error, "the database did not take something");
+                tracing::warn!(%error, "a write to the database failed");
             }
             Ok(_) | Err(DbError::Refused { .. }) => {
                 self.database_answers.store(true, Ordering::Relaxed);
@@ -316,7 +316,7 @@ impl Hub {
             Statement::new("DELETE FROM nodes WHERE id = $1", [node]),
         ];
         if let Err(error) = self.run(work, Vec::new()).await {
-            tracing::info!(%error, "the other nodes learn of this one's end by its silence");
+            tracing::info!(%error, "could not announce that this node ends; the others notice its silence");
         }
     }
 }
@@ -338,11 +338,11 @@ pub(crate) fn database_error(error: &DbError) -> ReplyError {
     match error {
         DbError::Unavailable { .. } => wrong(
             "busy",
-            format!("the hub's database is away; nothing is lost; try again in {RETRY_SECONDS} s"),
+            format!("the hub's database is not reachable; nothing is lost; try again in {RETRY_SECONDS} s"),
         ),
         DbError::Refused { .. } | DbError::Failed { .. } => {
             tracing::warn!(%error, "the database did not do what it must");
-            wrong("failed", "the hub's database refused; the hub's log says why")
+            wrong("failed", "the hub's database refused the request; the hub's log says why")
         }
     }
 }

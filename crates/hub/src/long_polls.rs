@@ -44,7 +44,7 @@ struct LongPoll {
 }
 
 fn connection_gone() -> Refusal {
-    Refusal::new(StatusCode::GONE, "connection_gone", "this connection is forgotten; open another")
+    Refusal::new(StatusCode::GONE, "connection_gone", "this connection has expired; open a new one")
 }
 
 impl LongPolls {
@@ -66,7 +66,7 @@ impl LongPolls {
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
         }
         if polls.values().filter(|poll| poll.person == person).count() >= PERSONS_CONNECTIONS_MAX {
-            let message = "one person's machines have as many connections as may be; close some first";
+            let message = "connection limit of one person's machines reached; close some first";
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message));
         }
         let SocketEnd { incoming, outgoing } = socket_end;
@@ -109,7 +109,7 @@ impl LongPolls {
                 // Closed; `down` returns the reason.
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    let message = "the hub does not come to it at the moment; open another connection later";
+                    let message = "the hub is too busy at the moment; open another connection later";
                     self.polls().remove(name);
                     return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message));
                 }

@@ -123,13 +123,13 @@ impl PendingCall {
                 metrics.call(MachineCallOutcome::Cut);
                 Err(wrong(
                     "busy",
-                    "the machine went away before it answered; look whether it was done, then try again",
+                    "the machine disconnected before it answered; check whether it was done, then try again",
                 ))
             }
             Err(_) => {
                 metrics.call(MachineCallOutcome::Late);
                 let message = format!(
-                    "the machine did not answer within {} s; it may do it still",
+                    "the machine did not answer within {} s; it may still do it",
                     ANSWER_WAIT.as_secs()
                 );
                 Err(wrong("busy", message))
@@ -181,7 +181,7 @@ impl Hub {
         {
             let mut waiting = self.pending_calls.waiting();
             if waiting.len() >= WAITING_MAX {
-                return Err(wrong("busy", "the hub has too much to do; try again in a moment"));
+                return Err(wrong("busy", "the hub is too busy; try again in a moment"));
             }
             waiting.insert(number, answer);
         }
@@ -272,7 +272,7 @@ impl Hub {
         for row in &rows {
             match serde_json::from_str(&row.text(1)?) {
                 Ok(message) => self.handle_message(message),
-                Err(error) => tracing::warn!(%error, "a letter of another node cannot be read"),
+                Err(error) => tracing::warn!(%error, "could not read a message from another node"),
             }
         }
         Ok(rows.len() as u64)
@@ -314,11 +314,11 @@ fn call_not_sent(hub: &Hub, error: CallNotSent) -> ReplyError {
     match error {
         CallNotSent::Gone => {
             hub.metrics.call(MachineCallOutcome::Away);
-            wrong("busy", "the machine went away in this moment; try again when it is back")
+            wrong("busy", "the machine has just disconnected; try again when it is back")
         }
         CallNotSent::Full => {
             hub.metrics.call(MachineCallOutcome::Full);
-            wrong("busy", "the machine has more requests than it can take; try again in a moment")
+            wrong("busy", "the machine has too many requests; try again in a moment")
         }
     }
 }

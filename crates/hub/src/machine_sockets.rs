@@ -159,13 +159,16 @@ impl MachineConnection {
     /// Reads the first frame, which names the machine, and registers its socket.
     async fn handshake(&self, channel: &mut FrameChannel) -> Result<Arc<MachineSocket>, (u16, String)> {
         let first = tokio::time::timeout(HANDSHAKE_TIMEOUT, channel.incoming.recv()).await;
-        let text = first.ok().flatten().ok_or((NOT_WELCOME, "a machine says its name first".to_owned()))?;
+        let text = first
+            .ok()
+            .flatten()
+            .ok_or((NOT_WELCOME, "the first frame of a machine must name it".to_owned()))?;
         let bad = |why: &str| (NOT_WELCOME, why.to_owned());
         let mut machine = match json::read(&text, "the frame") {
             Ok(BridgeFrame::Machine(machine)) if machine.id == self.id.as_str() => machine,
             Ok(BridgeFrame::Machine(_)) => return Err(bad("the machine's id is not the one of its address")),
-            Ok(_) => return Err(bad("a machine says its name first")),
-            Err(error) => return Err((NOT_WELCOME, format!("this is no frame of a machine: {error}"))),
+            Ok(_) => return Err(bad("the first frame of a machine must name it")),
+            Err(error) => return Err((NOT_WELCOME, format!("invalid frame of a machine: {error}"))),
         };
         if machine.name.chars().count() > NAME_CHARS_MAX || machine.version.len() > NAME_CHARS_MAX {
             return Err(bad("the machine's name is too long"));
@@ -174,8 +177,10 @@ impl MachineConnection {
         machine.name.retain(|c| !engine::is_hidden(c));
         let epoch = match self.claim(&machine).await {
             Ok(Some(epoch)) => epoch,
-            Ok(None) => return Err(bad("this machine's id is not free; choose another")),
-            Err(_) => return Err((COME_BACK, "the hub's database is away; come back".to_owned())),
+            Ok(None) => return Err(bad("this machine id is already in use; choose another")),
+            Err(_) => {
+                return Err((COME_BACK, "the hub's database is not reachable; reconnect later".to_owned()));
+            }
         };
         let socket = Arc::new(MachineSocket {
             outgoing: channel.outgoing.clone(),
@@ -251,9 +256,9 @@ impl MachineConnection {
         loop {
             let wake = tokio::select! {
                 biased;
-                () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; come back"),
-                () = self.revoked.cancelled() => Wake::Close(NOT_WELCOME, "this token is not good any more"),
-                () = socket.closed.cancelled() => Wake::Close(COME_BACK, "this machine has another socket"),
+                () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; reconnect"),
+                () = self.revoked.cancelled() => Wake::Close(NOT_WELCOME, "this token is no longer valid"),
+                () = socket.closed.cancelled() => Wake::Close(COME_BACK, "this machine has opened another connection"),
                 frame = channel.incoming.recv() => frame.map_or(Wake::HungUp, Wake::Frame),
                 Ok(()) = wakeups.changed() => Wake::CheckOwnership,
                 _ = checks.tick() => Wake::CheckOwnership,
@@ -280,7 +285,7 @@ impl MachineConnection {
                 let reason = if rows.is_empty() {
                     "this machine was forgotten"
                 } else {
-                    "this machine has another socket"
+                    "this machine has opened another connection"
                 };
                 Err((COME_BACK, reason.to_owned()))
             }
@@ -301,7 +306,7 @@ impl MachineConnection {
             Ok(BridgeFrame::Machine(_) | BridgeFrame::Batch(_) | BridgeFrame::Branch(_)) => {
                 Err((NOT_WELCOME, "this does not belong on a machine's socket".to_owned()))
             }
-            Err(error) => Err((NOT_WELCOME, format!("this is no frame of a machine: {error}"))),
+            Err(error) => Err((NOT_WELCOME, format!("invalid frame of a machine: {error}"))),
         }
     }
 
@@ -310,7 +315,7 @@ impl MachineConnection {
             key.key.len() > KEY_CHARS_MAX || key.device.len() > NAME_CHARS_MAX
         };
         if keys.wrapped.len() > KEYS_MAX || keys.wrapped.iter().any(long) {
-            return Err((NOT_WELCOME, "these are too many keys".to_owned()));
+            return Err((NOT_WELCOME, "too many keys".to_owned()));
         }
         let text = serde_json::to_string(keys).unwrap_or_default();
         let update = Statement::new(
@@ -320,7 +325,7 @@ impl MachineConnection {
         match self.hub.run(vec![update], vec![topics::person(&self.person.0)]).await {
             Ok(_) => Ok(()),
             // The machine sends them again when it reconnects.
-            Err(_) => Err((COME_BACK, "the hub's database is away; come back".to_owned())),
+            Err(_) => Err((COME_BACK, "the hub's database is not reachable; reconnect later".to_owned())),
         }
     }
 }

@@ -85,16 +85,16 @@ impl Default for HubMetrics {
         registry.register("bridges", "Sockets of bridged sessions", this.bridges.clone());
         registry.register("machines", "Sockets of machines", this.machines.clone());
         registry.register("browsers", "Sockets of people", this.browsers.clone());
-        registry.register("watches", "Sessions that are looked at, for each who looks", this.watches.clone());
-        registry.register("events", "Events that were kept", this.events.clone());
-        registry.register("event_bytes", "Bytes of events that were kept", this.event_bytes.clone());
-        registry.register("views", "Views that were kept", this.views.clone());
-        registry.register("frames", "Frames of bridges without a mirror that were kept", this.frames.clone());
-        registry.register("calls", "Requests of people that went to a machine", this.calls.clone());
-        registry.register("call_seconds", "Until a machine's answer", this.call_seconds.clone());
+        registry.register("watches", "Watched sessions, counted for each watcher", this.watches.clone());
+        registry.register("events", "Events that were stored", this.events.clone());
+        registry.register("event_bytes", "Bytes of events that were stored", this.event_bytes.clone());
+        registry.register("views", "Views that were stored", this.views.clone());
+        registry.register("frames", "Stored frames of bridges without a mirror", this.frames.clone());
+        registry.register("calls", "Requests of people that were sent to a machine", this.calls.clone());
+        registry.register("call_seconds", "Time until a machine's answer", this.call_seconds.clone());
         registry.register(
             "lag_seconds",
-            "From a batch's arrival until it was kept",
+            "Time from a batch's arrival until it was stored",
             this.lag_seconds.clone(),
         );
         registry.register(
@@ -111,7 +111,7 @@ impl HubMetrics {
     pub fn render(&self) -> String {
         let mut text = String::new();
         if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &self.registry) {
-            tracing::error!(%error, "the numbers cannot be written");
+            tracing::error!(%error, "could not write the metrics");
         }
         text
     }

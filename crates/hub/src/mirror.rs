@@ -46,7 +46,7 @@ const REPEAT_WATCHED_AFTER: Duration = Duration::from_secs(30);
 
 /// The refusal for a machine with a copy of a log whose writer is still running.
 const TWO_WRITERS: &str =
-    "another running machine writes this session, with a copy of the same state; stop one of the two";
+    "another running machine with a copy of the same state writes this session; stop one of the two";
 
 /// A bridged session whose socket is on this node.
 pub struct MirrorConnection {
@@ -189,8 +189,8 @@ impl MirrorConnection {
         };
         tokio::select! {
             biased;
-            () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; come back"),
-            () = revoked.cancelled() => Wake::Close(NOT_WELCOME, "this token is not good any more"),
+            () = self.hub.stop.cancelled() => Wake::Close(GOING_AWAY, "this node of the hub is stopping; reconnect"),
+            () = revoked.cancelled() => Wake::Close(NOT_WELCOME, "this token is no longer valid"),
             () = retry => Wake::Retry,
             frame = channel.incoming.recv() => frame.map_or(Wake::HungUp, Wake::Frame),
             () = topics::wait_or_timeout(wakeups, POLL_EVERY) => Wake::Watched,
@@ -238,7 +238,7 @@ impl MirrorConnection {
                 intake::checked_source(branch.source).map(|source| Some(BranchRequest { source }))
             }
             Ok(BridgeFrame::Branch(_)) => {
-                Err(BridgeFrameError::Unreadable("a branch comes before the first batch".into()))
+                Err(BridgeFrameError::Unreadable("a branch must come before the first batch".into()))
             }
             Ok(BridgeFrame::Machine(_) | BridgeFrame::Keys(_) | BridgeFrame::Answer(_)) => {
                 Err(BridgeFrameError::Unreadable("it belongs on the machine's socket".into()))
@@ -265,7 +265,7 @@ impl MirrorConnection {
         }
         let come_back = |why: String| Err((COME_BACK, why));
         let (hub, session, now) = (Arc::clone(&self.hub), self.session.clone(), self.hub.now());
-        let away = "the hub's database is away; come back to branch the session off";
+        let away = "the hub's database is not reachable; reconnect later to branch the session off";
         let statements = branching::branch_state(&session, &self.person, hub.listed_since());
         let Ok(found) = hub.run(statements, Vec::new()).await else { return come_back(away.into()) };
         let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
@@ -273,9 +273,7 @@ impl MirrorConnection {
             return Err((NOT_WELCOME, "this session was forgotten at the hub".into()));
         };
         if !branching::has_room(branches, listed).unwrap_or(false) {
-            return come_back(
-                "the hub keeps too many sessions of yours to keep one more; delete some".into(),
-            );
+            return come_back("you have too many sessions at this hub; delete some".into());
         }
         let branch_id = branching::branch_id(&session, now.0);
         let request = branch_id.as_ref().and_then(|branch| {
@@ -302,7 +300,7 @@ impl MirrorConnection {
         match hub.run(work, topics).await {
             Ok(_) => self.restart_after_branch(channel, branch_id).await,
             Err(DbError::Refused { statement: 1 }) => come_back(TWO_WRITERS.into()),
-            Err(DbError::Refused { .. }) => come_back("another bridge has taken this session over".into()),
+            Err(DbError::Refused { .. }) => come_back("another bridge has taken over this session".into()),
             Err(DbError::Unavailable { .. } | DbError::Failed { .. }) => come_back(away.into()),
         }
     }
@@ -312,7 +310,7 @@ impl MirrorConnection {
         channel: &FrameChannel,
         branch_id: &SessionId,
     ) -> Result<(), CloseReason> {
-        tracing::info!(session = %self.session, kept = %branch_id, "a machine's state was put back; what was mirrored is kept");
+        tracing::info!(session = %self.session, kept = %branch_id, "a machine's state was restored; what was mirrored is kept");
         let before = BranchedMirror { session: branch_id.to_string(), events: self.stored.head };
         // View numbers continue, so that watching browsers get the first new view after the last old one.
         self.stored = MirrorPosition { view_number: self.stored.view_number, ..MirrorPosition::default() };
@@ -347,7 +345,7 @@ impl MirrorConnection {
                 Ok(())
             }
             Err(DbError::Failed { .. }) => {
-                Err((COME_BACK, "the hub's database refused; its log says why".into()))
+                Err((COME_BACK, "the hub's database refused the request; the hub's log says why".into()))
             }
         }
     }
@@ -396,7 +394,7 @@ impl MirrorConnection {
                 let ack = MirrorAck { events: stored.head, view: stored.view_upto };
                 self.send(channel, &HubFrame::Ack(ack)).await
             }
-            Some(Ok(_)) => Err((COME_BACK, "another bridge has taken this session over".into())),
+            Some(Ok(_)) => Err((COME_BACK, "another bridge has taken over this session".into())),
             Some(Err(_)) | None => Err((NOT_WELCOME, "this session was forgotten at the hub".into())),
         }
     }
@@ -404,7 +402,7 @@ impl MirrorConnection {
     /// After the queue was dropped: closes the connection as soon as the database is back, so that the bridge reconnects.
     async fn close_when_database_is_back(&mut self) -> Result<(), CloseReason> {
         match self.hub.rows(statements::read_back(&self.session)).await {
-            Ok(_) => Err((COME_BACK, "the hub's database was away; come back to go on".into())),
+            Ok(_) => Err((COME_BACK, "the hub's database was not reachable; reconnect to continue".into())),
             Err(_) => {
                 self.retry_at = Some(Instant::now() + topics::jittered(RETRY));
                 Ok(())

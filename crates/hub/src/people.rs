@@ -73,11 +73,11 @@ pub struct PushOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the public address is not one such as https://hub.example.org")]
+    #[error("the public address must look like https://hub.example.org")]
     Address(#[source] BadName),
-    #[error("the people of this hub cannot be read")]
+    #[error("could not read the people of this hub")]
     Unread(#[source] PeopleError),
-    #[error("there is no key for pushes")]
+    #[error("there is no push key")]
     Key(#[source] VapidKeyError),
 }
 

@@ -119,7 +119,7 @@ impl PeopleApi {
         let Some(people) = &self.people else { return };
         for one in news {
             if let Err(error) = people.notify(person, session, one).await {
-                tracing::info!(%error, "browsers could not be told");
+                tracing::info!(%error, "could not notify browsers");
             }
         }
     }

@@ -114,7 +114,7 @@ fn admit(gate: &HubGate, request: &mut Request) -> Result<(), Refusal> {
         && !headers.contains_key(AUTHORIZATION)
         && page != Some(PageOrigin::Own)
     {
-        let message = "this can be asked by a page of this hub only";
+        let message = "only a page of this hub can send this request";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
     }
     let base_url = base_url(gate, headers);
@@ -151,8 +151,10 @@ fn base_url(gate: &HubGate, headers: &HeaderMap) -> BaseUrl {
 /// The messages of these two refusals for a hub, which has one name and serves no pages of others.
 fn hub_refusal(refusal: Refusal) -> Refusal {
     let message = match refusal.1 {
-        "host_not_allowed" => "this is not a name of this hub; start it with --public-url to give it one",
-        "origin_not_allowed" => "this page may not talk to this hub",
+        "host_not_allowed" => {
+            "this hub does not answer to this host name; start it with --public-url to set its name"
+        }
+        "origin_not_allowed" => "this page's origin is not allowed at this hub",
         _ => return refusal,
     };
     Refusal::new(refusal.0, refusal.1, message)

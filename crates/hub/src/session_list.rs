@@ -294,7 +294,7 @@ impl ListedSession {
     pub fn placeholder_card(&self) -> SessionCard {
         let line = match (self.attached, self.stale) {
             (true, false) => "bridged; nothing was mirrored yet",
-            (_, true) => "its bridge is silent",
+            (_, true) => "its bridge no longer responds",
             (false, false) => "its bridge is not connected",
         };
         SessionCard {

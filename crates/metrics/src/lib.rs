@@ -140,22 +140,18 @@ impl Metrics {
         let mut registry = Registry::default();
         let mut acp_registry = PrefixedRegistry(registry.sub_registry_with_prefix("bernstein_acp"));
         let messages =
-            acp_registry.register("messages", "Messages of clients, by what came of them", Family::default());
+            acp_registry.register("messages", "Messages from clients, by outcome", Family::default());
         let active_sessions =
             acp_registry.register("active_sessions", "Sessions in memory", Gauge::default());
         let mut own_registry = PrefixedRegistry(registry.sub_registry_with_prefix("ropewalk"));
         let version = Info::new(VersionLabels { version });
-        own_registry.0.register("build", "The version that runs", version);
+        own_registry.0.register("build", "Running version", version);
         let process = process::ProcessGauges::register(own_registry.0, started);
         let metrics = Self {
             messages,
             active_sessions,
-            sessions: own_registry.register(
-                "sessions",
-                "Sessions in memory, by what they do",
-                Family::default(),
-            ),
-            turns: own_registry.register("turns", "Turns that ended, by why", Family::default()),
+            sessions: own_registry.register("sessions", "Sessions in memory, by state", Family::default()),
+            turns: own_registry.register("turns", "Turns that ended, by reason", Family::default()),
             tokens: own_registry.register(
                 "tokens",
                 "Tokens that models reported, by kind",
@@ -164,12 +160,12 @@ impl Metrics {
             cost: own_registry.register("cost_usd", "US dollars that models reported", Counter::default()),
             asks_pending: own_registry.register(
                 "asks_pending",
-                "Questions that wait for a person",
+                "Permission requests that wait for a person",
                 Gauge::default(),
             ),
             asks_answered: own_registry.register(
                 "asks_answered",
-                "Wishes of tools that were decided, by how and by whom",
+                "Decisions about tool actions, by outcome and by who decided",
                 Family::default(),
             ),
             events_appended: own_registry.register(
@@ -179,7 +175,7 @@ impl Metrics {
             ),
             append_failures: own_registry.register(
                 "append_failures",
-                "Batches of events that the store did not take",
+                "Batches of events that the store failed to write",
                 Counter::default(),
             ),
             append_seconds: own_registry.register(
@@ -194,10 +190,14 @@ impl Metrics {
             ),
             connections: own_registry.register("connections", "Open connections, by door", Family::default()),
             readers: LogReaders::register(own_registry.0),
-            rejected: own_registry.register("rejected", "Input that was refused, by why", Family::default()),
+            rejected: own_registry.register(
+                "rejected",
+                "Input that was refused, by reason",
+                Family::default(),
+            ),
             trace_spans: own_registry.register(
                 "trace_spans",
-                "Spans for the collector of traces, by fate",
+                "Trace spans for the collector, by outcome",
                 Family::default(),
             ),
             process,
@@ -248,7 +248,7 @@ impl Metrics {
         let mut out = String::new();
         if prometheus_client::encoding::text::encode(&mut out, &self.registry).is_err() {
             // Writing to a string does not fail; an empty page shows a scraper that something is wrong.
-            tracing::error!("the metrics cannot be written down; this is a bug");
+            tracing::error!("could not write the metrics; this is a bug");
             out.clear();
         }
         out

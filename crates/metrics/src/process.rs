@@ -22,19 +22,19 @@ impl ProcessGauges {
             registry.register(name, help, gauge.clone());
             gauge
         };
-        let start = gauge(registry, "process_start_time_seconds", "When the process began, in Unix time");
+        let start = gauge(registry, "process_start_time_seconds", "Start time of the process, in Unix time");
         start.set(started.0 / 1000);
         Self {
             resident_memory: gauge(
                 registry,
                 "process_resident_memory_bytes",
-                "Memory that the process holds; 0 where the system does not tell",
+                "Memory of the process; 0 if the system does not report it",
             ),
-            threads: gauge(registry, "process_threads", "Threads; 0 where the system does not tell"),
+            threads: gauge(registry, "process_threads", "Threads; 0 if the system does not report them"),
             open_files: gauge(
                 registry,
                 "process_open_files",
-                "Open files and sockets; 0 where the system does not tell",
+                "Open files and sockets; 0 if the system does not report them",
             ),
         }
     }

@@ -51,7 +51,7 @@ impl LogReaders {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let (count, lag) = (Gauge::default(), Family::default());
         registry.register("readers", "Readers of logs for clients", count.clone());
-        let help = "Events that readers have not read yet: of the one furthest behind, and of all together";
+        let help = "Events that readers have not read yet: of the slowest reader, and of all together";
         registry.register("readers_lag_events", help, lag.clone());
         Self { count, lag, lags: Mutex::default(), surfaces: Mutex::default() }
     }

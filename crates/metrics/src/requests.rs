@@ -116,7 +116,7 @@ impl RequestTally {
         let known = label_values::method(method);
         if known == label_values::UNKNOWN {
             // Counted as one, whatever it is called; only the log has the name.
-            tracing::info!(target: "request", name = shortened(method), "a method that is not known was called");
+            tracing::info!(target: "request", name = shortened(method), "an unknown method was called");
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() < OPEN_MAX {
@@ -150,7 +150,7 @@ impl RequestTally {
     pub fn noticed(&self, method: &str, outcome: MessageOutcome) {
         let known = label_values::method(method);
         if known == label_values::UNKNOWN {
-            tracing::info!(target: "request", name = shortened(method), "a notification that is not known came");
+            tracing::info!(target: "request", name = shortened(method), "an unknown notification came");
         }
         self.count(known, outcome, 0);
     }

@@ -314,7 +314,7 @@ async fn serve_until_ended(mut prepared: ServerSetup) -> anyhow::Result<Result<(
     };
     let mut editor = if prepared.stdio { Some(self::editor(&shared)?) } else { None };
     tokio::select! {
-        () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
+        () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client closed the connection"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
         () = given_up(&mut bridging) => {}
@@ -384,7 +384,7 @@ async fn hung_up(editor: &mut Option<FlushedConnection>, http: bool) {
     }
     if let Some(client) = editor.take() {
         client.finish().await;
-        tracing::info!("the editor hung up; HTTP goes on");
+        tracing::info!("the editor closed the connection; HTTP continues");
     }
     std::future::pending().await
 }

@@ -91,11 +91,11 @@ pub enum UnusableReason {
     NotAFolder,
     #[error("it is not a regular file")]
     Special,
-    #[error("it is a link that leads nowhere")]
+    #[error("it is a broken link")]
     LeadsNowhere,
-    #[error("it leads through too many links")]
+    #[error("its path has too many links")]
     TooManyLinks,
-    #[error("a link was put in its way meanwhile; look again")]
+    #[error("its path was changed to a link meanwhile; check it again")]
     Swapped,
     #[error("its name cannot be the name of a file")]
     Malformed,
@@ -332,8 +332,7 @@ fn refusal(path: &Path, reason: DenialReason) -> String {
             format!("{path} is outside the workspace; to work there too, start with --add-dir and its folder")
         }
         DenialReason::Hidden => format!(
-            "{path} is hidden from tools and commands because it holds secrets; copy what is needed into the \
-             workspace yourself"
+            "{path} is hidden from tools and commands because it holds secrets; if the agent needs something from it, copy that into the workspace yourself"
         ),
         DenialReason::ReadOnly => format!(
             "{path} cannot be changed: the sandbox is read-only; to allow changes, restart with --sandbox \

@@ -128,7 +128,7 @@ async fn try_in(helper: &Helper, root: &Path) -> SandboxSupport {
     let (ended, (text, refused)) = tokio::join!(run(command, CancellationToken::new(), sender), gather);
     match ended {
         Err(error) => SandboxSupport::none(&error.to_string()),
-        Ok(_) if !text.contains("done\n") => SandboxSupport::none("a fenced command did not come to its end"),
+        Ok(_) if !text.contains("done\n") => SandboxSupport::none("a sandboxed command did not finish"),
         Ok(_) => evaluate(&text, &refused, limits.processes_max),
     }
 }
@@ -151,7 +151,7 @@ fn evaluate(text: &str, refused: &[Violation], processes_max: u32) -> SandboxSup
         },
         protected: must_not("protected", "a protected name was created"),
         hidden: must_not("secret", "a hidden file was read"),
-        seccomp: must_not("seccomp", "a namespace was made inside"),
+        seccomp: must_not("seccomp", "a namespace was created inside"),
         notify: if all_reported { Ok(()) } else { Err("not every refusal was reported".into()) },
         pid_limit: match ids {
             Some(ids) if ids < 2 * u64::from(processes_max) + 600 => Ok(ids),
@@ -163,7 +163,7 @@ fn evaluate(text: &str, refused: &[Violation], processes_max: u32) -> SandboxSup
         memory_limit: if PathBuf::from("/proc/self/smaps_rollup").exists() {
             Ok(())
         } else {
-            Err("the kernel does not say how much memory processes share".into())
+            Err("the kernel does not report how much memory processes share".into())
         },
     }
 }

@@ -361,8 +361,7 @@ impl ProtectedEntries {
         let added: Vec<_> = added.into_iter().filter(|name| self.reported.insert(name.clone())).collect();
         let shown = first_names(added.iter().map(|name| name.display().to_string()).collect())?;
         Some(format!(
-            "new in the agent's own folders, and able to make it run something when you start it without a \
-             sandbox: {shown}; look at it before you do"
+            "new files in the agent's own folders could make it run something when you start it without a sandbox: {shown}; check them before you do"
         ))
     }
 
@@ -383,8 +382,7 @@ impl ProtectedEntries {
         }
         let shown = first_names(added)?;
         Some(format!(
-            "new in the workspace, and able to make git, an editor or another program run something: {shown}; \
-             look at it before you open or use that folder"
+            "new files in the workspace could make git, an editor or another program run something: {shown}; check them before you open or use that folder"
         ))
     }
 }
@@ -608,10 +606,10 @@ mod tests {
         std::fs::create_dir_all(root.join("lib2/.git")).unwrap();
         std::fs::create_dir_all(root.join("a/.ropewalk")).unwrap();
         let said = before.describe_new().unwrap();
-        assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); look at it"), "{said}");
+        assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); check them"), "{said}");
         assert_eq!(before.describe_new(), None, "it is told once");
         std::fs::create_dir_all(root.join("b/.vscode")).unwrap();
-        assert!(before.describe_new().is_some_and(|said| said.contains(": b/.vscode; look at it")));
+        assert!(before.describe_new().is_some_and(|said| said.contains(": b/.vscode; check them")));
     }
 
     #[test]
@@ -626,8 +624,11 @@ mod tests {
         std::fs::create_dir(own.join("hooks")).unwrap();
         std::os::unix::fs::symlink("nowhere", own.join("plugins")).unwrap();
         let said = before.describe_new().unwrap();
-        let reported = format!(": {0}/hooks, {0}/plugins; look at it", own.display());
-        assert!(said.starts_with("new in the agent's own folders") && said.contains(&reported), "{said}");
+        let reported = format!(": {0}/hooks, {0}/plugins; check them", own.display());
+        assert!(
+            said.starts_with("new files in the agent's own folders") && said.contains(&reported),
+            "{said}"
+        );
         assert_eq!(before.describe_new(), None, "it is told once");
     }
 
@@ -648,7 +649,7 @@ mod tests {
         };
         assert_eq!(before.describe_new(), None);
         std::fs::create_dir_all(root.join("a/c/d/.vscode")).unwrap();
-        assert!(before.describe_new().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));
+        assert!(before.describe_new().is_some_and(|said| said.contains(": a/c/d/.vscode; check")));
     }
 
     #[test]

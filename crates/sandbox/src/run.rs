@@ -91,7 +91,7 @@ pub enum StartError {
     Spawn(#[source] io::Error),
     #[error("too many commands are being started at once")]
     Busy,
-    #[error("no fence can be put around the command, so it is not run: {0}")]
+    #[error("the sandbox could not be set up, so the command was not run: {0}")]
     NoFence(String),
 }
 
@@ -224,7 +224,7 @@ impl RunningCommand {
             StartState::Pending if self.cause != EndCause::Cancelled => {
                 let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
                 return Err(StartError::NoFence(format!(
-                    "the helper ended before the command began ({how})"
+                    "the sandbox helper ended before the command started ({how})"
                 )));
             }
             StartState::Pending | StartState::Done => {}

@@ -87,7 +87,7 @@ impl ServiceProcess {
                     Wake::Report(_) => {}
                     Wake::Exited(status) => {
                         let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
-                        let reason = format!("the helper ended before the program began ({how})");
+                        let reason = format!("the sandbox helper ended before the program started ({how})");
                         return Err(StartError::NoFence(reason));
                     }
                 }
@@ -99,7 +99,7 @@ impl ServiceProcess {
                 // Whoever has not begun by then may be no helper, and would not listen.
                 self.group.signal(Signal::KILL);
                 self.group.signal(Signal::KILL);
-                Err(StartError::NoFence("the helper did not say in time that it stands".into()))
+                Err(StartError::NoFence("the sandbox helper was not ready in time".into()))
             }
         }
     }

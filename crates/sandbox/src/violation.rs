@@ -123,7 +123,7 @@ impl fmt::Debug for Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.op == Op::More {
-            return f.write_str("more was refused than is listed here");
+            return f.write_str("more actions were refused than are listed here");
         }
         match &self.path {
             Some(path) => write!(f, "{} {}", self.op.phrase(), Escaped(&path.to_string_lossy()))?,

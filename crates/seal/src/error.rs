@@ -3,31 +3,31 @@
 /// The text says what to do, and never what a secret was or how close a guess came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    #[error("this is no sealed message, or one of another version; update both ends")]
+    #[error("this is not a sealed message, or it is from another version; update both sides")]
     Malformed,
-    #[error("it was sealed for somebody else, or changed on its way")]
+    #[error("it was sealed for another recipient, or changed on the way")]
     Forged,
-    #[error("it is not newer than what was taken before: it came twice, or in another order")]
+    #[error("it was received twice or in the wrong order")]
     Replayed,
-    #[error("it belongs to a conversation that this machine does not hold (any more); begin another")]
+    #[error("it belongs to a conversation that this machine does not have (any more); start a new one")]
     UnknownLane,
     #[error("this device is not paired with this machine, or was revoked; pair it (`ropewalk pair`)")]
     UnknownDevice,
     #[error(
-        "it was sealed with a key that is not here: it is from before a device was revoked, or ahead of its key"
+        "the key that it was sealed with is not here: it was sealed before a device was revoked, or its key has not arrived yet"
     )]
     UnknownGeneration,
-    #[error("this is not a public key of the curve P-256")]
+    #[error("this is not a P-256 public key")]
     NotAPoint,
-    #[error("this is not the id of a machine")]
+    #[error("this is not a machine id")]
     NotAMachine,
-    #[error("this is no link to pair with")]
+    #[error("this is not a pairing link")]
     NotALink,
-    #[error("the invitation is unknown, used, expired, or was tried too often; ask for another")]
+    #[error("the invitation is unknown, used, expired, or was tried too often; ask for a new one")]
     Uninvited,
-    #[error("another machine answered than the one that the link names")]
+    #[error("the machine that answered is not the one in the link")]
     AnotherMachine,
-    #[error("one key has sealed as much as it may; begin another conversation")]
+    #[error("this key has sealed the maximum number of messages; start a new conversation")]
     Exhausted,
     #[error("the operating system's random generator failed")]
     NoRandom,

@@ -28,7 +28,7 @@ pub(crate) async fn expire_unanswered_asks(handle: SessionHandle) {
                     open.remove(&ask);
                     if let Err(error) = handle.send(Input::AskExpired { ask }).await {
                         // It was answered at the last moment: the log says by whom.
-                        tracing::debug!(%error, "a question was settled just before its time was up");
+                        tracing::debug!(%error, "a permission request was answered just before its deadline");
                     }
                 }
             }
@@ -56,7 +56,7 @@ async fn wake(reader: &mut LogReader, until: Option<Instant>) -> Wake {
             Ok(Some(events)) => Wake::Events(events),
             Ok(None) => Wake::Ended,
             Err(error) => {
-                tracing::warn!(%error, "the log of a session cannot be read; its questions have no deadline");
+                tracing::warn!(%error, "could not read the log of a session; its permission requests have no deadline");
                 Wake::Ended
             }
         },

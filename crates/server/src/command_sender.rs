@@ -31,7 +31,7 @@ impl CommandSender {
             Self::Many(streams) => streams.send_now(command),
         };
         if !sent {
-            tracing::debug!("a client that does not read was not told something");
+            tracing::debug!("dropped a message to a client that does not read");
         }
     }
 

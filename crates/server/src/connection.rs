@@ -397,7 +397,7 @@ impl Reader {
                 }
             }
             Ok(RpcMessage::Response { id, .. }) => {
-                tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
+                tracing::debug!(id = id.as_json(), "ignored a response that answers none of our requests");
             }
             Err((id, fault)) => self.refuse(id, fault).await,
         }
@@ -451,7 +451,7 @@ impl Reader {
             call => contain(self.handlers.handle(&RpcId::null(), call)).await,
         };
         if let Ok(Err(fault)) = handled {
-            tracing::debug!(?fault, "a notification could not be acted on");
+            tracing::debug!(?fault, "could not handle a notification");
         }
     }
 
@@ -470,7 +470,7 @@ impl Reader {
             | RequestError::UnknownChoice(_)
             | RequestError::Foreign(_)
             | RequestError::Internal(_) => {
-                tracing::debug!(method, ?fault, "a malformed notification was ignored")
+                tracing::debug!(method, ?fault, "ignored a malformed notification")
             }
         }
     }
@@ -478,7 +478,7 @@ impl Reader {
     async fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) {
         let Some(PendingAsk { session: handle, ask, expected }) = self.handlers.pending_replies.answered(id)
         else {
-            tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
+            tracing::debug!(id = id.as_json(), "ignored a response that answers none of our requests");
             return;
         };
         let answer = ask_answer(&expected, self.decoder.client().abilities.forms, result);
@@ -517,8 +517,9 @@ async fn carry_out(handlers: &Handlers, id: RpcId, call: ClientRequest) {
         Ok(Ok(None)) => {}
         Ok(Err(fault)) => answer(handlers, id, Err(fault)).await,
         Err(_) => {
-            let fault =
-                RequestError::Internal("something went wrong inside the server; the server goes on".into());
+            let fault = RequestError::Internal(
+                "internal server error; the server keeps running, and its log says more".into(),
+            );
             answer(handlers, id, Err(fault)).await;
         }
     }

@@ -389,7 +389,7 @@ impl Handlers {
                 let served = served.map(|cursor| cursor.not_before(handle.snapshot().replay_from));
                 AttachFrom::Missed(served.ok_or_else(|| {
                     RequestError::InvalidParams(format!(
-                        "the cursor {text:?} cannot be served; use session/load for the whole history"
+                        "unknown cursor {text:?}; use session/load for the whole history"
                     ))
                 })?)
             }
@@ -681,7 +681,7 @@ fn authenticate(method: &str) -> HandlerResult {
         return Ok(Some(RequestOutcome::Done));
     }
     Err(RequestError::InvalidParams(format!(
-        "there is no authentication method {method:?}; use {:?}",
+        "unknown authentication method {method:?}; use {:?}",
         wire::acp::AUTH_METHOD
     )))
 }
@@ -691,7 +691,9 @@ fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), RequestError> {
         let (at, id) = text.split_once('.')?;
         Some((Timestamp(at.parse().ok()?), SessionId::parse(id).ok()?))
     };
-    parse().ok_or_else(|| RequestError::InvalidParams("the cursor is not one that session/list gave".into()))
+    parse().ok_or_else(|| {
+        RequestError::InvalidParams("invalid cursor: use one that session/list returned".into())
+    })
 }
 
 /// A service error, for clients of the JSON-RPC dialects.
@@ -699,7 +701,7 @@ pub(crate) fn fault(error: ServiceError) -> RequestError {
     match error {
         ServiceError::Forbidden(why) => RequestError::InvalidRequest(why.to_string()),
         ServiceError::FolderNotOpen(cwd) => RequestError::InvalidParams(format!(
-            "{} or another folder of the session is not in those that this server opens to others; its owner can add it with --allow-dir",
+            "{} or another folder of the session is not among the folders that this server allows; its owner can add it with --allow-dir",
             cwd.display()
         )),
         ServiceError::CwdNotAFolder(_) => RequestError::InvalidParams(format!("cwd {error}")),
@@ -731,7 +733,7 @@ fn unopened(error: OpenError) -> RequestError {
     match error {
         OpenError::NotFound(id) => RequestError::NoSuchSession { id: id.to_string() },
         OpenError::Store(StoreError::BusyElsewhere) => RequestError::InvalidRequest(
-            "the session is in the middle of a turn in another ropewalk; wait for it or cancel it there"
+            "the session is running a turn in another ropewalk process; wait for it or cancel it there"
                 .into(),
         ),
         OpenError::Agent(error) => RequestError::Foreign(error),
@@ -744,7 +746,7 @@ fn unopened(error: OpenError) -> RequestError {
 /// The message for a session that does not fit into one reply.
 fn too_long(id: &SessionId) -> String {
     format!(
-        "the session is longer than one reply may be ({} MiB); read it in parts: send `limit` (a number of \
+        "the session is too long for one response ({} MiB); read it in parts: send `limit` (a number of \
          events), then the reply's `next` as `after`, until there is no `next`; or run `ropewalk sessions \
          export {id}`",
         WHOLE_BYTES_MAX >> 20

@@ -140,7 +140,7 @@ impl Host for Editor {
                 let releases = released(&call);
                 commands.send_now(WriterCommand::Host { session: session.clone(), after, frame, releases });
             }
-            Err(error) => tracing::debug!(%error, "the client was not told"),
+            Err(error) => tracing::debug!(%error, "could not tell the client"),
         }
     }
 }

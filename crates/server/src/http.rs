@@ -115,7 +115,7 @@ impl HttpState {
             drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
         };
         if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
-            tracing::info!("some answers did not end in time");
+            tracing::info!("some responses did not end in time");
         }
     }
 }

@@ -43,7 +43,7 @@ impl Handlers {
             return Ok(Some(RequestOutcome::ServerRemoved { name }));
         }
         Err(RequestError::InvalidParams(format!(
-            "there is no tool server {name:?} in this session; _agent/mcp/list shows what there is"
+            "tool server {name:?} not found in this session; list them with _agent/mcp/list"
         )))
     }
 
@@ -55,7 +55,7 @@ impl Handlers {
 
     pub(crate) fn named_or_only(&self, session: Option<SessionId>) -> Result<SessionId, RequestError> {
         let only = session.or_else(|| self.pending_replies.only_session());
-        only.ok_or_else(|| RequestError::InvalidParams("say which session: send session_id".into()))
+        only.ok_or_else(|| RequestError::InvalidParams("name the session: send session_id".into()))
     }
 }
 

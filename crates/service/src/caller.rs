@@ -5,7 +5,7 @@ use engine::{Act, CallerKind, Forbidden, Principal, Sender, SessionId, sets_appr
 /// The refusal for callers that want to answer, or to change what is asked, where only the machine's owner
 /// may.
 const LOCAL_ANSWERS: &str =
-    "what the agent asks is answered at its own machine alone (--answers local-only there)";
+    "permission requests can be answered only on the agent's own machine (it runs with --answers local-only)";
 
 /// Somebody who uses sessions. Made where a connection or a request comes in, only from who they are.
 #[derive(Debug, Clone)]

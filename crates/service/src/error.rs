@@ -11,7 +11,7 @@ pub enum ServiceError {
     Forbidden(#[from] Forbidden),
     /// The folder is not open to the caller. For callers that may learn nothing about a folder, not even
     /// whether it exists, this is the only answer.
-    #[error("{} is not open to this caller", .0.display())]
+    #[error("this caller has no access to {}", .0.display())]
     FolderNotOpen(PathBuf),
     /// The folder that a session should work in.
     #[error("{} is not a folder", .0.display())]
@@ -33,14 +33,14 @@ pub enum ServiceError {
     #[error(transparent)]
     Store(StoreError),
     /// All of it was wanted, and that is more than one answer may have.
-    #[error("the session {0} is longer than one answer may be")]
+    #[error("the session {0} is too long for one response")]
     TooLong(SessionId),
     #[error("this agent takes no tool servers")]
     NoToolServers,
     /// The tool server is not accepted, with the reason.
     #[error("{0}")]
     ToolServer(String),
-    #[error("something went wrong inside the server; the server goes on")]
+    #[error("internal server error; the server keeps running, and its log says more")]
     Internal,
 }
 

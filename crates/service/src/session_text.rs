@@ -12,7 +12,7 @@ use wire::{EventPage, EventRange};
 /// Why a session could not be returned completely.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionTextError {
-    #[error("the session cannot be read")]
+    #[error("could not read the session")]
     Open(#[source] OpenError),
     #[error(transparent)]
     TooLong(#[from] DocumentTooLong),

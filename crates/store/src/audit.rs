@@ -100,9 +100,9 @@ pub struct AuditTrouble {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AuditError {
-    #[error("the audit cannot be written: {0}")]
+    #[error("could not write the audit: {0}")]
     Locked(String),
-    #[error("the audit cannot be written: {0}")]
+    #[error("could not write the audit: {0}")]
     Unwritable(String),
     #[error("the audit has ended")]
     Ended,
@@ -124,7 +124,7 @@ impl Audit {
         };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(jobs));
         if let Err(error) = &thread {
-            tracing::error!(%error, "the audit's thread cannot be started; nothing is audited");
+            tracing::error!(%error, "could not start the audit thread; nothing is audited");
         }
         let shared = Shared {
             queue: Mutex::new(Some(queue)),
@@ -154,7 +154,7 @@ impl Audit {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             if let Err(error) = shared.send(AuditJob::Record { entry, answer: None }).await {
-                tracing::error!(%error, "something was not audited");
+                tracing::error!(%error, "an event was not audited");
             }
         })
     }
@@ -192,7 +192,9 @@ impl Audit {
     pub async fn catch_up(&self, owner: Principal, before: Timestamp, shared: bool) {
         let rows = match self.shared.store.list(ListQuery::all(owner)).await {
             Ok(rows) => rows,
-            Err(error) => return tracing::warn!(%error, "the audit cannot look for what it missed"),
+            Err(error) => {
+                return tracing::warn!(%error, "the audit could not check for sessions that it missed");
+            }
         };
         for row in rows.into_iter().filter(|row| row.updated_at < before && !row.busy) {
             if shared && !matches!(self.shared.cursor(row.id.as_str()).await, Ok(Some(_))) {

@@ -22,7 +22,7 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
     match nearest {
         Some((name, found)) if found.is_symlink() && fs::metadata(name).is_err() => {
             let at = if name == path { "it".to_owned() } else { name.display().to_string() };
-            let text = format!("{at} is a link that leads nowhere; repair the link, or remove it");
+            let text = format!("{at} is a broken link; repair the link, or remove it");
             Err(io::Error::other(text))
         }
         _ => Ok(false),

@@ -200,7 +200,7 @@ pub enum DbError {
     #[error("the database cannot be used: {reason}")]
     Unavailable { reason: String },
     /// Nothing was done: a statement did not change what it must.
-    #[error("the statement {statement} changed another number of rows than it must")]
+    #[error("the statement {statement} changed an unexpected number of rows")]
     Refused { statement: usize },
     /// Nothing was done: the database does not take this.
     #[error("the database refused: {reason}")]
@@ -209,7 +209,7 @@ pub enum DbError {
 
 impl DbError {
     fn unexpected(column: usize, what: &str) -> Self {
-        Self::Failed { reason: format!("column {column} does not hold {what}") }
+        Self::Failed { reason: format!("column {column} does not contain {what}") }
     }
 }
 
@@ -231,8 +231,7 @@ pub async fn migrate(db: &dyn Db, name: &'static str, steps: &[&'static str]) ->
         let Some(step) = usize::try_from(version).ok().and_then(|version| steps.get(version)) else {
             if version > steps.len() as u64 {
                 let reason = format!(
-                    "its tables of {name} have version {version}, and this ropewalk knows versions up to {}: a newer \
-                     one has used the database. Start that version again, or give this one a database of its own",
+                    "its tables of {name} have version {version}, but this ropewalk supports versions up to {}: a newer one has used the database. Use that version, or give this one another database",
                     steps.len()
                 );
                 return Err(DbError::Failed { reason });

@@ -65,7 +65,7 @@ pub struct SealedEvent {
 pub enum ArchiveError {
     #[error("it is not JSON, or not an exported session")]
     Malformed(#[source] serde_json::Error),
-    #[error("it says it is {0:?}, which this version does not read")]
+    #[error("its format is {0:?}, which this version cannot read")]
     UnknownSchema(String),
 }
 

@@ -468,7 +468,7 @@ impl RequestError {
                 format!("{method} came before initialize: send initialize first")
             }
             Self::NoSuchSession { id } => {
-                format!("session not found: {id}; session/list shows what there is")
+                format!("session not found: {id}; list the sessions with session/list")
             }
             Self::NotOpen { id } => format!(
                 "session {id} is not open on this connection; open it with session/load, or make one with session/new"

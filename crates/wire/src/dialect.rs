@@ -400,7 +400,7 @@ pub fn select_dialect(
             Ok(preferred.unwrap_or(Dialect::Ferret))
         }
         Some(text) if text.starts_with('"') => Err(RequestError::InvalidParams(format!(
-            "protocolVersion {text} is not known; use the number 1 for the Agent Client Protocol, \"0.2\" for ferret, \"0.1\" for otter, or \"2025-04-01\" for Bernstein"
+            "unknown protocolVersion {text}; use the number 1 for the Agent Client Protocol, \"0.2\" for ferret, \"0.1\" for otter, or \"2025-04-01\" for Bernstein"
         ))),
         // Otter counts its versions too, but its clients send no capabilities.
         Some(_) if preferred == Some(Dialect::Otter) && params.capabilities.is_none() => Ok(Dialect::Otter),

@@ -151,7 +151,7 @@ fn sentence(path: &[String], said: &str, whole: &str) -> String {
     if let Some(rest) = said.strip_prefix("unknown field `") {
         let name = rest.split('`').next().filter(|name| is_plain(name));
         return name.map_or_else(
-            || format!("{subject} must not have a field that is not known here"),
+            || format!("{subject} must not have unknown fields"),
             // The path leads to the field itself.
             |name| match path.last() {
                 Some(last) if last == name => format!("{subject} is not known here"),
@@ -175,7 +175,7 @@ fn sentence(path: &[String], said: &str, whole: &str) -> String {
     {
         return match expected(wanted).as_str() {
             "an object" => format!("{subject} must be an object, not a list"),
-            wanted => format!("{subject} must be {wanted} of another length than {count}"),
+            wanted => format!("{subject} must be {wanted} and cannot have the length {count}"),
         };
     }
     if !said.is_empty() && !names_internals(said) {

@@ -42,9 +42,9 @@ pub type Fetch<'k> = dyn Fn(&str) -> Option<Arc<str>> + 'k;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    #[error("the event is of the unknown kind {kind:?}")]
+    #[error("unknown kind of event {kind:?}")]
     UnknownKind { kind: String },
-    #[error("the event has format {found}, and this version reads formats up to {VERSION}")]
+    #[error("the event has format {found}, but this version reads formats up to {VERSION}")]
     Newer { found: u32 },
     #[error("{word:?} is not a known {field}")]
     UnknownWord { field: &'static str, word: String },

@@ -182,7 +182,7 @@ impl Transcript {
                 self.cleared = true;
             }
             Family::Context(ContextEvent::Compacted { .. }) => {
-                self.note("earlier messages were summed up for the model".into());
+                self.note("earlier messages were summarized for the model".into());
             }
             Family::Setup(
                 SetupEvent::Commands { .. } | SetupEvent::Title { .. } | SetupEvent::Offered { .. },
@@ -523,8 +523,8 @@ pub fn elapsed_text(ms: u64) -> String {
 pub fn stop_text(stop: Stop) -> &'static str {
     match stop {
         Stop::EndTurn => "done",
-        Stop::MaxTokens => "stopped: the answer reached the model's limit",
-        Stop::MaxTurnRequests => "stopped: the turn reached its limit of steps or money",
+        Stop::MaxTokens => "stopped: the answer reached the model's length limit",
+        Stop::MaxTurnRequests => "stopped: the turn reached its step or cost limit",
         Stop::Refusal => "the model refused",
         Stop::Cancelled => "cancelled",
         Stop::Failed => "failed",

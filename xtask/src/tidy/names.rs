@@ -107,7 +107,7 @@ const RIDDLES: [&str; 54] = [
 const WEB_FOLDERS: [&str; 2] = ["web/src/", "tests/web/"];
 
 /// Sentences and labels that were read aloud and not understood, and what is said instead.
-const OLD_PHRASES: [(&str, &str); 14] = [
+const OLD_PHRASES: [(&str, &str); 39] = [
     ("signals cannot be heard", "could not install signal handlers"),
     ("the browser cannot be led", "could not open the browser"),
     ("it was let in and did not come", "the device was approved but never connected"),
@@ -122,6 +122,31 @@ const OLD_PHRASES: [(&str, &str); 14] = [
     ("Be the remote side of bridges", "Run a hub"),
     ("Which model thinks", "Model"),
     ("Everything the tool is given", "Full tool input"),
+    ("as many prompts are waiting as may wait", "too many prompts are waiting"),
+    ("sockets are open as may be", "connection limit reached"),
+    ("there are as many devices as may be", "device limit reached"),
+    ("nobody knocks by this name", "this pairing request no longer exists"),
+    ("this code opens nothing here", "unknown code"),
+    ("this token opens nothing here", "unknown token"),
+    ("the cookie alone signs nobody in", "the cookie is valid only together with the key"),
+    ("the body stopped coming", "the body did not arrive in time"),
+    ("the receiver leads elsewhere", "the receiver redirects"),
+    ("did not take the last words", "could not send the last messages"),
+    ("files that could be put back", "there are no file changes to undo"),
+    ("tokens would be said to", "tokens would be sent to"),
+    ("repeats what it is told", "only echoes its input"),
+    ("agent cannot be greeted", "could not initialize the agent"),
+    ("a test of the shell's own kind", "a shell test"),
+    ("can be looked through", "to be checked"),
+    ("runs what another machine sends", "runs code from another machine"),
+    ("touches a file of secrets", "touches a file with secrets"),
+    ("removes files with all folders", "removes folders with everything in them"),
+    ("fence can be put around the command", "the sandbox could not be set up"),
+    ("say in time that it stands", "the sandbox helper was not ready in time"),
+    ("wake-ups cannot be heard", "could not listen for wake-ups"),
+    ("not welcome here any more", "you no longer have access"),
+    ("nobody removes themselves; another", "you cannot remove yourself"),
+    ("what is asked of it can be sent", "try again when it is back"),
 ];
 /// Pages that may quote them: they tell of the past.
 const QUOTING: [&str; 2] = ["CHANGELOG.md", "docs/decisions/"];

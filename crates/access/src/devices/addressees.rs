@@ -38,7 +38,7 @@ impl Addressees for Devices {
                 }
             });
             if let Err(wrong) = forgotten.await {
-                tracing::warn!(message = wrong.message, "a subscription was not forgotten");
+                tracing::warn!(message = wrong.message, "could not remove a push subscription");
             }
         })
     }

@@ -73,7 +73,7 @@ pub(super) fn read(path: &Path) -> io::Result<(DeviceList, FileStamp)> {
     let (list, stamp) = read_list(path)?;
     if list.is_none() {
         let path = path.display();
-        tracing::warn!(%path, "the list of devices cannot be read; every device has to be paired again");
+        tracing::warn!(%path, "could not read the list of devices; every device has to be paired again");
     }
     Ok((list.unwrap_or_default(), stamp))
 }
@@ -99,7 +99,8 @@ fn parse(bytes: &[u8]) -> io::Result<Option<DeviceList>> {
     }
     let Ok(StoredVersion { version }) = serde_json::from_slice(bytes) else { return Ok(None) };
     if version != VERSION {
-        let reason = format!("the list of devices has version {version}, and this program knows {VERSION}");
+        let reason =
+            format!("the list of devices has version {version}, but this program supports {VERSION}");
         return Err(io::Error::other(reason));
     }
     let Ok(stored) = serde_json::from_slice::<StoredDevices>(bytes) else { return Ok(None) };
@@ -111,7 +112,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<DeviceList>> {
 fn put_aside(path: &Path) -> io::Result<()> {
     let aside = path.with_extension(format!("damaged-{}.json", url_safe(&random()?[..6])));
     fs::rename(path, &aside)?;
-    tracing::warn!(aside = %aside.display(), "the damaged list of devices was put aside");
+    tracing::warn!(aside = %aside.display(), "the damaged list of devices was moved aside");
     Ok(())
 }
 

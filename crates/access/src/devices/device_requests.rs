@@ -64,7 +64,7 @@ impl Devices {
             | Request::Revert { .. }
             | Request::FindFiles { .. }
             | Request::Rules
-            | Request::Forget { .. } => Err(wrong("badRequest", "this is not about devices")),
+            | Request::Forget { .. } => Err(wrong("badRequest", "this request is not about devices")),
         }
     }
 
@@ -84,7 +84,7 @@ impl Devices {
         if visitor.device.as_deref() != Some(device.as_str()) {
             must_own(visitor)?;
         }
-        let unknown = || wrong("notFound", "there is no such device; ropewalk devices list shows them");
+        let unknown = || wrong("notFound", "no such device; list them with ropewalk devices list");
         let (principal, id) = (visitor.principal.clone(), device.clone());
         let removed = self.change(move |list| {
             list.get(&id)

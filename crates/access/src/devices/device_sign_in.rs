@@ -40,7 +40,7 @@ pub enum SignInDenial {
     Refused,
     #[error("too many devices are paired; revoke one first")]
     Full,
-    #[error("the server cannot write its list of devices; its log says why")]
+    #[error("the server could not save its list of devices; its log says why")]
     Unwritable,
 }
 
@@ -213,7 +213,7 @@ impl Devices {
                 }
             });
             if let Err(wrong) = seen.await {
-                tracing::warn!(message = wrong.message, "it was not written down that a device was here");
+                tracing::warn!(message = wrong.message, "could not record when a device was last seen");
             }
         }
         Ok(DeviceLogin { visitor: visitor(&record), renew })

@@ -109,10 +109,10 @@ impl Push {
     pub async fn try_it(&self, device: &Arc<str>) -> Result<(), ReplyError> {
         let (reply, outcome) = oneshot::channel();
         let job = PushJob::Try { device: Arc::clone(device), reply };
-        let stops = || wrong("failed", "the server stops, and sends no more notifications");
+        let stops = || wrong("failed", "the server is stopping and sends no more notifications");
         self.jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => {
-                wrong("busy", "too many notifications are on their way; try again in a minute")
+                wrong("busy", "too many notifications are being sent; try again in a minute")
             }
             TrySendError::Closed(_) => stops(),
         })?;
@@ -128,7 +128,7 @@ impl Follower for Push {
             follow_log(&session, |event| {
                 let Some(note) = notes.event(event) else { return };
                 if jobs.try_send(PushJob::News { owner: owner.clone(), note }).is_err() {
-                    tracing::warn!(session = %session.id(), "too much happens at once: devices were not told of all of it");
+                    tracing::warn!(session = %session.id(), "too many events at once: devices were not notified of all of them");
                 }
             })
             .await;

@@ -35,7 +35,7 @@ impl GateRefusal {
     }
 
     pub fn too_often(wait: Duration) -> Self {
-        let message = "too many wrong tokens from this address; wait, then use the right one";
+        let message = "too many wrong tokens from this address; wait, then try again with the right one";
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message);
         Self { wait: Some(wait), ..Self::by(RejectReason::Rate)(refusal) }
     }

@@ -28,19 +28,19 @@ const INVITED_MAX: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    #[error("the keys in {0} cannot be read")]
+    #[error("could not read the keys in {0}")]
     Unread(PathBuf, #[source] io::Error),
-    #[error("the keys cannot be kept in {0}")]
+    #[error("could not save the keys in {0}")]
     Unwritten(PathBuf, #[source] io::Error),
-    #[error("{0} holds no keys of this program; put it back, or remove it and pair every device again")]
-    Damaged(PathBuf),
-    #[error("others may read {0}, which holds keys; chmod 600 it")]
-    Open(PathBuf),
-    #[error("something cannot be sealed")]
-    Sealing(#[from] SealError),
     #[error(
-        "there are {DEVICES_MAX} devices, and no more may be paired; revoke one (ropewalk devices revoke)"
+        "{0} does not contain keys of this program; restore it from a backup, or delete it and pair every device again"
     )]
+    Damaged(PathBuf),
+    #[error("other users may read {0}, which contains keys; run chmod 600 on it")]
+    Open(PathBuf),
+    #[error("could not seal a message")]
+    Sealing(#[from] SealError),
+    #[error("device limit of {DEVICES_MAX} reached; revoke one (ropewalk devices revoke)")]
     Full,
 }
 

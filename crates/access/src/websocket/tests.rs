@@ -16,7 +16,7 @@ const RULES: SocketRules = SocketRules {
     not_text: Some("send text"),
     unreadable: "too long",
     pace: None,
-    over: Some((NOT_WELCOME, "not welcome any more")),
+    over: Some((NOT_WELCOME, "no longer has access")),
 };
 const QUEUE: usize = 64;
 
@@ -209,7 +209,7 @@ async fn what_cannot_be_read_ends_a_socket_with_a_word() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_door_is_said_in_its_words() {
     for (over, last) in [
-        (RULES.over, closed(NOT_WELCOME, "not welcome any more")),
+        (RULES.over, closed(NOT_WELCOME, "no longer has access")),
         (Some((NORMAL, "")), closed(NORMAL, "")),
         (None, Message::Close(None)),
     ] {

@@ -328,7 +328,7 @@ async fn a_device_cannot_make_the_server_call_its_neighbours() {
         let good = fixture.service.subscribe();
         let port = fixture.service.address().port();
         for (endpoint, said) in [
-            (good.endpoint.clone(), "https:// addresses only"),
+            (good.endpoint.clone(), "must begin with https://"),
             (format!("https://127.0.0.1:{port}/push/1"), "not a public address"),
             (format!("https://[::1]:{port}/push/1"), "not a public address"),
             ("https://user:word@push.example.com/".to_owned(), "a user name"),
@@ -360,7 +360,7 @@ async fn a_trial_says_what_the_push_service_said() {
         let tried = fixture.service.next().await;
         assert_eq!(tried.payload, json!({ "v": 1, "kind": "test" }));
         assert_eq!(tried.topic, None);
-        for (status, said) in [(403, "403"), (503, "503"), (410, "does not know this device")] {
+        for (status, said) in [(403, "403"), (503, "503"), (410, "no longer knows this device")] {
             fixture.service.then(Answer::Status(status));
             let refused = fixture.refused(&phone, Request::TestPush).await;
             assert!(refused.contains(said), "{refused}");

@@ -35,7 +35,7 @@ impl Costs {
     /// A text with one line per turn and the total.
     pub fn text(&self) -> String {
         if self.turns.is_empty() {
-            return "Nothing was spent yet.".into();
+            return "Nothing has been spent yet.".into();
         }
         let mut lines = Vec::new();
         let first = self.turns.len().saturating_sub(10);

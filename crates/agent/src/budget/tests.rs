@@ -50,7 +50,7 @@ async fn a_session_stops_before_the_call_that_goes_beyond_its_budget() {
     ledger.add(&budget, &spent(0.4)).await;
     let verdict = ledger.decide(&budget, &dollar(), &request(40)).await;
     assert!(
-        stopped(&verdict).contains("this session is spent: $1.3000 of $1.0000; raise session_usd"),
+        stopped(&verdict).contains("this session is used up: $1.3000 of $1.0000; raise session_usd"),
         "{verdict:?}"
     );
     // Another turn is no way around it.
@@ -87,12 +87,12 @@ async fn a_day_is_counted_over_all_sessions() {
     assert_eq!(other.decide(&budget(), &dollar(), &request(4)).await, SpendDecision::Go);
     other.add(&budget(), &spent(0.6)).await;
     let verdict = one.decide(&budget(), &dollar(), &request(4)).await;
-    assert!(stopped(&verdict).contains("today is spent: $1.2000 of $1.0000"), "{verdict:?}");
+    assert!(stopped(&verdict).contains("today is used up: $1.2000 of $1.0000"), "{verdict:?}");
     // What cannot be read is not taken for nothing.
     std::fs::remove_file(folder.path().join("0")).unwrap();
     std::fs::create_dir(folder.path().join("0")).unwrap();
     let verdict = one.decide(&budget(), &dollar(), &request(4)).await;
-    assert!(stopped(&verdict).contains("cannot be read"), "{verdict:?}");
+    assert!(stopped(&verdict).contains("could not read"), "{verdict:?}");
 }
 
 #[tokio::test]
@@ -100,7 +100,10 @@ async fn an_unknown_price_is_said_once_or_refused() {
     let budget = Budget { session_usd: Some(1.0), ..Budget::default() };
     let ledger = Ledger::default();
     let verdict = ledger.decide(&budget, &model(None), &request(4)).await;
-    assert_eq!(verdict, SpendDecision::Warn("what a:b costs is not known: the budget cannot stop it".into()));
+    assert_eq!(
+        verdict,
+        SpendDecision::Warn("the price of a:b is not known, so the budget cannot limit it".into())
+    );
     assert_eq!(ledger.decide(&budget, &model(None), &request(4)).await, SpendDecision::Go);
     let strict = Budget { refuse_unknown: true, ..budget };
     assert!(stopped(&ledger.decide(&strict, &model(None), &request(4)).await).contains("is not known"));
@@ -113,7 +116,7 @@ async fn an_unknown_price_is_said_once_or_refused() {
 async fn an_estimate_is_said_and_nothing_is_asked() {
     let budget = Budget { estimate_only: true, ..Budget::default() };
     let verdict = Ledger::default().decide(&budget, &dollar(), &request(4_000_000)).await;
-    assert!(stopped(&verdict).contains("1000000 tokens would be said to a:b: $1.0000"), "{verdict:?}");
+    assert!(stopped(&verdict).contains("1000000 tokens would be sent to a:b: $1.0000"), "{verdict:?}");
     let verdict = Ledger::default().decide(&budget, &model(None), &request(4)).await;
     assert!(stopped(&verdict).contains("cost unknown"), "{verdict:?}");
 }

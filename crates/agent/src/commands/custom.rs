@@ -37,7 +37,7 @@ impl CustomCommand {
         let usable = |text_file: TextFile| {
             let command = Self::of(&text_file, of_project);
             if command.is_none() {
-                tracing::warn!(file = %text_file.path.display(), "a command needs a plain name of its own; it is left out");
+                tracing::warn!(file = %text_file.path.display(), "ignoring a command: it needs a plain name of its own");
             }
             command
         };

@@ -37,8 +37,8 @@ fn shown(changes: &[ChangedFile], path: Option<&str>, workspace: &Workspace) -> 
     let wanted: Vec<&ChangedFile> = changes.iter().filter(wanted).collect();
     if wanted.is_empty() {
         return match path {
-            Some(path) => format!("This session has no unreviewed change of {path}."),
-            None => "There are no changes of this session that wait for a review.".into(),
+            Some(path) => format!("This session has no unreviewed changes in {path}."),
+            None => "This session has no unreviewed changes.".into(),
         };
     }
     let of_file = |changed: &&ChangedFile| file(changed, &workspace.shown(&changed.path));
@@ -53,7 +53,7 @@ fn shown(changes: &[ChangedFile], path: Option<&str>, workspace: &Workspace) -> 
     if wanted.len() > FILES_MAX {
         writeln!(text, "{} more files changed.", wanted.len() - FILES_MAX).ok();
     }
-    text.push_str("`/keep` and `/revert` say what stays.");
+    text.push_str("Use `/keep` and `/revert` to accept or undo them.");
     text
 }
 

@@ -15,11 +15,10 @@ use crate::tools::blocking;
 pub(crate) const DONE: &str = "The limit of this session is ";
 const USAGE: &str =
     "Write `/max-cost 0.50` (US dollars that this session may spend from here on) or `/max-cost off`.";
-const UNATTENDED: &str =
-    "Nobody is here to see this, so the limit of this session is neither raised nor removed.";
+const UNATTENDED: &str = "No client is connected to see this, so the limit of this session was not changed.";
 const FORCE: &str = "/force-send";
 pub(super) const FORCE_USAGE: &str =
-    "Write `/force-send TEXT`: the text is sent to the agent even if the limit of /max-cost is spent.";
+    "Write `/force-send TEXT`: the text is sent to the agent even if the limit of /max-cost is reached.";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum MaxCostCommand {
@@ -88,13 +87,12 @@ pub(super) async fn answer(
         MaxCostCommand::Set(usd) if !attended && usd > left => UNATTENDED.into(),
         MaxCostCommand::Remove if !attended && current.is_some() => UNATTENDED.into(),
         MaxCostCommand::Set(usd) => format!(
-            "{DONE}now ${usd:.4} from here on. What is set up for this machine holds as well. \
-             `/force-send TEXT` sends one prompt past the limit."
+            "{DONE}now ${usd:.4} from here on. The limits of this machine still apply. `/force-send TEXT` sends one prompt despite the limit."
         ),
         MaxCostCommand::Remove if current.is_some() => {
-            format!("{DONE}gone. What is set up for this machine still holds.")
+            format!("{DONE}removed. The limits of this machine still apply.")
         }
-        MaxCostCommand::Remove => "There is no limit of /max-cost in this session.".into(),
+        MaxCostCommand::Remove => "This session has no limit set with /max-cost.".into(),
     }
 }
 
@@ -119,8 +117,8 @@ async fn holds(current: Option<Limit>, spent_usd: f64, budget: &Budget) -> Strin
         writeln!(text, "- all sessions of a day, by day_usd: {spent} of ${usd:.4} spent").ok();
     }
     match text.is_empty() {
-        true => format!("Nothing limits what this session may spend. {USAGE}"),
-        false => format!("What may be spent:\n{text}"),
+        true => format!("This session has no spending limit. {USAGE}"),
+        false => format!("Spending limits:\n{text}"),
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn answer(
     rules: Option<&Arc<Rulebook>>,
     cwd: PathBuf,
 ) -> String {
-    let Some(rules) = rules.cloned() else { return "No rules are kept here.".to_owned() };
+    let Some(rules) = rules.cloned() else { return "There are no rules here.".to_owned() };
     let done = blocking(move || match command {
         PermissionsCommand::Unclear => USAGE.to_owned(),
         PermissionsCommand::List => listing(&rules.sources(&cwd)),
@@ -85,7 +85,7 @@ fn listing(sources: &[RuleSource]) -> String {
     let mut out = String::new();
     for source in sources.iter().filter(|source| source.exists) {
         let place = source.path.as_deref().map(|path| path.display().to_string());
-        writeln!(out, "{}:", place.as_deref().unwrap_or("Answers that are not written down")).ok();
+        writeln!(out, "{}:", place.as_deref().unwrap_or("Answers that are not saved")).ok();
         for rule in &source.rules {
             writeln!(out, "- {}", line(rule)).ok();
         }
@@ -111,7 +111,7 @@ fn line(rule: &ListedRule) -> String {
 fn added(effect: RuleEffect, rule: &str, outcome: Result<RuleEditResult, RuleError>) -> String {
     let effect = effect.as_str();
     match outcome {
-        Ok(RuleEditResult { unchanged: true, .. }) => format!("`{rule}` was there already, as {effect}."),
+        Ok(RuleEditResult { unchanged: true, .. }) => format!("`{rule}` is already set to {effect}."),
         Ok(RuleEditResult { previous: Some(before), .. }) => {
             format!("`{rule}` is now {effect} in this folder; it was {}.", before.as_str())
         }
@@ -124,7 +124,7 @@ fn removed_said(rule: &str, outcome: &Result<RuleEditResult, RuleError>, sources
     match outcome {
         Ok(RuleEditResult { unchanged: false, previous: before, .. }) => {
             format!(
-                "`{rule}` is gone in this folder; it was {}.",
+                "Removed `{rule}` for this folder; it was {}.",
                 before.map_or("a rule", RuleEffect::as_str)
             )
         }
@@ -133,7 +133,7 @@ fn removed_said(rule: &str, outcome: &Result<RuleEditResult, RuleError>, sources
             match sources.iter().find(elsewhere).and_then(|source| source.path.as_deref()).map(Path::display)
             {
                 Some(path) => {
-                    format!("`{rule}` stands in {path} and not for this folder alone; change it there.")
+                    format!("`{rule}` is in {path} and applies to more than this folder; change it there.")
                 }
                 None => format!("There is no rule `{rule}` for this folder. `/permissions list` shows them."),
             }

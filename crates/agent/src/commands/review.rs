@@ -50,7 +50,7 @@ fn read(argument: &str) -> Result<(String, Option<String>), &'static str> {
         _ if path.is_empty() => Err("the path is empty"),
         _ if path.contains('\0') => Err("no file has such a name"),
         (hunk, None) => Ok((path, hunk)),
-        (_, Some(_)) => Err("after the path comes at most one hunk; a path with blanks stands in quotes"),
+        (_, Some(_)) => Err("write the path and at most one hunk; put a path with spaces in quotes"),
     }
 }
 
@@ -106,8 +106,8 @@ pub(crate) async fn answer(
                 context.emit(Body::FileEdited { call: None, change }).await?;
             }
             match line {
-                Some(line) => format!("Taken back: the change of {path} at line {line}."),
-                None => format!("Taken back: all changes of {path}."),
+                Some(line) => format!("Undone: the change of {path} at line {line}."),
+                None => format!("Undone: all changes of {path}."),
             }
         }
     })
@@ -121,10 +121,10 @@ enum ReviewOutcome {
 
 fn listed(act: ReviewAction, changes: &[ChangedFile], workspace: &Workspace) -> String {
     if changes.is_empty() {
-        return format!("{NOTHING}there are no changes of this session that wait for a review.");
+        return format!("{NOTHING}this session has no unreviewed changes.");
     }
     let word = if act == ReviewAction::Keep { "keep" } else { "revert" };
-    let mut text = format!("{NOTHING}say which one, `/{word} PATH [HUNK]`:\n");
+    let mut text = format!("{NOTHING}choose one with `/{word} PATH [HUNK]`:\n");
     for changed in changes.iter().take(FILES_NAMED_MAX) {
         let hunk = |hunk: &engine::ChangedHunk| format!("`{}` at line {}", hunk.id, hunk.new);
         let mut hunks: Vec<_> = changed.hunks.iter().take(HUNKS_NAMED_MAX).map(hunk).collect();

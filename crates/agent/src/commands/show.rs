@@ -65,7 +65,8 @@ fn server_line(server: &ServerStatus) -> String {
         ServerState::Ready => format!("ready, {} tools", server.tools.len()),
         ServerState::Failed { reason } => format!("failed: {}", cut(&one_line(reason), LINE_CHARS_MAX)),
         ServerState::Refused => {
-            "named by the project and not allowed; `ropewalk mcp trust` at this machine allows it".into()
+            "configured by the project and not allowed; to allow it, run `ropewalk mcp trust` on this machine"
+                .into()
         }
     };
     format!("`{name}` ({}): {state}", server.transport)
@@ -78,14 +79,14 @@ pub(super) fn config(session: &AgentSession, workspace: &Workspace, context: &Tu
     for id in [MODEL, MODE, THINKING, TEMPERATURE, APPROVAL] {
         writeln!(text, "- {id}: {}", settings.get(id)).ok();
     }
-    text.push_str("\nFixed when the server started, by config.toml and its flags:\n");
+    text.push_str("\nSet when the server started, by config.toml and its flags:\n");
     writeln!(text, "- folder: `{}`", workspace.cwd.display()).ok();
     for folder in workspace.policy().map(|policy| policy.roots.as_slice()).unwrap_or_default().iter().skip(1)
     {
         writeln!(text, "- also works in: `{}`", folder.display()).ok();
     }
     writeln!(text, "- sandbox: {}", workspace.mode()).ok();
-    writeln!(text, "- calls of the model in one turn: at most {}", config.steps_max).ok();
+    writeln!(text, "- model calls in one turn: at most {}", config.steps_max).ok();
     if let Some(names) = &config.allowed_tools {
         writeln!(text, "- tools: only {}", names.join(", ")).ok();
     }
@@ -113,7 +114,7 @@ pub(super) async fn doctor(session: &AgentSession, workspace: &Workspace, contex
         Err(reason) => bad.push(format!("sandbox: {reason}")),
     }
     match config.undo {
-        Some(_) => good.push("undo: changes of files can be taken back".into()),
+        Some(_) => good.push("undo: file changes can be undone".into()),
         None => bad.push("nothing can be undone: the server has no folder for it".into()),
     }
     if let Some(rules) = config.rules.clone() {
@@ -121,7 +122,7 @@ pub(super) async fn doctor(session: &AgentSession, workspace: &Workspace, contex
         let sources = blocking(move || rules.sources(&cwd)).await.unwrap_or_default();
         let mut warnings = sources.iter().flat_map(|source| &source.warnings).peekable();
         if warnings.peek().is_none() {
-            good.push("rules: can be read".into());
+            good.push("rules: readable".into());
         }
         bad.extend(warnings.map(|warning| format!("rules: {}", one_line(warning))));
     }
@@ -135,7 +136,7 @@ pub(super) async fn doctor(session: &AgentSession, workspace: &Workspace, contex
     for line in &good {
         writeln!(text, "- OK: {line}").ok();
     }
-    text.push_str("\n`ropewalk doctor`, in a terminal of this machine, tries everything else.");
+    text.push_str("\n`ropewalk doctor`, in a terminal of this machine, checks everything else.");
     text
 }
 
@@ -144,11 +145,11 @@ pub(super) async fn audit(session: &AgentSession, context: &TurnContext) -> Stri
     if let Err(why) = may(context.standing(), Act::ReadAudit) {
         return format!("Nothing is shown: {why}.");
     }
-    let Some(read) = &session.shared.config.audit else { return "No audit is kept here.".into() };
+    let Some(read) = &session.shared.config.audit else { return "There is no audit log here.".into() };
     let Ok(now) = context.mark().await else { return "The session has ended.".into() };
     match read(session.spec.id.clone(), now, AUDIT_ROWS_MAX).await {
-        Err(reason) => format!("The audit cannot be read: {reason}."),
-        Ok(rows) if rows.is_empty() => "The audit has no rows about this session yet.".into(),
+        Err(reason) => format!("The audit log could not be read: {reason}."),
+        Ok(rows) if rows.is_empty() => "The audit log has no rows about this session yet.".into(),
         Ok(rows) => {
             let rows: Vec<String> = rows.iter().map(|row| row.replace('`', "'")).collect();
             format!(
@@ -165,7 +166,7 @@ pub(super) fn share(id: &SessionId) -> String {
         "At this machine:\n\
          - `ropewalk sessions export {id} --format html -o session.html` writes a page to send to somebody\n\
          - `ropewalk sessions share {id} --to URL` uploads it and prints where it is\n\
-         Secrets are taken out of both. Nothing was sent."
+         Secrets are redacted in both. Nothing was sent."
     )
 }
 
@@ -174,8 +175,7 @@ pub(super) fn bridge(session: &AgentSession) -> String {
     match session.shared.config.bridge.as_ref().and_then(|read| read(id)) {
         Some(bridge) => bridged(&bridge),
         None => format!(
-            "This session is not bridged. `ropewalk bridge --resume {id} --remote-url URL`, at this machine, lets \
-             people drive it from elsewhere. Nothing is connected by this command."
+            "This session is not bridged. `ropewalk bridge --resume {id} --remote-url URL`, at this machine, lets people steer it from elsewhere. This command connects nothing."
         ),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn status(
     let Totals { context_used, context_size, .. } = costs.total;
     match context_used.saturating_mul(100).checked_div(context_size) {
         Some(share) => writeln!(text, "- context: {context_used} of {context_size} tokens ({share} %)").ok(),
-        None => writeln!(text, "- context: nothing was asked yet").ok(),
+        None => writeln!(text, "- context: no model call yet").ok(),
     };
     writeln!(text, "- cost: {}", money(&costs.total)).ok();
     if !knowledge.instructions.names.is_empty() {

@@ -56,16 +56,16 @@ pub(crate) async fn answer(
         context.emit(Body::FileEdited { call: None, change }).await?;
     }
     let names: Vec<String> = stepped.paths.iter().map(|path| workspace.shown(path)).collect();
-    let done = if command.direction == UndoDirection::Back { "Undone" } else { "Done again" };
+    let done = if command.direction == UndoDirection::Back { "Undone" } else { "Redone" };
     let mut said = match names.as_slice() {
         [] => "All files are already as they should be.".to_owned(),
         names => format!("{done}: {}.", name_some(names)),
     };
     if !stepped.not_restored.is_empty() {
-        said.push_str(&format!(" Left as it is: {}.", name_some(&stepped.not_restored)));
+        said.push_str(&format!(" Not changed: {}.", name_some(&stepped.not_restored)));
     }
     if stepped.unfinished {
-        said.push_str(" The same command again does the rest.");
+        said.push_str(" Run the same command again for the rest.");
     }
     Ok(said)
 }

@@ -254,7 +254,7 @@ async fn type_text(
         typed = terminal.shared.editor.type_into(&terminal.shared.id, bytes.into()) => typed,
     };
     if let Err(error) = typed {
-        job.write(&format!("[what was typed did not arrive: {error}]\n"));
+        job.write(&format!("[the input did not arrive: {error}]\n"));
         if error == HostError::TimedOut {
             // The turn that typed may be over. If the session is gone, there is no log to write to.
             session.emit(super::silence_notice()).await.ok();

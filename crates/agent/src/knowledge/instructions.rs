@@ -63,7 +63,7 @@ fn combined(found: Vec<(String, String)>) -> Instructions {
     for (name, text) in found.into_iter().filter(|(_, text)| !text.trim().is_empty()) {
         let kept = &text[..text.floor_char_boundary(room)];
         if kept.is_empty() {
-            tracing::warn!(name, "there are more rules than the model is given; these are left out");
+            tracing::warn!(name, "the project has more rules than the model is given; these are left out");
             continue;
         }
         room -= kept.len();

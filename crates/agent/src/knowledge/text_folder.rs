@@ -106,7 +106,7 @@ impl TextFolder {
                 match files.find(path, Access::Read) {
                     Ok(spot) => files.open_file(&spot).ok(),
                     Err(FileError::Refused { .. }) => {
-                        tracing::warn!(path = %path.display(), "it is a link out of the project and is not read");
+                        tracing::warn!(path = %path.display(), "ignoring a link that leads out of the project");
                         None
                     }
                     Err(FileError::Unusable { .. }) => None,

@@ -238,7 +238,7 @@ async fn start(
     launch_context: &LaunchContext,
 ) -> Result<(ServiceProcess, ServicePipes), String> {
     if !launch_context.cwd.is_dir() {
-        return Err(format!("the working folder {} is not there", launch_context.cwd.display()));
+        return Err(format!("the working folder {} does not exist", launch_context.cwd.display()));
     }
     let named = environment.iter().map(|(name, value)| (name.into(), value.into()));
     let command = ChildCommand {
@@ -253,10 +253,10 @@ async fn start(
     };
     ServiceProcess::start(&command).await.map_err(|error| match error {
         sandbox::StartError::Spawn(source) if source.kind() == io::ErrorKind::NotFound => {
-            let Program::Exec { program, .. } = &command.program else { return "there is no program".into() };
-            format!("there is no program {}; install it, or name it by its whole path", program.display())
+            let Program::Exec { program, .. } = &command.program else { return "no program given".into() };
+            format!("program {} not found; install it, or use its full path", program.display())
         }
-        sandbox::StartError::Spawn(source) => format!("the program cannot be started: {source}"),
+        sandbox::StartError::Spawn(source) => format!("could not start the program: {source}"),
         error => error.to_string(),
     })
 }
@@ -332,7 +332,7 @@ async fn log_stderr(stderr: ChildStderr, stderr_log: Arc<StderrLog>, done: Cance
             stderr_log.put(&line);
             logged += 1;
             if logged <= LOGGED_LINES_MAX {
-                tracing::info!(line, "a tool server says");
+                tracing::info!(line, "log message of a tool server");
             }
         }
     };

@@ -38,9 +38,9 @@ pub(super) fn transport(
     url: &Arc<str>,
     headers: &[(String, String)],
 ) -> Result<StreamableHttpClientTransport<LimitedHttpClient>, String> {
-    let parsed = reqwest::Url::parse(url).map_err(|error| format!("the url cannot be read: {error}"))?;
+    let parsed = reqwest::Url::parse(url).map_err(|error| format!("could not parse the URL: {error}"))?;
     if !matches!(parsed.scheme(), "http" | "https") {
-        return Err("the url must begin with http:// or https://".into());
+        return Err("the URL must begin with http:// or https://".into());
     }
     let mut named = Headers::new();
     for (name, value) in headers {
@@ -59,7 +59,7 @@ pub(super) fn transport(
         .pool_max_idle_per_host(0)
         .redirect(reqwest::redirect::Policy::custom(stay))
         .build()
-        .map_err(|error| format!("no connection can be made: {error}"))?;
+        .map_err(|error| format!("could not connect: {error}"))?;
     let config = StreamableHttpClientTransportConfig::with_uri(Arc::clone(url)).custom_headers(named);
     Ok(StreamableHttpClientTransport::with_client(LimitedHttpClient(client), config))
 }
@@ -144,7 +144,7 @@ async fn read_response(
             match serde_json::from_slice(&body) {
                 Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
                 Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
-                Err(error) => Err(unexpected(format!("its answer cannot be read: {error}"))),
+                Err(error) => Err(unexpected(format!("could not read its answer: {error}"))),
             }
         }
         _ if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),

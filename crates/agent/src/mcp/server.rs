@@ -170,7 +170,7 @@ impl Server {
             // A text answer is not possible here, and never a consent.
             PermissionOutcome::Replied(_) => State::Refused,
             PermissionOutcome::Denied { reason, .. } => {
-                self.notice(format!("the project names it, so it is not started: {reason}"));
+                self.notice(format!("the project configures it, and it was not started: {reason}"));
                 State::Refused
             }
         };
@@ -316,8 +316,8 @@ impl Server {
             };
             match listed {
                 Ok(Ok(())) => {}
-                Ok(Err(reason)) => self.notice(format!("its new list of tools cannot be read: {reason}")),
-                Err(_) => self.notice("it does not answer when it is asked for its new list of tools".into()),
+                Ok(Err(reason)) => self.notice(format!("could not read its new list of tools: {reason}")),
+                Err(_) => self.notice("it did not send its new list of tools in time".into()),
             }
             self.listed.send_replace(count);
             // A server that keeps announcing is only followed with pauses.

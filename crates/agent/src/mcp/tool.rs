@@ -140,7 +140,7 @@ impl ServerToolCall {
         let answer = await_result(handle, notes, server, job).await?;
         match answer {
             Ok(ServerResult::CallToolResult(result)) => Ok(result::outcome(result)),
-            Ok(_) => Err("the server answered with something that is not the result of a call".into()),
+            Ok(_) => Err("the server's answer is not a valid tool result".into()),
             Err(ServiceError::McpError(error)) => Err(one_line_excerpt(&error.message, 2000)),
             Err(error) => Err(match server.last_failure().await {
                 Some(reason) => {

@@ -157,12 +157,12 @@ impl ModelCall {
         let (config, seconds) = (&self.provider.config, silent.as_secs());
         let limit = config.timeouts.give_up;
         if silent >= limit {
-            let text = format!("{} has said nothing for {}", config.name, retry::format_wait(limit));
+            let text = format!("{} has sent nothing for {}", config.name, retry::format_wait(limit));
             return self.recover(ModelError::transient(text));
         }
         self.notice_after = self.notice_after.saturating_mul(2);
         let left = retry::format_wait(limit.saturating_sub(silent));
-        let text = format!("waiting for {}: nothing for {seconds} s; it is given up in {left}", config.name);
+        let text = format!("waiting for {}: no data for {seconds} s; giving up in {left}", config.name);
         self.ready.push_back(ModelEvent::Notice(text));
     }
 
@@ -180,7 +180,7 @@ impl ModelCall {
             Ok(Err(error)) => reading.decoder.finish(&mut events).map_err(|_| error),
             Err(_) if idle <= notice => reading.decoder.finish(&mut events).map_err(|_| {
                 let seconds = timeouts.idle.as_secs_f64();
-                ModelError::transient(format!("the answer stopped: nothing more was said for {seconds} s"))
+                ModelError::transient(format!("the answer stopped: no more data for {seconds} s"))
             }),
             Err(_) => return self.check_silence(),
         };
@@ -201,7 +201,7 @@ impl ModelCall {
             // An empty reply to a person is an error; after tool results it may mean "done".
             Ok(()) if ended && !self.answer_begun && is_finished(&events) && !self.follows_tool_results() => {
                 events.clear();
-                Err(ModelError::transient("the model answered with nothing"))
+                Err(ModelError::transient("the model returned an empty answer"))
             }
             read => read,
         };
@@ -209,8 +209,7 @@ impl ModelCall {
             self.state = State::Ended;
         } else if bytes > limit {
             events.push(ModelEvent::Notice(format!(
-                "the answer reached {limit} bytes, the limit for one answer, and was ended there; what came is \
-                 kept (answer_bytes_max in [limits] of the settings)"
+                "the answer was cut at {limit} bytes, the limit for one answer (answer_bytes_max in [limits] of the settings)"
             )));
             events.push(ModelEvent::Done { stop: ModelStop::MaxTokens });
             self.state = State::Ended;
@@ -237,7 +236,7 @@ impl ModelCall {
 
     fn recover(&mut self, error: ModelError) {
         if self.answer_begun {
-            let text = format!("{}; what was said stays, ask again to go on", error.text);
+            let text = format!("{}; the answer so far is kept, send another prompt to continue", error.text);
             self.failure = Some(ModelError { text, kind: error.kind });
             return;
         }
@@ -261,8 +260,7 @@ impl ModelCall {
                     if often { format!("{} (tried {} times)", error.text, self.tries) } else { error.text };
                 if let Some(asked) = asked.filter(|asked| *asked > timeouts.retry_after_max) {
                     text.push_str(&format!(
-                        "; it asks to wait {}: prompt again then or choose another model (longer waits are \
-                         allowed with retry_after_max in [limits] of the settings)",
+                        "; it asks to wait {}: try again after that or choose another model (to allow longer waits, raise retry_after_max in [limits] of the settings)",
                         retry::format_wait(asked)
                     ));
                 }
@@ -293,7 +291,7 @@ impl ModelCall {
         };
         let omit = *omit;
         self.provider.add_omission(&self.request.model, omit);
-        let text = format!("{} does not take {what}; asking without", self.request.model);
+        let text = format!("{} does not support {what}; trying again without it", self.request.model);
         self.ready.push_back(ModelEvent::Notice(text));
         self.tries -= 1;
         true

@@ -217,7 +217,7 @@ fn stop(candidate: &Value, reply: &mut ReplyBuilder) -> Result<(), ModelError> {
             let told = candidate["finishMessage"].as_str().unwrap_or_default();
             let told = provider_error::shown(told, 200);
             return Err(ModelError::transient(
-                format!("the model broke off ({reason}) {told}").trim_end().to_owned(),
+                format!("the model stopped early ({reason}) {told}").trim_end().to_owned(),
             ));
         }
         _ => reply.set_stop(ModelStop::Finished),

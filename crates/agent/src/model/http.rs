@@ -48,7 +48,7 @@ pub(crate) fn use_ring() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::ring::default_provider().install_default().is_err() {
-            tracing::debug!("TLS arithmetic was chosen already");
+            tracing::debug!("a TLS crypto provider was already installed");
         }
     });
 }
@@ -135,7 +135,7 @@ fn headers(config: &ProviderConfig) -> Result<HeaderMap, ModelError> {
     }
     for (name, value) in &config.headers {
         let known = HeaderName::try_from(name.as_str()).map_err(|_| {
-            ModelError::permanent(format!("{name:?} is no name of a header ({})", config.name))
+            ModelError::permanent(format!("{name:?} is not a valid header name ({})", config.name))
         })?;
         headers.insert(known, secret(value.reveal(), config, name)?);
     }
@@ -165,7 +165,7 @@ async fn read_error_reply(mut response: Response) -> ErrorReply {
         }
     };
     if tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await.is_err() {
-        tracing::debug!(status, "the rest of an error reply did not come");
+        tracing::debug!(status, "could not read the rest of an error response");
     }
     ErrorReply { status, body: String::from_utf8_lossy(&body).into_owned(), request_id, retry_after }
 }

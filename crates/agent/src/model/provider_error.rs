@@ -49,7 +49,7 @@ pub(super) fn cut_off() -> ModelError {
 }
 
 pub(super) fn not_json(data: &str) -> ModelError {
-    ModelError::transient(format!("the answer cannot be read: {:?} is no JSON", shown(data, 80)))
+    ModelError::transient(format!("the answer is malformed: {:?} is not JSON", shown(data, 80)))
 }
 
 /// The error for an error object inside a stream.
@@ -88,22 +88,22 @@ impl ErrorReply {
         let what = match meaning {
             ErrorMeaning::TooLong => format!("the conversation is too long for {model} ({name}, {status})"),
             ErrorMeaning::NoCredit => format!("{name} says there is no credit left ({status})"),
-            ErrorMeaning::BadKey if identity.keyless => format!("{name} wants a key ({status})"),
+            ErrorMeaning::BadKey if identity.keyless => format!("{name} requires a key ({status})"),
             ErrorMeaning::BadKey if status == 403 => {
-                format!("{name} does not allow this with the key ({status})")
+                format!("{name} does not allow this with this key ({status})")
             }
             ErrorMeaning::BadKey => format!("{name} says the key is not valid ({status})"),
             ErrorMeaning::UnknownModel => format!("{name} has no model {model:?} ({status})"),
             ErrorMeaning::Busy => format!("{name} is busy ({status})"),
             ErrorMeaning::ServerError => format!("{name} failed ({status})"),
-            ErrorMeaning::WrongAddress => format!("{name} is not at this address ({status})"),
+            ErrorMeaning::WrongAddress => format!("{name} was not found at this address ({status})"),
             ErrorMeaning::Refused => format!("{name} refused the request ({status})"),
         };
         let next = match (meaning, identity.key_name) {
             (ErrorMeaning::BadKey, Some(key)) => format!("; set {key}"),
             (ErrorMeaning::BadKey, None) => "; set its key".into(),
             (ErrorMeaning::NoCredit, _) => format!("; add credit at {name} or choose another model"),
-            (ErrorMeaning::UnknownModel, _) => "; `ropewalk models list` shows what there is".into(),
+            (ErrorMeaning::UnknownModel, _) => "; list the models with `ropewalk models list`".into(),
             (ErrorMeaning::TooLong, _) => "; /compact shortens it".into(),
             (ErrorMeaning::WrongAddress, _) => "; check its base URL".into(),
             (ErrorMeaning::Busy | ErrorMeaning::ServerError | ErrorMeaning::Refused, _) => String::new(),

@@ -31,13 +31,13 @@ pub(crate) fn add_from_folder(
 ) {
     for text_file in text_folder.text_files(folder, "md", CHARS_MAX) {
         let Some(role) = role_of(&text_file, helpers, shared) else {
-            tracing::warn!(file = %text_file.path.display(), "the agent needs a plain name; it is left out");
+            tracing::warn!(file = %text_file.path.display(), "ignoring an agent: it needs a plain name");
             continue;
         };
         let known =
             roles.iter().any(|known| known.name == role.name) || RESERVED.contains(&role.name.as_ref());
         if known || roles.len() >= ROLES_MAX {
-            tracing::warn!(file = %text_file.path.display(), "there is an agent of this name already; this one is left out");
+            tracing::warn!(file = %text_file.path.display(), "ignoring an agent: there is already one of this name");
         } else {
             roles.push(role);
         }
@@ -143,7 +143,7 @@ fn model_of(wanted: &str, role: &str, shared: &Shared) -> Option<Arc<str>> {
     match (exact, meant.next(), meant.next()) {
         (Some(id), _, _) | (None, Some(id), None) => Some(Arc::clone(id)),
         _ => {
-            tracing::warn!(role, wanted, "the agent's model is not on offer; it thinks with the session's");
+            tracing::warn!(role, wanted, "the agent's model is not available; it uses the session's model");
             None
         }
     }

@@ -32,7 +32,7 @@ pub(super) const NAME: &str = "edit";
 pub(super) fn tool() -> ToolDefinition {
     let old =
         json!({"type": "string", "description": "the text to replace, with enough around it to be unique"});
-    let new = json!({"type": "string", "description": "what shall stand there instead"});
+    let new = json!({"type": "string", "description": "the text to put there instead"});
     let all = json!({"type": "boolean", "description": "replace every place where the old text stands"});
     let schema = json!({
         "type": "object",
@@ -135,7 +135,7 @@ impl ToolWork for Edit {
 
     fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
-            let (change, model_text, line) = self.ready.ok_or("the edit was not prepared")?;
+            let (change, model_text, line) = self.ready.ok_or("could not prepare the edit")?;
             apply_change(&job, change, model_text, Some(line))
         })
     }

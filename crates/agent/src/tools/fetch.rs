@@ -81,7 +81,7 @@ impl ToolWork for Arguments {
                 }
                 // Another host needs another permission.
                 Err(WebError::Elsewhere(place)) => {
-                    ToolOutcome::text(format!("it leads on to another host; fetch {place} if you need it"))
+                    ToolOutcome::text(format!("it redirects to another host; fetch {place} if you need it"))
                 }
                 Err(error) => ToolOutcome::failed(format!("{} was not read: {error}", self.url)),
             }

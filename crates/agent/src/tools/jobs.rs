@@ -28,7 +28,7 @@ pub(super) fn tool() -> ToolDefinition {
         "properties": {
             "action": {
                 "enum": ["list", "output", "wait", "kill"],
-                "description": "output: what it wrote since the last look; wait: until it ends or the time is over, then its output"
+                "description": "output: what it wrote since the last look; wait: until it ends or the time is up, then its output"
             },
             "job": {"type": "string", "description": "which one, for all but list"},
             "seconds": {"type": "integer", "minimum": 1, "maximum": WAIT_SECONDS_MAX, "description": "how long to wait; 30 without it"}
@@ -202,7 +202,7 @@ impl ToolWork for JobInput {
             job.protected().take();
             let typed = job.session.background.find(&self.job).and_then(|wanted| wanted.type_in(&self.text));
             match typed {
-                Ok(()) => ToolOutcome::text(format!("typed; look at {} for what comes of it", self.job)),
+                Ok(()) => ToolOutcome::text(format!("typed; look at {} for the result", self.job)),
                 Err(reason) => ToolOutcome::failed(reason),
             }
         })

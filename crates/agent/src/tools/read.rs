@@ -130,7 +130,7 @@ fn excerpt(text: &str, start_line: Option<u32>, line_count: Option<u32>) -> Stri
         if excerpt.len() + line.len() > TEXT_BYTES_MAX {
             if taken == 0 {
                 excerpt.push_str(&line[..line.floor_char_boundary(TEXT_BYTES_MAX)]);
-                excerpt.push_str("\n[the line goes on]");
+                excerpt.push_str("\n[the line continues]");
                 taken = 1;
             }
             break;
@@ -144,7 +144,7 @@ fn excerpt(text: &str, start_line: Option<u32>, line_count: Option<u32>) -> Stri
         }
         let next = first + taken + 1;
         let go_on = if taken > 0 && next <= total {
-            format!("; go on with start_line {next}")
+            format!("; continue with start_line {next}")
         } else {
             String::new()
         };
@@ -161,7 +161,10 @@ mod tests {
     fn an_excerpt_says_where_it_ends() {
         let text = "a\nb\nc\nd\n";
         assert_eq!(excerpt(text, None, None), text);
-        assert_eq!(excerpt(text, Some(2), Some(2)), "b\nc\n[lines 2 to 3 of 4; go on with start_line 4]\n");
+        assert_eq!(
+            excerpt(text, Some(2), Some(2)),
+            "b\nc\n[lines 2 to 3 of 4; continue with start_line 4]\n"
+        );
         assert_eq!(excerpt(text, Some(3), None), "c\nd\n");
         assert_eq!(excerpt(text, Some(9), None), "[lines 9 to 8 of 4]\n");
         assert_eq!(excerpt("", None, None), "");
@@ -173,7 +176,7 @@ mod tests {
         let cut = excerpt(&text, None, None);
         assert!(cut.len() < TEXT_BYTES_MAX + 100);
         assert!(
-            cut.ends_with("x\n[lines 1 to 262 of 300; go on with start_line 263]\n"),
+            cut.ends_with("x\n[lines 1 to 262 of 300; continue with start_line 263]\n"),
             "{}",
             &cut[cut.len() - 80..]
         );

@@ -40,12 +40,12 @@ pub(super) fn tool() -> ToolDefinition {
             "text": {"type": "string", "description": "what to look for"},
             "regex": {"type": "boolean", "description": "the text is a regular expression"},
             "path": {"type": "string", "description": "a folder or file; the working folder if left out"},
-            "ignore_case": {"type": "boolean", "description": "large and small letters are the same"},
-            "files": {"type": "string", "description": "only in files that this pattern fits, such as *.rs or src/**/*.ts"},
+            "ignore_case": {"type": "boolean", "description": "ignore case"},
+            "files": {"type": "string", "description": "only in files that match this pattern, such as *.rs or src/**/*.ts"},
             "context": {"type": "integer", "minimum": 0, "maximum": CONTEXT_LINES_MAX, "description": "lines shown around each hit"},
             "output": {"type": "string", "enum": ["lines", "files", "count"], "description": "the lines (usual), only the files' names, or how many lines per file"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": HITS_MAX, "description": "hits at most"},
-            "multiline": {"type": "boolean", "description": "a hit may go over several lines"}
+            "limit": {"type": "integer", "minimum": 1, "maximum": HITS_MAX, "description": "maximum number of hits"},
+            "multiline": {"type": "boolean", "description": "a hit may span several lines"}
         },
         "required": ["text"],
         "additionalProperties": false

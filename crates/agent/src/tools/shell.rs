@@ -44,7 +44,7 @@ pub(super) fn tool() -> ToolDefinition {
             "command": {"type": "string", "description": "the command line"},
             "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX},
             "tty": {"type": "boolean", "description": "run it in a terminal, for programs that behave differently without one"},
-            "background": {"type": "boolean", "description": "return at once and let it run on, also after the turn: servers, watchers, long builds. See and end it with the tool jobs"}
+            "background": {"type": "boolean", "description": "return at once and let it keep running, also after the turn: servers, watchers, long builds. See and end it with the tool jobs"}
         },
         "required": ["command"],
         "additionalProperties": false

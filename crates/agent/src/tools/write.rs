@@ -26,7 +26,7 @@ pub(super) fn tool() -> ToolDefinition {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
-            "text": {"type": "string", "description": "everything the file shall hold"}
+            "text": {"type": "string", "description": "the whole new content of the file"}
         },
         "required": ["path", "text"],
         "additionalProperties": false
@@ -80,7 +80,7 @@ impl ToolWork for Write {
 
     fn run(self: Box<Self>, job: Arc<ToolJob>) -> BoxFuture<'static, ToolOutcome> {
         file_work(move || {
-            let change = self.change.ok_or("the write was not prepared")?;
+            let change = self.change.ok_or("could not prepare the write")?;
             let lines = change.after.as_ref().map_or(0, |text| text.lines().count());
             let verb = if change.before.is_some() { "replaced" } else { "created" };
             let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
@@ -124,7 +124,7 @@ fn refuse_unfit(text: &str) -> Result<(), String> {
         ));
     }
     if text.contains('\0') {
-        return Err("the text has a NUL in it, so it is no text; let a command make the file".into());
+        return Err("the text contains a NUL byte, so it is not text; let a command make the file".into());
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ pub(super) fn apply_all(job: &ToolJob, puts: &[PreparedChange]) -> Result<(), To
             let (FileChange { before, after, .. }, spot) = (&puts[at].change, &spots[at]);
             if let Err(failure) = write_bytes(job, spot, after.as_deref(), before.as_deref(), permissions[at])
             {
-                tracing::warn!(path = %spot.real().display(), ?failure, "a change could not be taken back");
+                tracing::warn!(path = %spot.real().display(), ?failure, "could not undo a change");
             }
         }
         return Err(failure);

@@ -19,10 +19,9 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Of all texts of a review; beyond that, files are reviewed as a whole.
 const TEXTS_BYTES_MAX: usize = 16 << 20;
 
-const NO_FOLDER: &str = "nothing is kept here: the server has no folder for it";
-const STALE: &str = "this change is not there any more, or not alone; look at the changes again";
-const NOT_TEXT: &str =
-    "it is not text, or too large to be compared: only all of it can be kept or taken back";
+const NO_FOLDER: &str = "undo is not available: the server has no folder for it";
+const STALE: &str = "this change no longer exists, or was merged with another; look at the changes again";
+const NOT_TEXT: &str = "it is not text, or too large to compare: it can only be kept or undone as a whole";
 
 /// A reverted change of a file.
 pub(crate) struct RevertedChange {
@@ -111,7 +110,7 @@ impl Undo {
         journal.keep(path, part);
         store.write_journal(journal).map_err(|error| {
             *journal = former;
-            format!("the list of changes cannot be written: {error}")
+            format!("could not save the list of changes: {error}")
         })
     }
 
@@ -130,7 +129,7 @@ impl Undo {
         let (now, bytes) =
             read_state(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
         if now.same_bytes(&base.state) {
-            return Err(format!("{} is as it was already", path.display()));
+            return Err(format!("{} already has its earlier content", path.display()));
         }
         let (wanted, line) = match hunk {
             None => (base.state.clone(), None),
@@ -139,7 +138,7 @@ impl Undo {
         let wanted = restorable(wanted, &now, store).map_err(|why| format!("{}: {why}", path.display()))?;
         let kept = match (&now, &bytes) {
             (State::File { hash, .. }, Some(bytes)) => store.keep(hash, bytes, journal, false),
-            (State::Large { .. }, _) => Err(std::io::Error::other("it is too large to be kept")),
+            (State::Large { .. }, _) => Err(std::io::Error::other("it is too large to be stored for undo")),
             (_, _) => Ok(()),
         };
         kept.map_err(|error| cannot_keep(path, &error))?;
@@ -147,14 +146,14 @@ impl Undo {
         journal.note(turn.0, path, now.clone(), wanted.clone());
         let written = store
             .write_journal(journal)
-            .map_err(|error| format!("the list of changes cannot be written: {error}"));
+            .map_err(|error| format!("could not save the list of changes: {error}"));
         let restore = FileRestore { path: path.to_owned(), spot, now, bytes, wanted };
         match written.and_then(|()| restore_file(files, store, &restore)) {
             Ok(change) => Ok(RevertedChange { change, line }),
             Err(reason) => {
                 *journal = former;
                 if let Err(error) = store.write_journal(journal) {
-                    tracing::warn!(%error, "that nothing was taken back is not kept");
+                    tracing::warn!(%error, "could not record that nothing was undone");
                 }
                 Err(reason)
             }
@@ -180,7 +179,7 @@ fn base_of(journal: &UndoJournal, path: &Path) -> Result<ReviewBase, String> {
 }
 
 fn not_changed(path: &Path) -> String {
-    format!("{} has no changes of this session that wait for a review", path.display())
+    format!("this session has no unreviewed changes in {}", path.display())
 }
 
 /// The change of a reviewed file, if it differs and may be shown.
@@ -269,8 +268,8 @@ fn kept_text(
 fn restorable(wanted: State, now: &State, store: &UndoStore) -> Result<State, &'static str> {
     match wanted {
         State::Absent => Ok(State::Absent),
-        State::Large { .. } => Err("what it held is too large to be kept (25 MiB at most)"),
-        State::File { hash, .. } if !store.has(&hash) => Err("what it held is no longer kept"),
+        State::Large { .. } => Err("its earlier content is too large to be stored (25 MiB at most)"),
+        State::File { hash, .. } if !store.has(&hash) => Err("its earlier content is no longer stored"),
         State::File { hash, bytes, permissions } => {
             let permissions = if *now == State::Absent { permissions } else { now.permissions() };
             Ok(State::File { hash, bytes, permissions })

@@ -48,7 +48,7 @@ impl UndoStore {
         let path = self.folder.join(JOURNAL);
         let Ok(bytes) = read(&path, JOURNAL_BYTES_MAX) else { return UndoJournal::default() };
         UndoJournal::read(&bytes).unwrap_or_else(|| {
-            tracing::warn!(path = %path.display(), "what earlier turns changed cannot be read, and so not be undone");
+            tracing::warn!(path = %path.display(), "could not read the undo data of earlier turns, so they cannot be undone");
             UndoJournal::default()
         })
     }
@@ -68,7 +68,7 @@ impl UndoStore {
     ) -> io::Result<()> {
         let folder = self.folder.join(CONTENTS);
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other("it is too large to be kept"));
+            return Err(io::Error::other("it is too large to be stored for undo"));
         }
         if folder.join(hash).is_file() {
             return Ok(());
@@ -78,7 +78,7 @@ impl UndoStore {
         if sweep && wanted > self.bytes_max {
             self.make_room(bytes.len() as u64, journal)?;
         } else if wanted > 2 * self.bytes_max {
-            return Err(io::Error::other("there is no room for it"));
+            return Err(io::Error::other("there is not enough space for it"));
         }
         put(&folder, hash, bytes)?;
         self.bytes += bytes.len() as u64;
@@ -92,7 +92,7 @@ impl UndoStore {
     pub(super) fn content(&self, hash: &str) -> io::Result<Vec<u8>> {
         let bytes = read(&self.folder.join(CONTENTS).join(hash), FILE_BYTES_MAX)?;
         if self::hash(&bytes) != hash {
-            return Err(io::Error::other("what was kept of it is damaged"));
+            return Err(io::Error::other("its stored content is damaged"));
         }
         Ok(bytes)
     }
@@ -104,7 +104,7 @@ impl UndoStore {
                 return self.write_journal(journal);
             }
             if !journal.forget_oldest() {
-                return Err(io::Error::other("this turn changes more than can be kept"));
+                return Err(io::Error::other("this turn changes more than can be stored for undo"));
             }
         }
     }
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!([&first, &second, &third].map(|hash| store.has(hash)), [false, true, true]);
         assert_eq!(journal.turns.iter().map(|turn| turn.turn).collect::<Vec<_>>(), [2, 3, 4]);
         let error = store_content(&mut store, &mut journal, 5, &[5; 101]).unwrap_err();
-        assert_eq!(error.to_string(), "this turn changes more than can be kept");
+        assert_eq!(error.to_string(), "this turn changes more than can be stored for undo");
         assert!(store.keep("x", &vec![0; FILE_BYTES_MAX as usize + 1], &mut journal, true).is_err());
     }
 

@@ -26,13 +26,13 @@ fn last_message(request: &ModelRequest) -> String {
 async fn a_session_is_held_to_max_cost_and_one_prompt_is_sent_past_it() {
     let script = Script::new((0..5).map(|at| vec![say(format!("answer {at}")), costs(0.25)]));
     let mut harness = Harness::with(script.clone()).await;
-    assert!(told(&mut harness, "/max-cost").await.contains("Nothing limits what this session may spend"));
+    assert!(told(&mut harness, "/max-cost").await.contains("This session has no spending limit"));
     told(&mut harness, "one").await;
     let set = told(&mut harness, "/max-cost 0.20").await;
     assert!(set.contains("The limit of this session is now $0.2000 from here on"), "{set}");
     assert!(told(&mut harness, "two").await.contains("answer 1"), "what was spent before does not count");
     let stopped = told(&mut harness, "three").await;
-    assert!(stopped.contains("the budget of /max-cost is spent: $0.2500 of $0.2000"), "{stopped}");
+    assert!(stopped.contains("the budget of /max-cost is used up: $0.2500 of $0.2000"), "{stopped}");
     assert!(stopped.contains("/force-send TEXT") && stopped.contains("MaxTurnRequests"), "{stopped}");
     harness.restart().await;
     assert!(told(&mut harness, "three").await.contains("MaxTurnRequests"), "the log has the limit");
@@ -47,9 +47,9 @@ async fn a_session_is_held_to_max_cost_and_one_prompt_is_sent_past_it() {
     assert!(told(&mut harness, "/force-send").await.contains("Write `/force-send TEXT`"));
     assert!(told(&mut harness, "/max-cost a lot").await.contains("Nothing was changed"));
     assert!(told(&mut harness, "five").await.contains("MaxTurnRequests"));
-    assert!(told(&mut harness, "/max-cost off").await.contains("The limit of this session is gone"));
+    assert!(told(&mut harness, "/max-cost off").await.contains("The limit of this session is removed"));
     assert!(told(&mut harness, "five").await.contains("answer 3"));
-    assert!(told(&mut harness, "/max-cost 0").await.contains("There is no limit of /max-cost"));
+    assert!(told(&mut harness, "/max-cost 0").await.contains("This session has no limit set with /max-cost"));
 }
 
 /// U3: the owner's budget is out of reach.
@@ -62,7 +62,7 @@ async fn max_cost_and_force_send_do_not_loosen_the_owners_budget() {
     told(&mut harness, "/max-cost 100").await;
     for prompt in ["two", "/force-send two"] {
         let stopped = told(&mut harness, prompt).await;
-        assert!(stopped.contains("the budget of this session is spent"), "{prompt}: {stopped}");
+        assert!(stopped.contains("the budget of this session is used up"), "{prompt}: {stopped}");
     }
     assert_eq!(script.requests().len(), 1);
     let shown = told(&mut harness, "/max-cost").await;
@@ -121,15 +121,15 @@ async fn the_palette_has_what_it_should_and_each_has_an_effect() {
         ("/doctor", "- OK: model: script:one|- OK: folder: `DIR`|"),
         ("/share", &format!("ropewalk sessions share {id} --to URL")),
         ("/bridge", &format!("ropewalk bridge --resume {id}")),
-        ("/diff", "There are no changes of this session"),
+        ("/diff", "This session has no unreviewed changes"),
         ("/yolo", "approval = full\n"),
         ("/yolo", "The approval is now full."),
-        ("/audit", "No audit is kept here."),
+        ("/audit", "There is no audit log here."),
     ] {
         let told = told(&mut harness, command).await;
         assert!(told.contains(said), "{command}: {told}");
     }
-    let banner = |event: &engine::Event| matches!(&event.body, Body::Notice { text, .. } if text.contains("approval is full: nothing is asked"));
+    let banner = |event: &engine::Event| matches!(&event.body, Body::Notice { text, .. } if text.contains("approval is full: everything runs without asking"));
     assert!(harness.log().await.iter().any(|event| banner(event)));
 }
 
@@ -143,7 +143,7 @@ async fn one_prompt_is_planned_and_the_mode_stays() {
     ]);
     let mut harness = Harness::with(script.clone()).await;
     let planned = told(&mut harness, "/plan add a file").await;
-    assert!(planned.contains("only reads") && planned.contains("say planned"), "{planned}");
+    assert!(planned.contains("can only read") && planned.contains("say planned"), "{planned}");
     assert!(!harness.dir.join("a.txt").exists());
     told(&mut harness, "go").await;
     let (first, last) = (&script.requests()[0], &script.requests()[2]);
@@ -167,7 +167,7 @@ async fn what_the_session_changed_can_be_read_in_every_client() {
     assert!(all.contains("| one|-two|+2|--- /dev/null|+++ b/b.md|"), "{all}");
     let one = told(&mut harness, "/diff b.md").await;
     assert!(one.contains("+++ b/b.md") && !one.contains("a.txt"), "{one}");
-    assert!(told(&mut harness, "/diff c.txt").await.contains("no unreviewed change of c.txt"));
+    assert!(told(&mut harness, "/diff c.txt").await.contains("no unreviewed changes in c.txt"));
 }
 
 /// W8.
@@ -187,6 +187,9 @@ async fn the_audit_of_a_session_is_shown_to_its_owner_alone() {
     harness.session.send(Input::Prompt { by, content: vec![Content::text("/audit")] }).await.unwrap();
     let events = harness.turn().await;
     let refused = harness.lines(&events);
-    assert!(refused.contains("Nothing is shown: the audit is read by the owner at the machine"), "{refused}");
+    assert!(
+        refused.contains("Nothing is shown: only the owner at the machine can read the audit log"),
+        "{refused}"
+    );
     assert!(!refused.contains("rows of"), "{refused}");
 }

@@ -269,9 +269,9 @@ async fn what_is_too_large_or_no_text_is_not_written() {
         vec![write("a\0b"), call("edit", r#"{"path":"a","old":"a","new":"\u0000"}"#), write(&large)],
         expect![[r#"
             1 starts: write (Edit)
-            1 fails: the text has a NUL in it, so it is no text; let a command make the file
+            1 fails: the text contains a NUL byte, so it is not text; let a command make the file
             2 starts: Edit a (Edit)
-            2 fails: the text has a NUL in it, so it is no text; let a command make the file
+            2 fails: the text contains a NUL byte, so it is not text; let a command make the file
             3 starts: write (Edit)
             3 fails: the text is larger than 10 MiB; let a command make the file
             title go

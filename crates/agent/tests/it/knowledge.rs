@@ -74,7 +74,7 @@ async fn a_mode_that_is_gone_is_left_and_that_is_said() {
     let said = harness.lines(&events);
     assert!(
         said.starts_with(
-            "mode = ask\nWarning: there is no mode \"docs\" here any more; the session goes on in ask mode\n"
+            "mode = ask\nWarning: the mode \"docs\" no longer exists here; the session continues in ask mode\n"
         ),
         "{said}"
     );
@@ -222,7 +222,7 @@ async fn status_and_cost_are_told_from_the_log() {
     let script = Script::new([vec![say("a"), usage(0.25, false)], vec![say("b"), usage(0.0, true)]]);
     let mut harness = Harness::project(script, &[("AGENTS.md", "x")], |_| {}).await;
     let events = harness.prompt("/cost").await;
-    assert!(harness.lines(&events).contains("Nothing was spent yet."));
+    assert!(harness.lines(&events).contains("Nothing has been spent yet."));
     harness.prompt("one").await;
     harness.prompt("two").await;
     harness.restart().await;

@@ -179,14 +179,15 @@ async fn compact_asks_the_model_and_does_without_it_if_need_be() {
     assert_eq!(
         harness.lines(&events),
         "compacting\ncompacted\n\
-         say The conversation so far is now this summary, for the model:||SUMMARY of it\nEndTurn\n"
+         say For the model, this summary now replaces the conversation so far:||SUMMARY of it\nEndTurn\n"
     );
     harness.prompt("second").await;
     assert_eq!(shown(&script.requests()[2].messages), ["user first", "summary SUMMARY of it", "user second"]);
     let events = harness.prompt("/compact").await;
     let lines = harness.lines(&events);
     assert!(
-        lines.contains("Warning: the model did not sum up (no credit)") && lines.contains("compacted"),
+        lines.contains("Warning: the model did not write a summary (no credit)")
+            && lines.contains("compacted"),
         "{lines}"
     );
     harness.prompt("third").await;

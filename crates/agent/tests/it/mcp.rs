@@ -223,7 +223,7 @@ async fn a_program_that_is_not_there_is_named() {
     let events = harness.prompt("go").await;
     let lines = harness.lines(&events);
     assert!(
-        lines.starts_with("Warning: MCP server x: there is no program no-such-program; install it"),
+        lines.starts_with("Warning: MCP server x: program no-such-program not found; install it"),
         "{lines}"
     );
 }
@@ -238,7 +238,7 @@ async fn a_server_that_hangs_holds_up_the_turn_for_a_moment_only() {
     };
     let mut scene = Scene::new("hangs", config, vec![vec![say("Without.")]]).await;
     expect![[r#"
-        Info: still starting: MCP server srv; its tools come later
+        Info: still starting: MCP server srv; tools are added when it is ready
         say Without.
         title go
         EndTurn

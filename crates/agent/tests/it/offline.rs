@@ -122,7 +122,7 @@ async fn switching_the_model_shows_in_the_next_answer() {
         expect![[r#"
             say The model can be:|- `offline:plain` (current)|- `offline:terse`|
             EndTurn
-            say "offline" could be any of offline:plain, offline:terse. Say a little more.
+            say "offline" matches several: offline:plain, offline:terse. Write more of the name.
             EndTurn
             say There is no model "gpt".||The model can be:|- `offline:plain` (current)|- `offline:terse`|
             EndTurn
@@ -161,7 +161,7 @@ async fn it_remembers_across_a_restart_and_forgets_when_cleared() {
     assert!(
         harness
             .lines(&events)
-            .starts_with("compacting\ncompacted\nsay The conversation so far is now this summary")
+            .starts_with("compacting\ncompacted\nsay For the model, this summary now replaces")
     );
     harness.restart().await;
     let events = harness.prompt("what did I say?").await;

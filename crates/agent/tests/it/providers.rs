@@ -143,7 +143,7 @@ async fn an_answer_that_breaks_off_is_a_clear_error_and_the_next_prompt_works(to
         let events = harness.prompt("go").await;
         let (stop, error) = ended(&events);
         assert_eq!(stop, Stop::Failed, "{what}: {error}");
-        assert!(error.contains("mock") && error.contains("what was said stays"), "{what}: {error}");
+        assert!(error.contains("mock") && error.contains("the answer so far is kept"), "{what}: {error}");
         assert!(what != "error" || error.contains("the machine is on fire"), "{error}");
         assert!(!error.contains("sk-mock-key"), "{error}");
         assert!(!said(&events).is_empty(), "{what}");

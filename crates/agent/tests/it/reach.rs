@@ -58,10 +58,10 @@ async fn what_is_outside_hidden_or_protected_is_refused_and_reported() {
             3 fails: DIR/.vscode/settings.json is protected: it could make your editor, your shell or git run something; change it yourself
             4 starts: Read state/db (Read)
             blocked read DIR/state/db workspace-write
-            4 fails: DIR/state/db is hidden from tools and commands because it holds secrets; copy what is needed into the workspace yourself
+            4 fails: DIR/state/db is hidden from tools and commands because it holds secrets; if the agent needs something from it, copy that into the workspace yourself
             5 starts: List state (Read)
             blocked list DIR/state workspace-write
-            5 fails: DIR/state is hidden from tools and commands because it holds secrets; copy what is needed into the workspace yourself
+            5 fails: DIR/state is hidden from tools and commands because it holds secrets; if the agent needs something from it, copy that into the workspace yourself
             6 starts: Read /proc/self/root/etc/passwd (Read)
             blocked read /etc/passwd workspace-write
             6 fails: /etc/passwd is outside the workspace; to work there too, start with --add-dir and its folder
@@ -229,7 +229,7 @@ async fn the_tools_follow_the_session_and_a_folder_that_comes_back() {
     assert_eq!(ends(&harness, &events), "1 ends: b|");
     std::fs::rename(harness.dir.join("sub"), harness.dir.join("away")).unwrap();
     let events = harness.prompt("go").await;
-    expect!["1 fails: DIR/sub cannot be used: No such file or directory (os error 2); make the folder again or start a session without it"]
+    expect!["1 fails: DIR/sub cannot be used: No such file or directory (os error 2); create the folder again or start a session without it"]
         .assert_eq(&ends(&harness, &events));
     assert!(!events.iter().any(|event| matches!(event.body, Body::PolicyBlocked { .. })));
     harness.write("sub/c", "");

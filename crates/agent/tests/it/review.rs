@@ -81,7 +81,7 @@ async fn hunks_are_kept_and_taken_back_one_by_one() {
         &mut harness,
         &format!("/revert a.rs {}", all[0]),
         expect![[r#"
-            say No file was changed: this change is not there any more, or not alone; look at the changes again.
+            say No file was changed: this change no longer exists, or was merged with another; look at the changes again.
             EndTurn
         "#]],
     )
@@ -106,8 +106,8 @@ async fn hunks_are_kept_and_taken_back_one_by_one() {
         _ => None,
     });
     let heard = heard.unwrap();
-    assert!(heard.contains("was told: Taken back: the change of a.rs at line 20. Read"), "{heard}");
-    assert!(!heard.contains("not there any more"), "{heard}");
+    assert!(heard.contains("was told: Undone: the change of a.rs at line 20. Read"), "{heard}");
+    assert!(!heard.contains("no longer exists"), "{heard}");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_file_as_a_whole_comes_and_goes() {
         "/revert new.txt",
         expect![[r#"
             file DIR/new.txt Some("n|") -> None
-            say Taken back: all changes of new.txt.
+            say Undone: all changes of new.txt.
             EndTurn
         "#]],
     )
@@ -155,7 +155,7 @@ async fn a_file_as_a_whole_comes_and_goes() {
         &mut harness,
         "/revert a.txt",
         expect![[r#"
-            say No file was changed: DIR/a.txt has no changes of this session that wait for a review.
+            say No file was changed: this session has no unreviewed changes in DIR/a.txt.
             EndTurn
         "#]],
     )
@@ -164,7 +164,7 @@ async fn a_file_as_a_whole_comes_and_goes() {
         &mut harness,
         "/revert",
         expect![[r#"
-            say No file was changed: there are no changes of this session that wait for a review.
+            say No file was changed: this session has no unreviewed changes.
             EndTurn
         "#]],
     )
@@ -204,7 +204,7 @@ async fn what_is_not_text_is_reviewed_as_a_whole() {
     harness.prompt("go").await;
     assert_eq!(shown(&harness).await, "binary opaque\nlarge opaque\n");
     let refused = keep(&harness, "binary", Some("0f")).await.unwrap_err();
-    assert!(refused.contains("only all of it"), "{refused}");
+    assert!(refused.contains("only be kept or undone as a whole"), "{refused}");
     harness.prompt("/revert large").await;
     assert_eq!(harness.read("large"), large);
     keep(&harness, "binary", None).await.unwrap();
@@ -245,7 +245,7 @@ async fn links_and_fences_hold_for_it_too() {
         &mut harness,
         "/revert a",
         expect![[r#"
-            say No file was changed: DIR/a is a link now; nothing is put back through it.
+            say No file was changed: DIR/a is a link now, and files are not restored through links.
             EndTurn
         "#]],
     )
@@ -277,7 +277,7 @@ async fn it_is_the_persons_own_act_in_every_mode() {
     let events = harness.prompt("/keep").await;
     let listed = harness.lines(&events).replace(&hunk, "HUNK");
     assert!(
-        listed.ends_with("say which one, `/keep PATH [HUNK]`:|- a: `HUNK` at line 1|\nEndTurn\n"),
+        listed.ends_with("choose one with `/keep PATH [HUNK]`:|- a: `HUNK` at line 1|\nEndTurn\n"),
         "{listed}"
     );
     harness.prompt("/revert a").await;

@@ -102,7 +102,7 @@ async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
         2 starts: Type to job-1: you (Execute)
         asks Execute Medium you
 
-        2 ends: typed; look at job-1 for what comes of it
+        2 ends: typed; look at job-1 for the result
         3 starts: Wait for job-1 (Read)
         3 ends: job-1: ended with exit code 0 after N s (echo name?; read n; echo hello $n)|name?|hello you|
         4 starts: sleep 300 (Execute)
@@ -112,7 +112,7 @@ async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
         6 starts: End job-2 (Read)
         6 ends: job-2: killed after N s (sleep 300)|[no new output]
         7 starts: Look at job-3 (Read)
-        7 fails: there is no "job-3"; there are job-1, job-2
+        7 fails: no background command "job-3"; there are job-1, job-2
         say Done.
         EndTurn
     "#]]
@@ -295,7 +295,7 @@ async fn a_command_that_leaves_what_runs_something_later_is_told() {
     let line = "mkdir -p lib2/.git/hooks a/.vscode b/src";
     let (_harness, said) = commands("", &[line, "mkdir c", "ls"]).await;
     assert_eq!(said.matches("notice: ").count(), 1, "{said}");
-    assert!(said.contains("run something: a/.vscode, lib2/.git (a nested repository); look at it"), "{said}");
+    assert!(said.contains("run something: a/.vscode, lib2/.git (a nested repository); check them"), "{said}");
 }
 
 /// It goes on after its call, so what it leaves is looked for when it has ended, whether anybody looks or not.
@@ -332,7 +332,7 @@ async fn what_a_background_command_leaves_that_can_run_something_is_told_once() 
     tokio::time::timeout(Duration::from_secs(30), made).await.unwrap();
     assert_eq!(notices(&events), [""; 0], "it runs, and nobody has looked");
     let looked = harness.prompt("look, and go on").await;
-    assert!(notices(&looked).concat().contains(": a/.vscode; look at it"), "{:?}", notices(&looked));
+    assert!(notices(&looked).concat().contains(": a/.vscode; check them"), "{:?}", notices(&looked));
     // It ends, and nobody looks at it.
     let known = |events: &[std::sync::Arc<engine::Event>]| notices(events).concat().contains("b/.git");
     let mut ended = if known(&looked) {
@@ -343,5 +343,5 @@ async fn what_a_background_command_leaves_that_can_run_something_is_told_once() 
     ended.extend(harness.prompt("wait").await);
     let all = notices(&looked.into_iter().chain(ended).collect::<Vec<_>>());
     assert_eq!(all.len(), 2, "{all:?}");
-    assert!(all[1].contains(": b/.git (a nested repository); look at it"), "{all:?}");
+    assert!(all[1].contains(": b/.git (a nested repository); check them"), "{all:?}");
 }

@@ -104,7 +104,7 @@ async fn nothing_outside_the_workspace_is_touched() {
             3 starts: nonsense (Other)
             3 fails: there is no tool "nonsense"; the tools are read, list, glob, search, edit, write, apply_patch, shell, jobs, job_input, update_plan, fetch, ask_user, task
             4 starts: read (Read)
-            4 fails: the arguments are not as the tool needs them: expected ident at line 1 column 2
+            4 fails: invalid arguments: expected ident at line 1 column 2
             say the script is over
             title go
             EndTurn

@@ -50,7 +50,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut harness,
         "/undo",
         expect![[r#"
-            say No file was changed: no turn has changed files that could be put back.
+            say No file was changed: there are no file changes to undo.
             EndTurn
         "#]],
     )
@@ -61,7 +61,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         expect![[r#"
             file DIR/a.txt Some("\u{feff}one\r|two") -> Some("\u{feff}1\r|two")
             file DIR/new/b.txt None -> Some("b|")
-            say Done again: a.txt, new/b.txt.
+            say Redone: a.txt, new/b.txt.
             EndTurn
         "#]],
     )
@@ -71,7 +71,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut harness,
         "/redo",
         expect![[r#"
-            say No file was changed: nothing was undone that could be done again.
+            say No file was changed: there is nothing to redo.
             EndTurn
         "#]],
     )
@@ -139,7 +139,7 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
         &mut harness,
         "/redo",
         expect![[r#"
-            say No file was changed: nothing was undone that could be done again.
+            say No file was changed: there is nothing to redo.
             EndTurn
         "#]],
     )
@@ -160,7 +160,7 @@ async fn what_somebody_else_changed_is_not_overwritten() {
         &mut harness,
         "/undo",
         expect![[r#"
-            say No file was changed: somebody else has changed this since: DIR/a. `/undo force` does it all the same.
+            say No file was changed: somebody else has changed this since: DIR/a. To overwrite those changes: `/undo force`.
             EndTurn
         "#]],
     )
@@ -185,7 +185,7 @@ async fn a_file_that_became_a_link_is_not_written_through() {
         &mut harness,
         "/undo force",
         expect![[r#"
-            say No file was changed: DIR/a is a link now; nothing is put back through it.
+            say No file was changed: DIR/a is a link now, and files are not restored through links.
             EndTurn
         "#]],
     )
@@ -300,7 +300,7 @@ async fn a_file_that_is_too_large_to_be_kept_is_named() {
         &mut harness,
         "/undo",
         expect![[r#"
-            say No file was changed: not everything can be put back: DIR/large: what it held is too large to be kept (25 MiB at most). `/undo force` does the rest.
+            say No file was changed: not everything can be restored: DIR/large: its earlier content is too large to be stored (25 MiB at most). To restore the rest: `/undo force`.
             EndTurn
         "#]],
     )

@@ -53,7 +53,7 @@ async fn each_role_may_do_its_own_and_nothing_beyond() {
             assert_eq!(client.hello.role, role);
             for (needed, request) in requests() {
                 let answer = client.ask(request.clone()).await;
-                let told = answer.as_ref().err().filter(|wrong| wrong.message.starts_with("this takes"));
+                let told = answer.as_ref().err().filter(|wrong| wrong.message.starts_with("this needs"));
                 assert_eq!(told.is_some(), role < needed, "{role:?}: {request:?} was {answer:?}");
                 if let Some(wrong) = told {
                     assert_eq!(wrong.code, "forbidden");
@@ -79,9 +79,13 @@ async fn an_owners_phone_changes_nothing_that_outlives_a_session() {
         {
             let wrong = phone.refused(request.clone()).await;
             assert_eq!(wrong.code, "forbidden", "{request:?}");
-            assert!(wrong.message.contains("at the machine itself"), "{request:?}: {}", wrong.message);
+            assert!(
+                wrong.message.contains("only the owner at the machine"),
+                "{request:?}: {}",
+                wrong.message
+            );
             let answer = owner.ask(request.clone()).await;
-            let told = answer.err().filter(|wrong| wrong.message.contains("at the machine itself"));
+            let told = answer.err().filter(|wrong| wrong.message.contains("only the owner at the machine"));
             assert_eq!(told, None, "{request:?}");
         }
         phone.ask(Request::Devices).await.unwrap();

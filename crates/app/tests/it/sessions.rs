@@ -113,7 +113,7 @@ async fn a_cancel_ends_the_turn_and_a_prompt_is_taken_once() {
             [
                 "phone: go",
                 "said: working",
-                "note: a prompt of phone that waited was cancelled: and then",
+                "note: a queued prompt from phone was cancelled: and then",
                 "note: phone asked to stop",
                 "ended: cancelled",
             ]

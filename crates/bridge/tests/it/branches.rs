@@ -132,10 +132,10 @@ impl MachineAndHub {
         socket
             .send(json!({ "ready": { "events": 0, "watched": true, "branches": true, "before": kept_as } }))
             .await;
-        world.said("the hub keeps it as a session of its own, kept-1", 1).await;
+        world.said("the hub keeps them as a separate session, kept-1", 1).await;
         let mut anew = MirroredSession::default();
         let mut reader = server.handle(&self.session).await.read(Seq::START);
-        let is_notice = |event: &Arc<Event>| matches!(&event.body, Body::Notice { text, .. } if text.contains("state was put back"));
+        let is_notice = |event: &Arc<Event>| matches!(&event.body, Body::Notice { text, .. } if text.contains("state was restored"));
         while !reader.next().await.unwrap().unwrap().iter().any(is_notice) {}
         let head = self.head(server).await;
         anew.until(&mut socket, head).await;
@@ -149,7 +149,7 @@ impl MachineAndHub {
             assert_eq!(log.iter().map(|(_, event)| event.clone()).collect::<Vec<_>>(), text);
         }
         let (last, notice) = log.last().unwrap();
-        assert!(notice.to_string().contains("this machine's state was put back"), "{notice}");
+        assert!(notice.to_string().contains("this machine's state was restored"), "{notice}");
         assert!(*last > before.end(), "{last} was not seen before");
         world.close().await;
         // From here on the two agree.
@@ -292,7 +292,7 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
             let kept_as = json!({ "session": "kept-1", "events": end });
             let ready = json!({ "events": 0, "watched": true, "branches": true, "before": kept_as });
             socket.send(json!({ "ready": ready })).await;
-            world.said("the hub keeps it as a session of its own", number).await;
+            world.said("the hub keeps them as a separate session", number).await;
             // It is said before the session is told, which goes on after what the hub has.
             let told = async {
                 while setup.head(server).await <= end {
@@ -322,7 +322,7 @@ async fn a_session_that_was_not_told_is_told_at_the_next_connection() {
         let kept_as = json!({ "session": "kept-1", "events": seen });
         let ready = json!({ "events": 0, "watched": true, "branches": true, "before": kept_as });
         socket.send(json!({ "ready": ready })).await;
-        world.said("the hub keeps it as a session of its own", 1).await;
+        world.said("the hub keeps them as a separate session", 1).await;
         // It goes on at a position that nobody has seen.
         MirroredSession::default().until(&mut socket, seen + 1).await;
         world.close().await;

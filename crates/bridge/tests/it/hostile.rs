@@ -123,7 +123,7 @@ async fn frames_that_are_too_large_or_no_frames_at_all_cost_a_receiver_its_conne
         let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
         let mut socket = receiver.socket().await;
         socket.raw("this is no frame").await;
-        world.said("what is not understood", 1).await;
+        world.said("sent something unexpected", 1).await;
         let mut socket = receiver.socket().await;
         socket.send(json!({ "ready": { "events": u64::MAX, "view": u64::MAX, "watched": true } })).await;
         // A mirror that claims to be ahead is told what happens from here on.
@@ -153,7 +153,7 @@ async fn a_registration_that_is_answered_with_nonsense_or_too_much_is_tried_agai
         let odd = nonsense.into_iter().chain(["[".repeat(60_000), large]);
         let count = receiver.answers_oddly("/api/sessions", odd);
         let world = TestBridge::start(server, &receiver.url, BridgeOptions::default());
-        world.said("what is not understood", count).await;
+        world.said("sent something unexpected", count).await;
         let mut socket = receiver.socket().await;
         let (said, _) =
             socket.call(1, "session/message", json!({ "sessionId": session, "message": "list" })).await;
@@ -201,11 +201,7 @@ async fn it_is_tried_again_after_5_10_20_40_and_60_seconds() {
             .map(|line| line.split("again in ").nth(1).unwrap().split(" s;").next().unwrap().to_owned())
             .collect();
         assert_eq!(waits, ["5", "10", "20", "40", "60", "60"]);
-        assert!(
-            world.lines()[0].starts_with("bridge: the receiver cannot be reached"),
-            "{:?}",
-            world.lines()
-        );
+        assert!(world.lines()[0].starts_with("bridge: could not reach the receiver"), "{:?}", world.lines());
         world.close().await;
     })
     .await;
@@ -220,7 +216,7 @@ async fn a_receiver_that_cannot_be_reached_is_told_of_also_where_there_is_no_ses
     };
     run(Setup::offline(), async |server| {
         let world = TestBridge::start(server, &format!("http://{nobody}"), BridgeOptions::default());
-        let lines = world.said("bridge: the receiver cannot be reached", 2).await;
+        let lines = world.said("bridge: could not reach the receiver", 2).await;
         assert!(lines[0].contains("Trying again in"), "{lines:?}");
         world.close().await;
     })
@@ -236,7 +232,7 @@ async fn a_receiver_that_never_answers_is_not_waited_for() {
         let (_client, _session) = opened(server).await;
         let pace = BridgeTimings { answer: Duration::from_millis(50), ..PACE };
         let world = TestBridge::start(server, &url, BridgeOptions { pace, ..BridgeOptions::default() });
-        world.said("cannot be reached: it takes too long", 2).await;
+        world.said("could not reach the receiver: it did not answer in time", 2).await;
         world.close().await;
     })
     .await;

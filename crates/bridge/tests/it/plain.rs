@@ -281,7 +281,7 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
         let rule = json!({ "sessionId": session, "message": "/permissions add allow shell(*)" });
         let (answered, told) = socket.call(2, "session/message", rule).await;
         let said = format!("{answered}{told:?}");
-        assert!(said.contains("by its owner at the machine"), "{said}");
+        assert!(said.contains("only the owner at the machine"), "{said}");
         // A load shows the session, and moves it nowhere.
         let (loaded, _) = socket.call(3, "session/load", json!({ "sessionId": session, "cwd": other })).await;
         assert!(loaded["result"].is_object(), "{loaded}");
@@ -743,7 +743,7 @@ async fn an_approver_elsewhere_looks_and_answers_and_does_not_drive() {
             ("session/setApproval", json!({ "sessionId": session, "approval": "full" })),
             ("session/cancel", json!({ "sessionId": session })),
         ] {
-            assert!(refused(&mut socket, 1, method, params).await.contains("do not drive"), "{method}");
+            assert!(refused(&mut socket, 1, method, params).await.contains("not steer"), "{method}");
         }
         let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
         let question = socket.kind("permission_request").await;

@@ -78,7 +78,7 @@ async fn a_poll_that_is_answered_with_nonsense_or_too_much_ends_its_own_connecti
         let pace = BridgeTimings { longest: Duration::from_millis(40), ..PACE };
         let world =
             TestBridge::start(server, &receiver.url, BridgeOptions { pace, ..BridgeOptions::default() });
-        let lines = world.said("what is not understood", count).await;
+        let lines = world.said("sent something unexpected", count).await;
         assert!(lines.iter().all(|line| !line.contains('\u{1b}') && line.len() < 1000), "{lines:?}");
         assert!(receiver.inner.odd.lock().unwrap().is_empty(), "everything odd was said");
         let head = server.handle(&session).await.read(engine::Seq::START).head().0;

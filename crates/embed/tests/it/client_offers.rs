@@ -151,11 +151,11 @@ async fn each_way_that_a_client_fails_its_agent_has_a_name() {
     let heard: Vec<_> = heard.lock().unwrap().iter().map(|error| format!("{error:?}: {error}\n")).collect();
     expect![[r#"
         Refused("no such file"): the editor refused: no such file
-        Malformed: the editor's answer cannot be understood
+        Malformed: the editor's answer is malformed
         TimedOut: the editor did not answer in time
-        Busy: the editor has more calls to answer than it may have at once
-        Gone: the editor is gone
-        Away: the editor is away
+        Busy: the editor has too many unanswered requests
+        Gone: the editor disconnected
+        Away: no editor is connected
     "#]]
     .assert_eq(&heard.concat());
 }

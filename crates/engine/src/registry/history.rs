@@ -72,7 +72,7 @@ impl EventSource for Import {
                     return Ok(Vec::new());
                 }
                 let events = match self.pieces.recv().await {
-                    None => return Err("reading the events ended before their end".to_owned()),
+                    None => return Err("reading the events stopped before the last one".to_owned()),
                     Some(HistoryPiece::Failed(reason)) => return Err(reason),
                     Some(HistoryPiece::Events(events)) => {
                         self.at = events.last().map_or(self.at, |event| event.at);

@@ -172,7 +172,8 @@ fn random_id(_: Timestamp) -> SessionId {
 
 /// The first notice of a session where nothing is saved.
 fn not_saved() -> Effect {
-    let text = "this session is not saved: the server keeps everything in memory, and it is gone when the server stops";
+    let text =
+        "this session is not saved: the server keeps it in memory only, and it is lost when the server stops";
     let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
     Effect::Record { origin: Origin::Engine, turn: None, event: notice.into() }
 }

@@ -203,7 +203,7 @@ impl Session {
         match (decide_with(&self.settings, &self.free_modes, request, hit), asks_owner) {
             (Ruling::Ask, _) if self.denied_often(request) => Ruling::Rule {
                 allow: false,
-                reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
+                reason: format!("refused {DENIALS_MAX} times in this session; the user is not asked again")
                     .into(),
             },
             (Ruling::Ask, Some(kind)) => {
@@ -211,12 +211,12 @@ impl Session {
             }
             (Ruling::Ask, None) if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
                 let rule = hit.map(RuleHit::shown).unwrap_or_default();
-                let reason = format!("nobody is here to ask, and a rule says to ask: {rule}").into();
+                let reason = format!("nobody is available to ask, and a rule requires asking: {rule}").into();
                 Ruling::Deny { mode: "unattended".into(), reason }
             }
             (Ruling::Ask, None) if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
-                reason: "nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full".into(),
+                reason: "nobody is available to ask; allow it in advance with a rule (ropewalk permissions add), or everything with --approval full".into(),
             },
             (
                 ruling @ (Ruling::Allow { .. } | Ruling::Rule { .. } | Ruling::Deny { .. } | Ruling::Ask),
@@ -354,7 +354,7 @@ enum AskKind {
 }
 
 fn nobody_answers() -> Ruling {
-    let reason = "nobody is here to answer; decide yourself, and say what you assumed".into();
+    let reason = "nobody is available to answer; decide yourself, and state what you assumed".into();
     Ruling::Deny { mode: "unattended".into(), reason }
 }
 
@@ -415,7 +415,7 @@ fn reason_of(asked: AskKind, resolution: Resolution, by: &Resolver) -> Arc<str> 
             "the user wants to answer in the conversation: ask in your reply, and end your turn there".into()
         }
         Resolution::TimedOut if asked == AskKind::Question => {
-            "nobody answered in time; decide yourself, and say what you assumed".into()
+            "nobody answered in time; decide yourself, and state what you assumed".into()
         }
         Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),
         Resolution::DeniedOnce => "the user refused it".into(),

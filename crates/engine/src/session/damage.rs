@@ -66,9 +66,7 @@ impl Session {
         };
         let mut effects = vec![Effect::GoOnAfter { seen }];
         let text = format!(
-            "the last events of this session are in the audit and not in the store ({lost} positions): its file was \
-             put back from a copy, or its end is damaged; what happened here before is missing. `ropewalk audit \
-             query` tells of it"
+            "the last events of this session are missing ({lost} positions): the audit log has them, but the store does not, because its file was restored from a copy or its end is damaged. `ropewalk audit query` shows what is known of them"
         );
         let notice = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
         let turn = TurnId(self.next_turn.saturating_add(lost));
@@ -99,9 +97,7 @@ impl Session {
         }
         if !stricter.is_empty() {
             let text = format!(
-                "a part of this session is damaged and may have held a change of its settings, so the stricter \
-                 holds: {}, and answers for the whole session are asked again; choose them again in the settings of \
-                 the session if you want them as they were",
+                "a damaged part of this session may have changed its settings, so the stricter values apply: {}. Permissions for the whole session are asked again; if you want the settings as they were, choose them again",
                 stricter.join(", ")
             );
             let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };

@@ -42,7 +42,7 @@ async fn an_agent_has_only_the_environment_that_its_entry_allows() {
     // `env` speaks no protocol: each of its lines is noise, and told.
     while let AgentMessage::InvalidOutput { what, .. } = timeout(TEST_TIMEOUT, receiver.next()).await.unwrap()
     {
-        lines.push(what.to_string().replace("a line is no message: ", ""));
+        lines.push(what.to_string().replace("a line is not a message: ", ""));
     }
     lines.sort();
     let path = format!("PATH={PATH}");
@@ -77,11 +77,11 @@ async fn how_an_agent_ended_is_said_in_a_sentence() {
     let error = ChildProcess::start(missing, &TaskTracker::new()).await.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "mock could not be started: there is no program no-such-agent; install it, or name it by its whole path"
+        "mock could not be started: program no-such-agent not found; install it, or use its full path"
     );
     let nowhere = LaunchSpec { folder: folder.path().join("gone"), ..launch(&folder, "") };
     let error = ChildProcess::start(nowhere, &TaskTracker::new()).await.err().unwrap();
-    assert!(error.to_string().contains("there is no such folder"), "{error}");
+    assert!(error.to_string().contains("the folder does not exist"), "{error}");
 }
 
 #[tokio::test]

@@ -47,12 +47,12 @@ impl std::fmt::Display for InvalidOutput {
         match self {
             Self::TooLong { bytes, limit, method } => {
                 let what = method.as_deref().unwrap_or("message");
-                write!(f, "a {what} of {bytes} bytes was dropped: {limit} bytes are taken at most")
+                write!(f, "a {what} of {bytes} bytes was dropped: the limit is {limit} bytes")
             }
             Self::NotUtf8 { bytes } => write!(f, "a line of {bytes} bytes is not text"),
-            Self::NotJson { line } => write!(f, "a line is no message: {line}"),
-            Self::NotAMessage { why, line } => write!(f, "a line is no message ({why}): {line}"),
-            Self::StrayAnswer { id } => write!(f, "an answer to no request: {}", id.as_json()),
+            Self::NotJson { line } => write!(f, "a line is not a message: {line}"),
+            Self::NotAMessage { why, line } => write!(f, "a line is not a message ({why}): {line}"),
+            Self::StrayAnswer { id } => write!(f, "an answer to an unknown request: {}", id.as_json()),
             Self::PartialLine { bytes } => {
                 write!(f, "the output ended in the middle of a line of {bytes} bytes")
             }

@@ -240,7 +240,7 @@ impl Listener {
                 Ok(0) => Wake::Closed,
                 Ok(count) => Wake::Bytes(count),
                 Err(error) => {
-                    tracing::debug!(%error, "the agent's output cannot be read");
+                    tracing::debug!(%error, "could not read the agent's output");
                     Wake::Closed
                 }
             },

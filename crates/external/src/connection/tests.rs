@@ -198,16 +198,16 @@ async fn noise_is_named_and_the_conversation_goes_on() {
     for (said, told) in [
         (
             &b"Debugger listening on \x1b[1mws\x1b[0m"[..],
-            "a line is no message: Debugger listening on  [1mws [0m",
+            "a line is not a message: Debugger listening on  [1mws [0m",
         ),
-        (b"{\"half\": ", "a line is no message: {\"half\": "),
+        (b"{\"half\": ", "a line is not a message: {\"half\": "),
         (b"\xff\xfe\x00binary", "a line of 9 bytes is not text"),
-        (b"[1,2]", "a line is no message (batches are not supported: send each message by itself): [1,2]"),
-        (br#"{"jsonrpc":"2.0","id":99,"result":1}"#, "an answer to no request: 99"),
-        (br#"{"jsonrpc":"2.0","id":"99","result":1}"#, "an answer to no request: \"99\""),
+        (b"[1,2]", "a line is not a message (batches are not supported: send each message by itself): [1,2]"),
+        (br#"{"jsonrpc":"2.0","id":99,"result":1}"#, "an answer to an unknown request: 99"),
+        (br#"{"jsonrpc":"2.0","id":"99","result":1}"#, "an answer to an unknown request: \"99\""),
         (
             br#"{"jsonrpc":"2.0","id":1.5,"result":1}"#,
-            "a line is no message (id must be an integer, a string or null): {\"jsonrpc\":\"2.0\",\"id\":1.5,\"result\":1}",
+            "a line is not a message (id must be an integer, a string or null): {\"jsonrpc\":\"2.0\",\"id\":1.5,\"result\":1}",
         ),
     ] {
         let (connection, mut receiver, mut agent, _tasks) = talk();
@@ -271,14 +271,11 @@ async fn a_line_of_100_megabytes_is_dropped_and_nobody_waits_for_it() {
         told
     };
     let (refused, told) = tokio::join!(pour, listen);
-    assert_eq!(
-        told[0],
-        "noise 0: a session/update of 104857655 bytes was dropped: 65536 bytes are taken at most"
-    );
+    assert_eq!(told[0], "noise 0: a session/update of 104857655 bytes was dropped: the limit is 65536 bytes");
     assert!(told[1].starts_with("noise 0: a fs/write_text_file of "), "{told:?}");
     assert_eq!(told[2], "answered -");
     assert!(told[3].starts_with("noise 0: a message of "), "{told:?}");
-    let why = "the message has 1048645 bytes, and 65536 is the most; it was dropped";
+    let why = "the message has 1048645 bytes, but the limit is 65536; it was dropped";
     assert_eq!(
         refused,
         format!(r#"{{"jsonrpc":"2.0","id":"w1","error":{{"code":-32600,"message":"{why}"}}}}"#)
@@ -294,13 +291,13 @@ async fn a_flood_of_noise_is_counted_and_told_now_and_then() {
     }
     agent.says(r#"{"jsonrpc":"2.0","method":"ok"}"#).await;
     for _ in 0..8 {
-        assert_eq!(shown(&mut receiver).await, "noise 0: a line is no message: log line");
+        assert_eq!(shown(&mut receiver).await, "noise 0: a line is not a message: log line");
     }
     assert_eq!(shown(&mut receiver).await, "notification ok -");
     assert_eq!(connection.invalid_output_count(), 1000);
     tokio::time::advance(Duration::from_secs(11)).await;
     agent.says("again").await;
-    assert_eq!(shown(&mut receiver).await, "noise 992: a line is no message: again");
+    assert_eq!(shown(&mut receiver).await, "noise 992: a line is not a message: again");
 }
 
 #[tokio::test]

@@ -108,11 +108,11 @@ async fn write_all(shared: &Shared, mut bytes: &[u8], output: &mut (impl AsyncWr
             Ok(Ok(count)) if count > 0 => bytes = &bytes[count..],
             Ok(Ok(_)) => return false,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the agent's input cannot be written");
+                tracing::debug!(%error, "could not write to the agent's input");
                 return false;
             }
             Err(_) => {
-                tracing::warn!(unread_bytes = bytes.len(), "the agent does not read");
+                tracing::warn!(unread_bytes = bytes.len(), "the agent does not read its input");
                 return false;
             }
         }

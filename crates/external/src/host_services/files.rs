@@ -105,7 +105,7 @@ async fn write_back(
             Ok(()) => return Ok(()),
             Err(HostError::Away) => {}
             Err(error) => {
-                let told = format!("{error}; nothing was written to the disk behind its back");
+                let told = format!("{error}; the file on the disk was not written directly");
                 return Err(HostRequestError::Failed(told));
             }
         }
@@ -159,7 +159,7 @@ async fn read_disk(
         .run_blocking(move || {
             let mut bytes = Vec::new();
             let read = file.take(READ_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
-            read.map_err(|error| HostRequestError::Failed(format!("{shown} cannot be read: {error}")))?;
+            read.map_err(|error| HostRequestError::Failed(format!("could not read {shown}: {error}")))?;
             if bytes.len() > READ_BYTES_MAX {
                 return Err(too_large());
             }

@@ -378,7 +378,9 @@ impl Terminals {
             TerminalEntry::Editors(editor_terminal) => {
                 editor_terminal.editor.output(&editor_terminal.id).await.map_err(failed)
             }
-            TerminalEntry::Reserved => Err(HostRequestError::Missing("the terminal is not there yet".into())),
+            TerminalEntry::Reserved => {
+                Err(HostRequestError::Missing("the terminal does not exist yet".into()))
+            }
         }
     }
 
@@ -397,7 +399,9 @@ impl Terminals {
             TerminalEntry::Editors(editor_terminal) => {
                 editor_terminal.editor.wait_for_exit(&editor_terminal.id).await.map_err(failed)
             }
-            TerminalEntry::Reserved => Err(HostRequestError::Missing("the terminal is not there yet".into())),
+            TerminalEntry::Reserved => {
+                Err(HostRequestError::Missing("the terminal does not exist yet".into()))
+            }
         }
     }
 

@@ -75,7 +75,7 @@ impl ExternalSession {
         let is_new = back.is_none();
         if is_new && session.is_some() && (process.can().resume || process.can().load) {
             let text = format!(
-                "{} could not bring its session back; it is told the conversation so far instead",
+                "{} could not restore its session; it gets the conversation so far instead",
                 self.name()
             );
             self.notice(NoticeLevel::Info, text).await;
@@ -179,7 +179,7 @@ impl ExternalSession {
             Ok(result) => Some(AttachedSession { id: Arc::clone(id), result, inbox, early }),
             Err(error) => {
                 process.detach(id);
-                tracing::info!(agent = %self.name(), %error, "the agent's session cannot be brought back");
+                tracing::info!(agent = %self.name(), %error, "could not restore the agent's session");
                 None
             }
         }
@@ -200,7 +200,7 @@ impl ExternalSession {
             }
             Ok(_) => None,
             Err(error) => {
-                tracing::info!(agent = %self.name(), error, "the agent's session cannot be forked");
+                tracing::info!(agent = %self.name(), error, "could not fork the agent's session");
                 None
             }
         }
@@ -214,7 +214,8 @@ impl ExternalSession {
             return Err(failed(format!("{} answered session/new without a session", self.name())));
         };
         // If two of our sessions shared one of the agent's, each would receive only a part of its messages.
-        let taken = || failed(format!("{} gave a new session the name of one that is open", self.name()));
+        let taken =
+            || failed(format!("{} gave a new session the id of one that is already open", self.name()));
         let inbox = process.attach(&id).ok_or_else(taken)?;
         Ok(AttachedSession { id, result, inbox, early: Vec::new() })
     }
@@ -258,7 +259,7 @@ impl ExternalSession {
             if let Err(error) =
                 joined.process.connection().request(method, &params, self.request_options(session)).await
             {
-                let text = format!("{} does not take {id} {chosen} again: {error}", self.name());
+                let text = format!("{} did not accept {id} {chosen} again: {error}", self.name());
                 self.notice(NoticeLevel::Warning, text).await;
             }
         }

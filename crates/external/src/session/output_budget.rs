@@ -63,8 +63,7 @@ impl OutputBudget {
         let OutputLimits { message_bytes_max, turn_bytes_max } = self.limits;
         let over = |what: &str, limit: usize, key: &str| {
             Err(Overrun(format!(
-                "said more than {limit} bytes in one {what} and was stopped there; what came is kept ({key} in \
-                 [limits] of the settings)"
+                "sent more than {limit} bytes in one {what} and was stopped there; what it sent so far is kept ({key} in [limits] of the settings)"
             )))
         };
         if self.message_bytes > message_bytes_max {

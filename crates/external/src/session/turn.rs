@@ -115,7 +115,9 @@ impl ExternalSession {
     fn silence_error(&self) -> TurnError {
         let seconds = self.shared.config.timeouts.silence.as_secs();
         let name = self.name();
-        TurnError(format!("{name} said nothing for {seconds} s and was ended; prompt again to go on"))
+        TurnError(format!(
+            "{name} sent nothing for {seconds} s and was ended; send another prompt to continue"
+        ))
     }
 
     /// Logs a notice if the agent has exceeded its output budget, and returns whether it has.
@@ -157,7 +159,7 @@ impl ExternalSession {
             return Ok(());
         }
         Err(TurnError(format!(
-            "the session was moved to {}, and {} works in {}; begin a new session there, or move it back",
+            "the session was moved to {}, and {} works in {}; start a new session there, or move it back",
             here.display(),
             self.name(),
             own.display()
@@ -185,7 +187,7 @@ impl ExternalSession {
                 let why = tokio::time::timeout(CANCEL_WAIT, joined.process.end_reason()).await;
                 // Its last messages belong to this turn.
                 tokio::time::timeout(CANCEL_WAIT, joined.drained.cancelled()).await.ok();
-                let why = why.unwrap_or_else(|_| format!("{} is gone", self.name()).into());
+                let why = why.unwrap_or_else(|_| format!("{} has ended", self.name()).into());
                 TurnError(format!("{why}; it is started again with the next prompt"))
             }
             error => TurnError(foreign(self.name(), error).message.to_string()),

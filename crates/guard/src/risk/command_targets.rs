@@ -58,7 +58,7 @@ pub(super) fn redirect(redirect: &Redirect, place: &Workplace) -> Option<Finding
     match redirect.kind {
         RedirectKind::Duplicate => None,
         RedirectKind::InlineText => {
-            Some(Finding::text(Risk::Medium, "has a text of its own as input", redirect.target.text()))
+            Some(Finding::text(Risk::Medium, "has a here-document as input", redirect.target.text()))
         }
         RedirectKind::Read => {
             let reads = Finding::text(Risk::Medium, "takes a file as input", redirect.target.text());
@@ -181,7 +181,7 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
             continue;
         }
         if prints_files && value.len() <= PATTERN_BYTES_MAX && super::file_searches::may_match_secrets(text) {
-            found.push(Finding::new(Risk::High, "touches a file of secrets", words));
+            found.push(Finding::new(Risk::High, "touches a file with secrets", words));
         }
         let word = Word::Unknown(value.to_owned());
         if let Some(finding) = touched(PathAccess::Read, &word, place) {

@@ -29,21 +29,21 @@ pub(super) fn finding(
         "shred" | "srm" => found(Risk::High, "destroys files for good"),
         "kill" | "killall" | "pkill" => Some(process_kill(words, arguments)),
         "shutdown" | "reboot" | "halt" | "poweroff" | "init" | "telinit" => {
-            found(Risk::High, "stops the machine")
+            found(Risk::High, "shuts down or restarts the machine")
         }
         "systemctl" | "service" | "launchctl" | "rc-service" | "update-rc.d" => {
             Some(service_control(words, arguments))
         }
         "crontab" if !matches!(arguments, [only] if only.text() == "-l") => {
-            found(Risk::High, "changes what is run by itself later")
+            found(Risk::High, "changes what runs automatically later")
         }
-        "at" | "batch" => found(Risk::High, "changes what is run by itself later"),
+        "at" | "batch" => found(Risk::High, "changes what runs automatically later"),
         "history" => found(
             if has(arguments, "cdw", &[]) { Risk::High } else { Risk::Medium },
-            "touches the history of what was typed",
+            "touches the history of commands",
         ),
         "unset" if texts(arguments).any(|text| text.starts_with("HIST")) => {
-            found(Risk::High, "hides what is typed from the history")
+            found(Risk::High, "hides commands from the history")
         }
         "mount" | "umount" | "losetup" | "insmod" | "rmmod" | "modprobe" | "sysctl" | "iptables"
         | "ip6tables" | "nft" | "ufw" | "useradd" | "userdel" | "usermod" | "groupadd" | "passwd"
@@ -70,12 +70,12 @@ fn tools(name: &str, words: &[Word], arguments: &[Word], context: CommandContext
                     || text.starts_with("delete-")
             }) =>
         {
-            found(Risk::High, "removes what is kept on other machines")
+            found(Risk::High, "removes data on other machines")
         }
         "gh" | "glab"
             if names(arguments, &["delete", "archive"]) || texts(arguments).any(|text| text == "DELETE") =>
         {
-            found(Risk::High, "removes what is kept on a server")
+            found(Risk::High, "removes data on a server")
         }
         "npm" | "pnpm" | "yarn" | "cargo" | "gem" | "poetry" | "twine" | "flit" | "mvn" | "uv"
             if arguments.first().is_some_and(|first| {
@@ -153,10 +153,10 @@ fn carriers(name: &str, words: &[Word], arguments: &[Word], context: CommandCont
                 text.contains("169.254.169.254") || text.contains("metadata.google.internal")
             }) =>
         {
-            found(Risk::High, "asks the cloud for credentials")
+            found(Risk::High, "requests cloud credentials")
         }
         "source" | "." if context.others().any(|other| feeds_words(other, context)) => {
-            found(Risk::Critical, "runs what another machine sends")
+            found(Risk::Critical, "runs code from another machine")
         }
         _ if interprets(name) => code(name, words, arguments, context),
         _ => None,
@@ -169,10 +169,12 @@ fn removal(words: &[Word], arguments: &[Word]) -> Finding {
     let everything = operands(arguments).any(|word| is_everything(word.text()));
     match (recursive, forced) {
         (true, true) => {
-            Finding::new(Risk::Critical, "removes files with all folders, without a question", words)
+            Finding::new(Risk::Critical, "removes folders with everything in them, without asking", words)
         }
-        (true, false) if everything => Finding::new(Risk::Critical, "removes files with all folders", words),
-        (true, false) => Finding::new(Risk::High, "removes files with all folders", words),
+        (true, false) if everything => {
+            Finding::new(Risk::Critical, "removes folders with everything in them", words)
+        }
+        (true, false) => Finding::new(Risk::High, "removes folders with everything in them", words),
         (false, _) if everything => Finding::new(Risk::High, "removes files", words),
         (false, _) => Finding::new(Risk::Medium, "removes files", words),
     }
@@ -190,15 +192,15 @@ fn permission_change(name: &str, words: &[Word], arguments: &[Word]) -> Finding 
     if recursive
         && operands(arguments).any(|word| matches!(word.text(), "/" | "/*" | "~" | "$HOME" | "/etc" | "/usr"))
     {
-        return Finding::new(Risk::Critical, "changes the rights of everything", words);
+        return Finding::new(Risk::Critical, "changes the permissions of all files", words);
     }
     // A mode such as `-x` looks like an option.
     let open = name == "chmod" && texts(arguments).any(is_permissive_mode);
     if open {
-        return Finding::new(Risk::High, "lets everybody do everything with files", words);
+        return Finding::new(Risk::High, "gives everybody full access to files", words);
     }
     let risk = if recursive && name != "chmod" { Risk::High } else { Risk::Medium };
-    Finding::new(risk, "changes the rights of files", words)
+    Finding::new(risk, "changes file permissions", words)
 }
 
 /// Modes that make a file writable for everybody, or run it with the owner's rights.
@@ -221,7 +223,7 @@ fn process_kill(words: &[Word], arguments: &[Word]) -> Finding {
     let everybody = texts(arguments).skip(1).any(|text| text == "-1")
         || texts(arguments).any(|text| text == "--") && texts(arguments).any(|text| text == "-1");
     if everybody {
-        return Finding::new(Risk::Critical, "ends every program", words);
+        return Finding::new(Risk::Critical, "ends all programs", words);
     }
     Finding::new(Risk::Medium, "ends programs", words)
 }
@@ -252,7 +254,7 @@ fn socket_tool(words: &[Word], arguments: &[Word]) -> Finding {
             text.contains("exec:") || text.contains("system:")
         });
     match runs {
-        true => Finding::new(Risk::Critical, "gives another machine a shell here", words),
+        true => Finding::new(Risk::Critical, "gives another machine a shell on this one", words),
         false => Finding::new(Risk::Medium, "reaches another machine", words),
     }
 }
@@ -266,7 +268,7 @@ fn containers(words: &[Word], arguments: &[Word]) -> Option<Finding> {
             || text.starts_with("-v/:")
     });
     if whole {
-        return Some(Finding::new(Risk::Critical, "gives a container the whole machine", words));
+        return Some(Finding::new(Risk::Critical, "gives a container access to the whole machine", words));
     }
     let power = texts(arguments).any(|text| {
         text == "--privileged"
@@ -277,14 +279,14 @@ fn containers(words: &[Word], arguments: &[Word]) -> Option<Finding> {
             || text.contains("--network=host")
     });
     if power {
-        return Some(Finding::new(Risk::High, "gives a container power over the machine", words));
+        return Some(Finding::new(Risk::High, "gives a container control over the machine", words));
     }
     let verbs: Vec<&str> = texts(arguments).filter(|text| !text.starts_with('-')).take(3).collect();
     let removes = verbs.contains(&"prune")
         || verbs.starts_with(&["volume", "rm"])
         || (verbs.contains(&"down") && has(arguments, "v", &["volumes"]));
     if removes {
-        return Some(Finding::new(Risk::High, "removes what containers keep", words));
+        return Some(Finding::new(Risk::High, "removes the data of containers", words));
     }
     verbs.contains(&"push").then(|| Finding::new(Risk::High, "publishes an image", words))
 }
@@ -361,13 +363,13 @@ fn code(name: &str, words: &[Word], arguments: &[Word], context: CommandContext)
         && !has(arguments, "ceEr", &["eval", "version", "print"]);
     let before = || context.others().filter(|other| same_pipe(other, context));
     if fed && !name.contains("awk") && before().any(is_download) {
-        return Some(Finding::new(Risk::Critical, "runs what another machine sends", words));
+        return Some(Finding::new(Risk::Critical, "runs code from another machine", words));
     }
     if fed && before().any(decodes) {
-        return Some(Finding::new(Risk::Critical, "runs a script that was hidden from view", words));
+        return Some(Finding::new(Risk::Critical, "runs a script that is encoded or hidden", words));
     }
     if context.others().any(|other| feeds_words(other, context)) && has(arguments, "ceEr", &["eval"]) {
-        return Some(Finding::new(Risk::Critical, "runs what another machine sends", words));
+        return Some(Finding::new(Risk::Critical, "runs code from another machine", words));
     }
     let text: String = texts(arguments)
         .chain(context.command.redirects.iter().map(|redirect| redirect.target.text()))
@@ -375,7 +377,7 @@ fn code(name: &str, words: &[Word], arguments: &[Word], context: CommandContext)
         .join(" ");
     let shell = ["/bin/sh", "/bin/bash", "pty.spawn", "cmd.exe"].iter().any(|part| text.contains(part));
     if shell && text.to_lowercase().contains("socket") {
-        return Some(Finding::new(Risk::Critical, "gives another machine a shell here", words));
+        return Some(Finding::new(Risk::Critical, "gives another machine a shell on this one", words));
     }
     const HARMFUL_CALLS: [&str; 16] = [
         "rmtree",
@@ -503,22 +505,26 @@ pub(super) fn by_words(line: &str) -> Option<Finding> {
     if has_name(&["rm"]) && forced {
         return Some(Finding::text(
             Risk::Critical,
-            "removes files with all folders, and could not be understood",
+            "removes folders with everything in them, and could not be understood",
             line,
         ));
     }
     if has_name(&["mkfs", "fdisk", "wipefs"]) || line.contains("/dev/tcp/") {
-        return Some(Finding::text(Risk::Critical, "could not be understood and has dangerous words", line));
+        return Some(Finding::text(
+            Risk::Critical,
+            "could not be understood and contains dangerous words",
+            line,
+        ));
     }
     if has_name(&["curl", "wget"]) && has_name(&["sh", "bash", "zsh", "dash"]) {
         return Some(Finding::text(
             Risk::Critical,
-            "runs what another machine sends, and could not be understood",
+            "runs code from another machine, and could not be understood",
             line,
         ));
     }
     has_name(&[
         "rm", "sudo", "dd", "doas", "shred", "chmod", "chown", "shutdown", "reboot", "eval", "nc", "crontab",
     ])
-    .then(|| Finding::text(Risk::High, "could not be understood and has dangerous words", line))
+    .then(|| Finding::text(Risk::High, "could not be understood and contains dangerous words", line))
 }

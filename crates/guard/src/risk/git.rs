@@ -74,9 +74,11 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
         }
         "filter-branch" | "filter-repo" => found(Risk::High, "rewrites the history"),
         "reflog" if matches!(first, "expire" | "delete") => {
-            found(Risk::High, "removes the way back to lost commits")
+            found(Risk::High, "removes the reflog, which can restore lost commits")
         }
-        "gc" if names(rest, &["--prune"]) => found(Risk::High, "removes the way back to lost commits"),
+        "gc" if names(rest, &["--prune"]) => {
+            found(Risk::High, "removes the reflog, which can restore lost commits")
+        }
         "update-ref" | "replace" if has(rest, "d", &["delete"]) => {
             found(Risk::High, "removes a branch with its commits")
         }
@@ -89,7 +91,7 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
         "config"
             if texts(rest).any(|text| text == "--global" || text == "--system") && !only_reads(arguments) =>
         {
-            found(Risk::High, "changes git's settings for everything")
+            found(Risk::High, "changes git's global settings")
         }
         "config" if texts(rest).any(steers) => found(Risk::High, "makes git run another program"),
         _ => None,

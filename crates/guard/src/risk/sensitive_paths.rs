@@ -59,16 +59,14 @@ pub(super) fn special_in(want: PathAccess, path: &str, inside: bool) -> Option<(
 fn folder(part: &str, below: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
     let next = below.first().map(String::as_str).unwrap_or_default();
     let found = match (part, next) {
-        (".ssh", _) => (Risk::Critical, "touches keys for other machines"),
+        (".ssh", _) => (Risk::Critical, "touches SSH keys"),
         (".gnupg" | ".password-store", _) => (Risk::Critical, "touches private keys"),
         (".aws" | ".azure" | ".kube" | ".docker", _) | (".config", "gcloud" | "gh" | "op") => {
             (Risk::Critical, "touches credentials")
         }
         (".git", "config") => (Risk::Medium, "touches the repository's settings"),
-        (".git", "hooks") if want == PathAccess::Write => (Risk::High, "changes what git runs by itself"),
-        (".git", _) if want == PathAccess::Write => {
-            (Risk::Medium, "changes the repository behind git's back")
-        }
+        (".git", "hooks") if want == PathAccess::Write => (Risk::High, "changes what git runs automatically"),
+        (".git", _) if want == PathAccess::Write => (Risk::Medium, "changes git's own files"),
         (".mozilla" | ".thunderbird" | "keychains" | "keyrings", _) => {
             (Risk::High, "touches stored passwords")
         }
@@ -81,10 +79,10 @@ fn file(name: &str, want: PathAccess) -> Option<(Risk, &'static str)> {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let listed = matches!(extension, "json" | "yaml" | "yml" | "toml");
     if (name == ".env" || name.starts_with(".env.") || name == ".envrc") && !is_example(name) {
-        return Some((Risk::High, "touches a file of secrets"));
+        return Some((Risk::High, "touches a file with secrets"));
     }
     if listed && matches!(stem, "credentials" | "secrets" | "tokens") {
-        return Some((Risk::Critical, "touches a file of secrets"));
+        return Some((Risk::Critical, "touches a file with secrets"));
     }
     if name.starts_with("id_")
         && matches!(name, "id_rsa" | "id_dsa" | "id_ecdsa" | "id_ed25519" | "id_ed25519_sk")
@@ -98,21 +96,21 @@ fn file(name: &str, want: PathAccess) -> Option<(Risk, &'static str)> {
         _ => {}
     }
     if holds_secrets(name, stem, extension) && !is_example(name) {
-        return Some((Risk::High, "touches a file of secrets"));
+        return Some((Risk::High, "touches a file with secrets"));
     }
     let found = match name {
         ".netrc" | "_netrc" | ".pgpass" | ".my.cnf" | ".git-credentials" | ".npmrc" | ".pypirc"
         | ".vault-token" | ".htpasswd" | ".dockercfg" | ".s3cfg" | ".boto" | ".credentials.json"
         | "oauth_creds.json" => (Risk::Critical, "touches credentials"),
         ".bash_history" | ".zsh_history" | ".python_history" | ".psql_history" | ".mysql_history" => {
-            (Risk::High, "touches the history of what was typed")
+            (Risk::High, "touches the history of commands")
         }
         ".bashrc" | ".bash_profile" | ".bash_login" | ".bash_logout" | ".profile" | ".zshrc" | ".zshenv"
         | ".zprofile" | ".zlogin" | ".kshrc" | ".cshrc" | ".inputrc" | ".gitconfig" | ".vimrc"
         | "config.fish" | "authorized_keys" | "crontab"
             if want == PathAccess::Write =>
         {
-            (Risk::High, "changes what is run at the next start")
+            (Risk::High, "changes what runs when a shell or program starts")
         }
         _ => return None,
     };
@@ -179,7 +177,7 @@ fn system(parts: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
     let names: Vec<&str> = parts.iter().map(String::as_str).collect();
     let found = match (names.as_slice(), want) {
         (["etc", "shadow" | "gshadow" | "sudoers" | "sudoers.d", ..], _) => {
-            (Risk::Critical, "touches the system's passwords and rights")
+            (Risk::Critical, "touches the system's passwords and permissions")
         }
         (["etc", ..] | ["private", "etc", ..], _) => (Risk::High, "touches the system's settings"),
         (
@@ -192,7 +190,7 @@ fn system(parts: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
         (["dev", ..], PathAccess::Write) => (Risk::Critical, "writes to a device"),
         (["dev", ..], PathAccess::Read) => (Risk::High, "reads a device"),
         (["proc", _, "environ" | "mem" | "maps" | "cmdline", ..] | ["proc", "kcore"], _) => {
-            (Risk::High, "looks into running programs")
+            (Risk::High, "reads data of running programs")
         }
         (["proc" | "sys", ..], PathAccess::Write) => (Risk::High, "changes the running system"),
         (

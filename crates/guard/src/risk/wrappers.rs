@@ -119,7 +119,7 @@ impl LineAssessor<'_> {
             }
             "env" => self.environment(words, arguments, rest, context),
             "xargs" => {
-                self.record(floor(Risk::Medium, "runs a program on whatever its input names"));
+                self.record(floor(Risk::Medium, "runs a program on everything that its input names"));
                 self.with_input_arguments(words, rest, context);
             }
             "sudo" | "doas" | "pkexec" | "su" | "runuser" => {
@@ -171,11 +171,7 @@ impl LineAssessor<'_> {
         let Some(launched) = launch::launched(name, arguments) else { return };
         self.launched += launched.programs.len() + launched.lines.len();
         if self.launched > LAUNCHED_MAX {
-            return self.record(Finding::new(
-                Risk::High,
-                "starts more programs than can be looked through",
-                words,
-            ));
+            return self.record(Finding::new(Risk::High, "starts too many programs to be checked", words));
         }
         self.record(Finding::new(Risk::Medium, "runs another program", words));
         for program in &launched.programs {
@@ -245,14 +241,14 @@ impl LineAssessor<'_> {
         let Some(first) = rest.first() else { return };
         let name = first.text().rsplit('/').next().unwrap_or_default();
         if matches!(name, "rm" | "unlink" | "shred") {
-            self.record(Finding::new(Risk::High, "removes whatever its input names", words));
+            self.record(Finding::new(Risk::High, "removes everything that its input names", words));
         }
         let given = rest.iter().any(|word| word.text().contains("{}") || word.text().contains('$'));
         if is_shell(name) && given {
             self.input(words, context);
         }
         if is_shell(name) && context.others().any(|other| dangerous_programs::is_source(other, context)) {
-            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
+            self.record(Finding::new(Risk::Critical, "runs code from another machine", words));
         }
         self.words(rest, context);
     }
@@ -265,7 +261,7 @@ impl LineAssessor<'_> {
         rest: &[Word],
         context: CommandContext,
     ) {
-        self.record(Finding::new(Risk::High, "runs with the rights of another user", words));
+        self.record(Finding::new(Risk::High, "runs as another user", words));
         let script = arguments.windows(2).find(|pair| matches!(pair[0].text(), "-c" | "--command"));
         match script {
             Some(pair) if matches!(name, "su" | "runuser") => self.line(pair[1].text()),
@@ -279,12 +275,12 @@ impl LineAssessor<'_> {
 
     fn evaluated(&mut self, words: &[Word], arguments: &[Word], context: CommandContext) {
         if context.others().any(|other| dangerous_programs::feeds_words(other, context)) {
-            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
+            self.record(Finding::new(Risk::Critical, "runs code from another machine", words));
         }
         if arguments.iter().any(|word| word.literal().is_none()) {
-            self.record(Finding::new(Risk::High, "runs a command that is computed", words));
+            self.record(Finding::new(Risk::High, "runs a command that is computed at run time", words));
         }
-        self.record(Finding::new(Risk::Medium, "runs a command that is put together", words));
+        self.record(Finding::new(Risk::Medium, "runs a command that is put together at run time", words));
         let line: Vec<&str> = texts(arguments).collect();
         self.line(&line.join(" "));
     }
@@ -293,7 +289,7 @@ impl LineAssessor<'_> {
     fn shell(&mut self, words: &[Word], arguments: &[Word], context: CommandContext) {
         let downloaded = context.others().any(|other| dangerous_programs::feeds_words(other, context));
         if downloaded {
-            self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
+            self.record(Finding::new(Risk::Critical, "runs code from another machine", words));
         }
         let flag = arguments.iter().position(|word| {
             word.literal()
@@ -309,7 +305,11 @@ impl LineAssessor<'_> {
                     self.line(script);
                 }
                 _ => {
-                    self.record(Finding::new(Risk::High, "runs a command that is computed", words));
+                    self.record(Finding::new(
+                        Risk::High,
+                        "runs a command that is computed at run time",
+                        words,
+                    ));
                 }
             }
             return;
@@ -338,16 +338,16 @@ impl LineAssessor<'_> {
             other.position.pipe.is_some_and(|its| its.number == pipe.number && its.stage < pipe.stage)
         };
         if context.others().filter(before).any(dangerous_programs::is_download) {
-            return self.record(Finding::new(Risk::Critical, "runs what another machine sends", words));
+            return self.record(Finding::new(Risk::Critical, "runs code from another machine", words));
         }
         if context.others().filter(before).any(dangerous_programs::decodes) {
             return self.record(Finding::new(
                 Risk::Critical,
-                "runs a script that was hidden from view",
+                "runs a script that is encoded or hidden",
                 words,
             ));
         }
-        self.record(Finding::new(Risk::High, "runs what another command prints", words));
+        self.record(Finding::new(Risk::High, "runs the output of another command", words));
         for other in context.others().filter(before) {
             self.printed(other);
         }

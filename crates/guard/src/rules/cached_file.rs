@@ -48,7 +48,7 @@ impl<T: Default> CachedFile<T> {
         self.stamp = stamp;
         let value = Arc::new((self.read)(&self.path, text));
         for warning in warnings(&value).iter().filter(|warning| !warnings(&self.value).contains(warning)) {
-            tracing::warn!(warning, "a rule does not count as it is written");
+            tracing::warn!(warning, "a rule is not applied as written");
         }
         self.value = value;
         true

@@ -66,8 +66,10 @@ impl ChimeraFile {
     }
 
     fn damaged(mut self, path: &Path, reason: String) -> Self {
-        self.warnings
-            .push(format!("{}: {reason}. Until that is repaired, everything is asked", path.display()));
+        self.warnings.push(format!(
+            "{}: {reason}. Until this is fixed, every action needs permission",
+            path.display()
+        ));
         self.damage = Some(reason);
         self
     }
@@ -104,7 +106,7 @@ impl ChimeraFile {
             Some("ask" | "prompt" | "confirm") => Some(RuleEffect::Ask),
             _ => {
                 self.warnings.push(format!(
-                    "{}: {of} is neither allow, deny nor ask (permit, block, prompt, confirm) and is asked",
+                    "{}: {of} is neither allow, deny nor ask (permit, block, prompt, confirm) and is treated as ask",
                     path.display()
                 ));
                 None
@@ -115,7 +117,7 @@ impl ChimeraFile {
     fn drop_allows(&mut self, path: &Path) {
         let path = path.display();
         self.warnings.push(format!(
-            "{path}: others may write this file, so none of its rules allows anything. Run: chmod 600 {path}"
+            "{path}: other users may write to this file, so its allow rules are ignored. Run: chmod 600 {path}"
         ));
         // An exception from a denial must not be dropped, or the denial would apply: it is asked instead.
         for rule in self.rules.iter_mut().filter(|rule| rule.effect == RuleEffect::Allow) {

@@ -109,7 +109,7 @@ impl ActiveRule {
         RuleHit {
             effect: RuleEffect::Ask,
             rule: Arc::clone(&self.rule.text),
-            source: format!("{}; whether it applies cannot be told", self.source).into(),
+            source: format!("{}; it is not known whether it applies", self.source).into(),
             exact: false,
             consent: false,
         }

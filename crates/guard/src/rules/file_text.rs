@@ -30,8 +30,7 @@ pub(super) enum FileText {
 }
 
 /// The message about an empty file that this program would never write empty.
-pub(super) const EMPTY: &str = "it is empty (0 bytes), so what it held may be lost; bring it back from a backup, or remove \
-                                the file if it held nothing";
+pub(super) const EMPTY: &str = "it is empty (0 bytes), so its content may be lost; restore it from a backup, or remove the file if it was empty before";
 
 /// Identifies one state of a file: it differs whenever the file may have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

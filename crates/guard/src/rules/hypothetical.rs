@@ -64,7 +64,7 @@ fn assessed(
             special(PathAccess::Write, Risk::Medium, "changes a file")
         }
         Some(KnownTool::Fetch) => plain(Risk::Medium, "reaches another machine"),
-        None => plain(Risk::Medium, "a tool that is not built in may do anything"),
+        None => plain(Risk::Medium, "a tool that is not built in can do anything"),
     }
 }
 

@@ -116,9 +116,7 @@ impl Rule {
         let Some(open) = open else { return Ok(rule((RuleSubject::Anything, None))) };
         let content = match written[open + 1..].strip_suffix(')').map(|body| with_arguments(&tools, body)) {
             None => Err(format!("the bracket is not closed; write {name}(..) or {name}")),
-            Some(("", None)) => {
-                Err(format!("nothing stands between the brackets; for every use write {name}"))
-            }
+            Some(("", None)) => Err(format!("the brackets are empty; for every use write {name}")),
             Some(("", arguments)) => Ok((RuleSubject::Anything, arguments)),
             Some((body, arguments)) => {
                 content(&tools, name, body, effect).map(|content| (content, arguments))
@@ -282,7 +280,7 @@ fn content(tools: &ToolSelector, name: &str, body: &str, effect: RuleEffect) -> 
                 Ok(RuleSubject::Argument { key: key.to_owned(), glob: Glob::new(glob, GlobKind::Text) })
             }
             Some((key, rest)) => Err(format!(
-                "{key}: is not an argument that can be asked for here; write {name}({key} {rest}:*), or {name}({key}\\:{rest}) for exactly this text"
+                "{key}: is not an argument that a rule can check here; write {name}({key} {rest}:*), or {name}({key}\\:{rest}) for exactly this text"
             )),
             None => command(name, body),
         },
@@ -373,7 +371,9 @@ fn command(name: &str, body: &str) -> Result<RuleSubject, String> {
     if let Some(prefix) = body.strip_suffix(":*").filter(|prefix| ends_plain(prefix)) {
         let words = Glob::new(prefix, GlobKind::Text).exact().and_then(plain_words);
         let Some(words) = words else {
-            return Err(format!("before :* stand plain words only; write for example {name}(git status:*)"));
+            return Err(format!(
+                "only plain words may come before :*; write for example {name}(git status:*)"
+            ));
         };
         return Ok(RuleSubject::Command(CommandPattern::Prefix(words)));
     }
@@ -407,7 +407,7 @@ fn path(body: &str) -> Result<RuleSubject, String> {
     let anchored = rest.strip_prefix("./");
     let rest = anchored.unwrap_or(rest);
     if rest.split('/').any(|name| name == "..") {
-        return Err("a path in a rule has no `..`; write it from the workspace, from / or from ~/".into());
+        return Err("a path in a rule must not contain `..`; write it relative to the workspace, or starting with / or ~/".into());
     }
     let bare = anchor == PathAnchor::Workspace && anchored.is_none() && !rest.contains('/');
     let source = match rest.strip_suffix('/') {

@@ -95,9 +95,9 @@ impl RuleFile {
     fn damaged(path: &Path, reason: String, part: &str) -> Self {
         let entries: Vec<Entry> = salvage(part).into_iter().filter_map(Entry::salvaged).collect();
         let warning = match entries.len() {
-            0 => format!("{}: {reason}. Until that is repaired, everything is asked", path.display()),
+            0 => format!("{}: {reason}. Until this is fixed, every action needs permission", path.display()),
             count => format!(
-                "{}: {reason}. Until that is repaired, everything is asked; of its rules {count} can be read and still deny or ask",
+                "{}: {reason}. Until this is fixed, every action needs permission; {count} of its rules can be read and still deny or ask",
                 path.display()
             ),
         };
@@ -118,7 +118,7 @@ impl Reader<'_> {
         if self.others_may_write {
             let path = self.path.display();
             self.file.warnings.push(format!(
-                "{path}: others may write this file, so none of its rules allows anything. Run: chmod 600 {path}"
+                "{path}: other users may write to this file, so its allow rules are ignored. Run: chmod 600 {path}"
             ));
         }
         for (key, item) in table.iter() {
@@ -131,7 +131,7 @@ impl Reader<'_> {
 
     fn projects(&mut self, item: &Item) {
         if self.owner == FileOwner::Project {
-            return self.warn(item, "[[project]] counts in your own file only and is ignored here");
+            return self.warn(item, "[[project]] works only in your own file and is ignored here");
         }
         if let Some(tables) = item.as_array_of_tables() {
             tables.iter().for_each(|table| self.project(item, table));
@@ -139,11 +139,13 @@ impl Reader<'_> {
             for value in array {
                 match value.as_inline_table() {
                     Some(table) => self.project(item, table),
-                    None => self.damage(item, "project is a list of tables; write [[project]] with a path"),
+                    None => {
+                        self.damage(item, "project must be an array of tables; write [[project]] with a path")
+                    }
                 }
             }
         } else {
-            self.damage(item, "project is a list of tables; write [[project]] with a path");
+            self.damage(item, "project must be an array of tables; write [[project]] with a path");
         }
     }
 
@@ -151,7 +153,7 @@ impl Reader<'_> {
         let path = table.get("path").and_then(Item::as_str).map(PathBuf::from);
         let Some(path) = path.filter(|path| path.is_absolute()) else {
             return self
-                .damage(item, "a [[project]] needs the whole path of its folder; write path = \"/..\"");
+                .damage(item, "a [[project]] needs the absolute path of its folder; write path = \"/..\"");
         };
         let path: Arc<Path> = path.into();
         for (key, item) in table.iter().filter(|(key, _)| *key != "path") {
@@ -161,7 +163,7 @@ impl Reader<'_> {
 
     fn list(&mut self, key: &str, item: &Item, project: Option<&Arc<Path>>) {
         let Some((_, effect)) = LISTS.iter().find(|(name, _)| *name == key) else {
-            let what = format!("{key:?} is not known here; the lists are deny, ask and allow");
+            let what = format!("unknown key {key:?}; the lists are deny, ask and allow");
             // A list of rules under a misspelled name denies nothing; other settings are none of ours.
             let holds_rules = item.is_array() || item.is_table_like() || item.is_array_of_tables();
             return if holds_rules { self.damage(item, &what) } else { self.warn(item, &what) };
@@ -171,16 +173,16 @@ impl Reader<'_> {
             // One rule without brackets around it is clear enough.
             Some(value @ Value::String(_)) => self.entry(*effect, value, project),
             _ if *effect == RuleEffect::Allow => {
-                self.warn(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]"));
+                self.warn(item, &format!("{key} must be a list; write {key} = [\"shell(git status:*)\"]"));
             }
-            _ => self.damage(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]")),
+            _ => self.damage(item, &format!("{key} must be a list; write {key} = [\"shell(git status:*)\"]")),
         }
     }
 
     fn entry(&mut self, effect: RuleEffect, value: &Value, project: Option<&Arc<Path>>) {
         let line = self.line(value.span());
         let Some(text) = value.as_str() else {
-            let what = "a rule is a text in quotes, such as \"shell(git status:*)\"";
+            let what = "a rule must be a string in quotes, such as \"shell(git status:*)\"";
             return match effect {
                 RuleEffect::Allow => self.warn_at(line, what),
                 RuleEffect::Ask | RuleEffect::Deny => self.damage_at(line, what),
@@ -189,21 +191,29 @@ impl Reader<'_> {
         let mut entry = Entry { effect, text: text.into(), rule: None, project: project.cloned(), line };
         match Rule::parse(text, effect) {
             _ if effect == RuleEffect::Allow && self.owner == FileOwner::Project => {
-                self.warn_at(line, &format!("{text} is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here '{text}'"));
+                self.warn_at(line, &format!("{text} is ignored: a project can only deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here '{text}'"));
             }
             Ok(rule) => {
                 if rule.is_unknown() {
-                    self.warn_at(line, &format!("{text}: there is no tool of this name here; is it a slip?"));
+                    self.warn_at(
+                        line,
+                        &format!("{text}: there is no tool with this name; check the spelling"),
+                    );
                 }
                 entry.rule = (effect != RuleEffect::Allow || !self.others_may_write).then(|| Arc::new(rule));
             }
             Err(RuleParseError { reason, whole_tool: Some(rule) }) if effect != RuleEffect::Allow => {
                 entry.effect = RuleEffect::Ask;
-                self.warn_at(line, &format!("{text}: {reason}. Until then every use of this tool is asked"));
+                self.warn_at(
+                    line,
+                    &format!(
+                        "{text}: {reason}. Until this is fixed, every use of this tool needs permission"
+                    ),
+                );
                 entry.rule = Some(Arc::from(rule));
             }
             Err(RuleParseError { reason, .. }) if effect == RuleEffect::Allow => {
-                self.warn_at(line, &format!("{text}: {reason}. Until then it is ignored"));
+                self.warn_at(line, &format!("{text}: {reason}. Until this is fixed, it is ignored"));
             }
             Err(RuleParseError { reason, .. }) => self.damage_at(line, &format!("{text}: {reason}")),
         }
@@ -216,7 +226,7 @@ impl Reader<'_> {
 
     /// Something that may deny and is not understood.
     fn damage_at(&mut self, line: usize, what: &str) {
-        self.warn_at(line, &format!("{what}. Until then everything is asked"));
+        self.warn_at(line, &format!("{what}. Until this is fixed, every action needs permission"));
         self.file.damage.get_or_insert_with(|| format!("line {line}: {what}"));
     }
 

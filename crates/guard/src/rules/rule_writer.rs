@@ -51,7 +51,7 @@ pub(super) fn change(
 ) -> Result<EditOutcome, String> {
     let path = real(path);
     let folder = path.parent().ok_or("the file has no folder")?;
-    make_folder(folder, owner).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+    make_folder(folder, owner).map_err(|error| format!("could not create {}: {error}", folder.display()))?;
     let _held = lock_folder(folder)?;
     let text = match file_text::read(&path).1 {
         FileText::Missing if matches!(change, RuleEdit::Remove(_)) => {
@@ -61,18 +61,18 @@ pub(super) fn change(
         FileText::Empty => return Err(format!("{}: {}", path.display(), file_text::EMPTY)),
         FileText::Readable { text, .. } => text,
         FileText::Unusable { reason, .. } => {
-            return Err(format!("{}: {reason}; repair it first", path.display()));
+            return Err(format!("{}: {reason}; fix it first", path.display()));
         }
     };
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = file_text::line_of(&text, error.span().map_or(0, |span| span.start));
-        format!("{} line {line} is not TOML; repair it first", path.display())
+        format!("{} line {line} is not TOML; fix it first", path.display())
     })?;
     let done = apply(&mut document, project, change)?;
     if done.changed {
         let header = if text.is_empty() { HEADER } else { "" };
         replace(&path, &format!("{header}{document}"), owner)
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+            .map_err(|error| format!("could not write {}: {error}", path.display()))?;
     }
     Ok(done)
 }
@@ -99,7 +99,7 @@ pub(super) fn make_folder(folder: &Path, owner: FileOwner) -> io::Result<()> {
 /// The folder itself is locked: the file is another one after every write, and a lock file would
 /// stay behind.
 pub fn lock_folder(folder: &Path) -> Result<File, String> {
-    let failed = |error: io::Error| format!("{} cannot be locked: {error}", folder.display());
+    let failed = |error: io::Error| format!("could not lock {}: {error}", folder.display());
     let file = File::open(folder).map_err(failed)?;
     let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
@@ -109,7 +109,7 @@ pub fn lock_folder(folder: &Path) -> Result<File, String> {
                 std::thread::sleep(LOCK_PAUSE)
             }
             Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(format!("another program holds {}; try again", folder.display()));
+                return Err(format!("another program has locked {}; try again", folder.display()));
             }
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
@@ -126,7 +126,7 @@ pub(super) fn replace(path: &Path, content: &str, owner: FileOwner) -> io::Resul
         _ => {}
     }
     if content.len() as u64 > file_text::FILE_BYTES_MAX {
-        return Err(io::Error::other("it would be larger than 1 MiB; take old rules out"));
+        return Err(io::Error::other("it would be larger than 1 MiB; remove old rules"));
     }
     let mode = if owner == FileOwner::User { 0o600 } else { 0o644 };
     let written = (|| {
@@ -225,7 +225,7 @@ fn list<'a>(table: &'a mut Table, key: &str) -> Result<Option<&'a mut Array>, St
         array.push(text);
         *item = Item::Value(Value::Array(array));
     }
-    item.as_array_mut().map(Some).ok_or_else(|| format!("`{key}` is not a list; repair it first"))
+    item.as_array_mut().map(Some).ok_or_else(|| format!("`{key}` is not a list; fix it first"))
 }
 
 /// Keeps the look of a list that has a rule per line, and gives it to one that grows long.

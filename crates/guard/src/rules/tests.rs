@@ -273,9 +273,9 @@ fn a_project_may_only_narrow() {
         ("edit", "vendor/a/b.c", "deny"),
     ]);
     world.check_warnings(expect![[r#"
-        /home/work/.ropewalk/permissions.toml line 1: shell is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here 'shell'
-        /home/work/.ropewalk/permissions.toml line 1: shell(ls) is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here 'shell(ls)'
-        /home/work/.ropewalk/permissions.toml line 5: [[project]] counts in your own file only and is ignored here
+        /home/work/.ropewalk/permissions.toml line 1: shell is ignored: a project can only deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here 'shell'
+        /home/work/.ropewalk/permissions.toml line 1: shell(ls) is ignored: a project can only deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here 'shell(ls)'
+        /home/work/.ropewalk/permissions.toml line 5: [[project]] works only in your own file and is ignored here
     "#]]);
     let refused = world.book().add(&RuleLocation::ProjectFile(world.work()), RuleEffect::Allow, "shell");
     assert!(matches!(refused, Err(RuleError::Refused(_))));
@@ -322,18 +322,18 @@ project = 1
         ("write", "anything", "ask"),
     ]);
     world.check_warnings(expect![[r#"
-        /home/permissions.toml line 1: shell(ls: the bracket is not closed; write shell(..) or shell. Until then it is ignored
-        /home/permissions.toml line 1: shell(): nothing stands between the brackets; for every use write shell. Until then it is ignored
-        /home/permissions.toml line 1: a b: "a b" is not the name of a tool; write for example shell(git status:*). Until then it is ignored
-        /home/permissions.toml line 1: a rule is a text in quotes, such as "shell(git status:*)"
-        /home/permissions.toml line 1: shell(npm:test): npm: is not an argument that can be asked for here; write shell(npm test:*), or shell(npm\:test) for exactly this text. Until then it is ignored
-        /home/permissions.toml line 1: *(rm x): a rule that allows names one tool; write shell(rm x) or whichever is meant. Until then it is ignored
-        /home/permissions.toml line 1: edit(../x): a path in a rule has no `..`; write it from the workspace, from / or from ~/. Until then it is ignored
-        /home/permissions.toml line 2: read(secret: the bracket is not closed; write read(..) or read. Until then every use of this tool is asked
-        /home/permissions.toml line 2: a b(c): "a b" is not the name of a tool; write for example shell(git status:*). Until then everything is asked
-        /home/permissions.toml line 3: write(): nothing stands between the brackets; for every use write write. Until then every use of this tool is asked
-        /home/permissions.toml line 4: "denny" is not known here; the lists are deny, ask and allow. Until then everything is asked
-        /home/permissions.toml line 5: project is a list of tables; write [[project]] with a path. Until then everything is asked
+        /home/permissions.toml line 1: shell(ls: the bracket is not closed; write shell(..) or shell. Until this is fixed, it is ignored
+        /home/permissions.toml line 1: shell(): the brackets are empty; for every use write shell. Until this is fixed, it is ignored
+        /home/permissions.toml line 1: a b: "a b" is not the name of a tool; write for example shell(git status:*). Until this is fixed, it is ignored
+        /home/permissions.toml line 1: a rule must be a string in quotes, such as "shell(git status:*)"
+        /home/permissions.toml line 1: shell(npm:test): npm: is not an argument that a rule can check here; write shell(npm test:*), or shell(npm\:test) for exactly this text. Until this is fixed, it is ignored
+        /home/permissions.toml line 1: *(rm x): a rule that allows names one tool; write shell(rm x) or whichever is meant. Until this is fixed, it is ignored
+        /home/permissions.toml line 1: edit(../x): a path in a rule must not contain `..`; write it relative to the workspace, or starting with / or ~/. Until this is fixed, it is ignored
+        /home/permissions.toml line 2: read(secret: the bracket is not closed; write read(..) or read. Until this is fixed, every use of this tool needs permission
+        /home/permissions.toml line 2: a b(c): "a b" is not the name of a tool; write for example shell(git status:*). Until this is fixed, every action needs permission
+        /home/permissions.toml line 3: write(): the brackets are empty; for every use write write. Until this is fixed, every use of this tool needs permission
+        /home/permissions.toml line 4: unknown key "denny"; the lists are deny, ask and allow. Until this is fixed, every action needs permission
+        /home/permissions.toml line 5: project must be an array of tables; write [[project]] with a path. Until this is fixed, every action needs permission
     "#]]);
 }
 
@@ -346,12 +346,12 @@ fn a_file_that_cannot_be_used_allows_nothing_and_is_explained() {
     world.write("home/permissions.toml", &format!("{allow}deny = [\n"));
     assert_eq!(world.says("shell", "ls"), "ask");
     world.check_warnings(expect![[r#"
-        /home/permissions.toml: line 2 is not TOML: unclosed array, expected `]`. Until that is repaired, everything is asked
+        /home/permissions.toml: line 2 is not TOML: unclosed array, expected `]`. Until this is fixed, every action needs permission
     "#]]);
     world.write("home/permissions.toml", &format!("{allow}#{}", " ".repeat(1 << 20)));
     assert_eq!(world.says("shell", "ls"), "ask");
     world.check_warnings(expect![[r#"
-        /home/permissions.toml: it is larger than 1 MiB. Until that is repaired, everything is asked
+        /home/permissions.toml: it is larger than 1 MiB. Until this is fixed, every action needs permission
     "#]]);
     fs::write(world.path("home/permissions.toml"), b"\xff").unwrap();
     assert_eq!(world.warnings().len(), 1);
@@ -367,7 +367,7 @@ fn a_file_that_others_may_write_can_only_narrow() {
     fs::set_permissions(world.path("home/permissions.toml"), fs::Permissions::from_mode(0o620)).unwrap();
     world.check(&[("shell", "ls", "-"), ("shell", "rm x", "deny")]);
     world.check_warnings(expect![[r#"
-        /home/permissions.toml: others may write this file, so none of its rules allows anything. Run: chmod 600 /home/permissions.toml
+        /home/permissions.toml: other users may write to this file, so its allow rules are ignored. Run: chmod 600 /home/permissions.toml
     "#]]);
 }
 
@@ -515,7 +515,7 @@ fn an_answer_counts_at_once_even_if_it_cannot_be_written() {
     let world = World::with("deny = [ broken");
     let (book, work) = (world.book(), world.work());
     let kept = answer(&book, &work, "shell", "make", true);
-    assert!(kept.unwrap_err().contains("repair it first"));
+    assert!(kept.unwrap_err().contains("fix it first"));
     assert_eq!(said(&book, &work, "shell", "make"), "ask", "a file that cannot be read may deny it");
     assert_eq!(world.user_file(), "deny = [ broken", "what cannot be read is not written over");
     let world = World::new();

@@ -53,7 +53,8 @@ pub(super) struct TrustFile {
 impl TrustFile {
     pub(super) fn new(path: &Path, text: FileText) -> Self {
         let unusable = |reason: &str| {
-            let warning = format!("{}: {reason}. It trusts nothing until that is repaired", path.display());
+            let warning =
+                format!("{}: {reason}. Until this is fixed, nothing in it is trusted", path.display());
             Self { warnings: vec![warning], ..Self::default() }
         };
         let text = match text {
@@ -61,7 +62,10 @@ impl TrustFile {
             FileText::Empty => return unusable(EMPTY),
             FileText::Unusable { reason, .. } => return unusable(&reason),
             FileText::Readable { others_may_write: true, .. } => {
-                return unusable(&format!("others may write this file; run: chmod 600 {}", path.display()));
+                return unusable(&format!(
+                    "other users may write to this file; run: chmod 600 {}",
+                    path.display()
+                ));
             }
             FileText::Readable { text, others_may_write: false } => text,
         };
@@ -70,7 +74,7 @@ impl TrustFile {
         // A rule is carried over only once, so that revoked consent stays revoked.
         let is_list = |item: &Item| item.as_array().is_some_and(|list| list.iter().all(Value::is_str));
         if document.get("carried_over").is_some_and(|item| !is_list(item)) {
-            return unusable("carried_over is not a list of rules");
+            return unusable("carried_over must be a list of rules");
         }
         let carried = document.get("carried_over").and_then(Item::as_array);
         Self {
@@ -196,7 +200,9 @@ impl Inner {
         Box::pin(async move {
             let text: Arc<str> = format!("{SERVER_CONSENT} {}", server.name).into();
             let written = tokio::task::spawn_blocking(move || inner.trust(&server)).await;
-            written.map_err(|_| "writing the consent broke; this is a bug".to_owned())?.map(|_| text)
+            written
+                .map_err(|_| "saving the consent failed unexpectedly; this is a bug".to_owned())?
+                .map(|_| text)
         })
     }
 
@@ -219,7 +225,7 @@ impl Inner {
         let path = self.trust_path();
         let file = TrustFile::new(&path, file_text::read(&path).1);
         for warning in &file.warnings {
-            tracing::warn!(warning, "nothing that takes the owner's consent is trusted");
+            tracing::warn!(warning, "until this is fixed, nothing that needs the owner's consent is trusted");
         }
         file
     }
@@ -266,7 +272,7 @@ impl Inner {
                         return Ok(Vec::new());
                     }
                     let carried = document.entry("carried_over").or_insert_with(|| Array::new().into());
-                    carried.as_array_mut().ok_or("carried_over is not a list")?.push(*rule);
+                    carried.as_array_mut().ok_or("carried_over must be a list")?.push(*rule);
                     add(&mut file.servers, server, &mut changed);
                     changed = vec![(*server).clone()];
                 }
@@ -284,7 +290,7 @@ impl Inner {
         let path = path.canonicalize().unwrap_or(path);
         let folder = path.parent().ok_or("the file has no folder")?;
         rule_writer::make_folder(folder, FileOwner::User)
-            .map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+            .map_err(|error| format!("could not create {}: {error}", folder.display()))?;
         let _held = rule_writer::lock_folder(folder)?;
         let read = file_text::read(&path).1;
         let mut file = TrustFile::new(&path, read.clone());
@@ -293,7 +299,7 @@ impl Inner {
         }
         let text = if let FileText::Readable { text, .. } = read { text } else { String::new() };
         let mut document: DocumentMut =
-            text.parse().map_err(|_| format!("{} is not TOML; repair it first", path.display()))?;
+            text.parse().map_err(|_| format!("{} is not TOML; fix it first", path.display()))?;
         let changed = edit(&mut file, &mut document)?;
         if changed.is_empty() {
             return Ok(changed);
@@ -305,7 +311,7 @@ impl Inner {
         let text = document.to_string();
         let header = if text.trim_start().starts_with('#') { "" } else { HEADER };
         rule_writer::replace(&path, &format!("{header}{text}"), FileOwner::User)
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+            .map_err(|error| format!("could not write {}: {error}", path.display()))?;
         Ok(changed)
     }
 }

@@ -103,7 +103,9 @@ impl Inner {
         Box::pin(async move {
             let text: Arc<str> = shown(&command).into();
             let written = tokio::task::spawn_blocking(move || inner.keep_outside(command)).await;
-            written.map_err(|_| "writing the answer broke; this is a bug".to_owned())?.map(|()| text)
+            written
+                .map_err(|_| "saving the answer failed unexpectedly; this is a bug".to_owned())?
+                .map(|()| text)
         })
     }
 

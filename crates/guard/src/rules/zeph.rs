@@ -61,8 +61,10 @@ impl ZephFile {
     }
 
     fn damaged(&mut self, path: &Path, reason: String) {
-        self.warnings
-            .push(format!("{}: {reason}. Until that is repaired, everything is asked", path.display()));
+        self.warnings.push(format!(
+            "{}: {reason}. Until this is fixed, every action needs permission",
+            path.display()
+        ));
         self.damage = Some(reason);
     }
 
@@ -108,8 +110,10 @@ impl ZephFile {
             Some("deny" | "reject") => RuleEffect::Deny,
             Some("ask") => RuleEffect::Ask,
             _ => {
-                self.warnings
-                    .push(format!("{}: {name} is neither allow, deny nor ask and is asked", path.display()));
+                self.warnings.push(format!(
+                    "{}: {name} is neither allow, deny nor ask and is treated as ask",
+                    path.display()
+                ));
                 RuleEffect::Ask
             }
         }
@@ -118,7 +122,7 @@ impl ZephFile {
     fn drop_allows(&mut self, path: &Path) {
         let path = path.display();
         self.warnings.push(format!(
-            "{path}: others may write this file, so none of its answers allows anything. Run: chmod 600 {path}"
+            "{path}: other users may write to this file, so its allow answers are ignored. Run: chmod 600 {path}"
         ));
         for answers in &mut self.tools {
             answers.default = answers.default.filter(|effect| *effect != RuleEffect::Allow);

@@ -82,12 +82,12 @@ fn commands_inside_words_are_listed_after_the_command_of_the_word() {
             "[b] {$(c `d`)}",
             "in 1: [c] {`d`}",
             "in 2: [d]",
-            "? it uses what another command prints",
-            "? it uses what another command prints",
-            "? it uses what another command prints",
+            "? it uses the output of another command",
+            "? it uses the output of another command",
+            "? it uses the output of another command",
         ],
     );
-    check("X=$(a) b", &["X={$(a)} [b]", "in 0: [a]", "? it uses what another command prints"]);
+    check("X=$(a) b", &["X={$(a)} [b]", "in 0: [a]", "? it uses the output of another command"]);
 }
 
 #[test]
@@ -95,5 +95,5 @@ fn commands_inside_what_is_not_understood_are_listed_too() {
     check("if a; then b; fi", &["doubtful: [a]", "doubtful: [b]", "? it has a condition"]);
     check("for i in x; do b $i; done", &["doubtful: [b] {$i}", "? it has a loop"]);
     check("f() { a; }", &["doubtful: [a]", "? it defines a function"]);
-    check("a &", &["[a]", "? it leaves something running"]);
+    check("a &", &["[a]", "? it leaves a process running"]);
 }

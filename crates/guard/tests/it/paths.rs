@@ -142,5 +142,5 @@ fn what_steers_the_machine_is_risky_to_write() {
 #[test]
 fn the_reason_can_be_shown() {
     let said = assess_path(PathAccess::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
-    assert_eq!(said.reason, "touches a file of secrets: x\\u{1b}[2J/.env");
+    assert_eq!(said.reason, "touches a file with secrets: x\\u{1b}[2J/.env");
 }

@@ -150,7 +150,11 @@ async fn the_rules_of_a_folder_are_changed_by_a_prompt_and_by_nothing_else() {
         client.prompt(&session, "/permissions").await;
         assert!(client.said().contains("allow `shell(echo x >> a)` in "), "{}", client.said());
         client.prompt(&session, "/permissions remove shell(echo x >> a)").await;
-        assert!(client.said().contains("is gone in this folder; it was allow"), "{}", client.said());
+        assert!(
+            client.said().contains("Removed `shell(echo x >> a)` for this folder; it was allow"),
+            "{}",
+            client.said()
+        );
         client.prompt(&session, "/permissions add allow shell(").await;
         assert!(
             client.said().contains("Nothing was changed: shell(: the bracket is not closed"),

@@ -89,13 +89,13 @@ fn the_reason_names_the_worst_part() {
     let said = |line: &str| assess(line).reason;
     assert_eq!(
         said("ls && rm -rf build && pwd"),
-        "removes files with all folders, without a question: rm -rf build"
+        "removes folders with everything in them, without asking: rm -rf build"
     );
     assert_eq!(said("cat README.md"), "only reads: cat README.md");
     assert_eq!(said("git push origin main"), "sends commits to a server: git push origin main");
     assert_eq!(
         said("rm 'a\u{1b}[2Jb'"),
-        "could not be understood and has dangerous words: rm 'a\\u{1b}[2Jb'"
+        "could not be understood and contains dangerous words: rm 'a\\u{1b}[2Jb'"
     );
     assert!(said(&format!("rm {}", "x".repeat(500))).chars().count() < 120);
 }

@@ -55,11 +55,11 @@ pub struct NumberedView {
 /// Why a frame is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeFrameError {
-    #[error("this is no frame that a session's bridge sends: {0}")]
+    #[error("invalid frame of a bridge: {0}")]
     Unreadable(String),
-    #[error("events are missing: the mirror ends at {0}; come back to go on from there")]
+    #[error("events are missing: the mirror ends at {0}; reconnect to continue from there")]
     Gap(u64),
-    #[error("the positions of a batch must rise")]
+    #[error("the positions of a batch must increase")]
     Disorder,
     #[error("{0} must be an object of its own session")]
     Foreign(&'static str),

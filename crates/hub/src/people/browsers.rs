@@ -78,8 +78,7 @@ impl People {
             }
         }
         if unproven {
-            let message = "the cookie alone signs nobody in, and the proof that the app keeps beside it is missing or \
-                wrong; sign in again with a passkey or a link";
+            let message = "the cookie is valid only together with the key that the app stores in this browser, which is missing or wrong; sign in again with a passkey or a link";
             return Err(PeopleError::new(RefusalKind::SignInAgain, message));
         }
         Err(PeopleError::new(
@@ -121,7 +120,7 @@ impl People {
             work.push(Statement::new(person, [Arc::clone(&id.0).into(), now]));
         }
         if let Err(error) = self.db.run(work, Vec::new()).await {
-            tracing::warn!(%error, "it was not written down that a browser was here");
+            tracing::warn!(%error, "could not record when a browser was last seen");
         }
     }
 
@@ -229,7 +228,7 @@ impl People {
         let sql = "UPDATE browsers SET looked_at = $2 WHERE id = $1";
         let update = Statement::new(sql, [Arc::clone(&visitor.device).into(), at.into()]);
         if let Err(error) = self.db.run(vec![update], Vec::new()).await {
-            tracing::debug!(%error, "other nodes do not know who looks");
+            tracing::debug!(%error, "could not tell other nodes who is watching");
         }
     }
 
@@ -239,7 +238,7 @@ impl People {
             let sql = "UPDATE browsers SET looked_at = $1 WHERE id IN";
             let update = among(sql, vec![self.now().0.into()], some);
             if let Err(error) = self.db.run(vec![update], Vec::new()).await {
-                tracing::debug!(%error, "other nodes do not know who looks");
+                tracing::debug!(%error, "could not tell other nodes who is watching");
             }
         }
     }

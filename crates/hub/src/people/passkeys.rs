@@ -272,7 +272,7 @@ impl People {
             from: Some(from),
         });
         if let Err(error) = self.db.run(vec![entry], Vec::new()).await {
-            tracing::warn!(%error, "it was not written down that a passkey was refused");
+            tracing::warn!(%error, "could not record that a passkey was refused");
         }
     }
 

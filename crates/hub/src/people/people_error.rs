@@ -7,7 +7,7 @@ use wire::native::ReplyError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PeopleError {
-    #[error("the hub's database cannot be used")]
+    #[error("could not use the hub's database")]
     Db(#[from] DbError),
     #[error("the operating system's random generator failed")]
     NoRandom(#[source] std::io::Error),

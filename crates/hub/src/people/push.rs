@@ -50,7 +50,7 @@ pub(super) async fn open(
 ) -> Result<(Arc<Push>, PushSender), OpenError> {
     let fresh = Vapid::new_key().map_err(OpenError::Key)?;
     let key = secret(db, "push", fresh).await.map_err(OpenError::Unread)?;
-    let damaged = || DbError::Failed { reason: "it holds no key for pushes".into() };
+    let damaged = || DbError::Failed { reason: "it does not contain a push key".into() };
     let vapid = Vapid::of_key(&key, &options.contact).ok_or_else(|| OpenError::Unread(damaged().into()))?;
     Ok(push::open(PushParts { vapid, allowed: options.reach, clock }))
 }
@@ -113,7 +113,7 @@ impl People {
         let claim = Statement::new(sql, [claim.into(), self.now().0.into()]).must_change(1);
         match self.db.run(vec![claim], Vec::new()).await {
             Ok(_) if push.tell(Principal(Arc::clone(&person.0)), note) => {}
-            Ok(_) => tracing::warn!("too much happens at once: browsers were not told of all of it"),
+            Ok(_) => tracing::warn!("too many events at once: browsers were not notified of all of them"),
             // Another node pushes it, or has.
             Err(DbError::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -131,7 +131,7 @@ impl People {
         };
         // Only the node that pushed the ask knows which browsers to clear.
         if !push.tell(Principal::local(), PushNote::Clear { session, ask: AskId(ask) }) {
-            tracing::warn!("too much happens at once: what was told was not taken back everywhere");
+            tracing::warn!("too many events at once: some notifications were not withdrawn");
         }
     }
 
@@ -142,7 +142,7 @@ impl People {
         let found = self.read(Statement::new(sql, values)).await;
         let rows = found.and_then(|found| found.rows.iter().map(|row| subscribed(row, now)).collect());
         rows.unwrap_or_else(|error: PeopleError| {
-            tracing::warn!(%error, "it cannot be looked up who wants to be told");
+            tracing::warn!(%error, "could not look up who wants notifications");
             Vec::new()
         })
     }
@@ -181,7 +181,7 @@ impl Addressees for People {
                        WHERE id = $1 AND endpoint = $2";
             let values: [SqlValue; 2] = [device.into(), gone.endpoint.as_str().into()];
             if let Err(error) = self.read(Statement::new(sql, values)).await {
-                tracing::warn!(%error, "a subscription was not forgotten");
+                tracing::warn!(%error, "could not remove a push subscription");
             }
         })
     }

@@ -162,7 +162,7 @@ impl People {
         let now = self.clock.now();
         self.revocations.revoke_where(|_, active| active.until.is_some_and(|until| until <= now));
         if let Err(error) = self.check_credentials().await {
-            tracing::warn!(%error, "it cannot be looked up who may still be here");
+            tracing::warn!(%error, "could not look up who still has access");
         }
     }
 
@@ -203,7 +203,7 @@ impl People {
             old("DELETE FROM pushes WHERE at <= $1", now - 2 * day),
         ];
         if let Err(error) = self.db.run(work, Vec::new()).await {
-            tracing::warn!(%error, "what is over cannot be deleted");
+            tracing::warn!(%error, "could not delete expired entries");
         }
     }
 }

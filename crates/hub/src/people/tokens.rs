@@ -47,7 +47,7 @@ impl People {
             let sql = "UPDATE tokens SET used_at = $2 WHERE id = $1";
             let used = Statement::new(sql, [Arc::clone(&machine_token.token).into(), now.0.into()]);
             if let Err(error) = self.read(used).await {
-                tracing::warn!(%error, "it was not written down that a token was used");
+                tracing::warn!(%error, "could not record that a token was used");
             }
         }
         // Registered, so that its revocation and expiry are noticed.

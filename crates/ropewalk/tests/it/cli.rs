@@ -102,7 +102,7 @@ fn an_answer_is_on_standard_output_and_the_rest_is_not() {
     let run = world.run(&["run", "write a.txt: hello && then run touch b.txt"]).with(0);
     assert!(run.out.contains("I created a.txt"), "{}", run.out);
     assert!(!run.out.contains('•') && run.err.contains("• Write a.txt"), "{}", run.err);
-    assert!(run.err.contains("nobody is here to ask"), "{}", run.err);
+    assert!(run.err.contains("nobody is available to ask"), "{}", run.err);
     assert!(!run.err.contains('\x1b'), "{}", run.err);
     assert_eq!(fs::read_to_string(world.project().join("a.txt")).unwrap(), "hello\n");
     assert!(!world.project().join("b.txt").exists());
@@ -621,7 +621,7 @@ fn a_hub_on_the_tables_of_a_newer_version_says_which_it_found_and_which_it_knows
     };
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(made);
     let ended = world.run(&["hub", "--store", file.to_str().unwrap(), "--listen", "127.0.0.1:0"]).with(1);
-    for part in ["have version 99", "versions up to 2", "Start that version again"] {
+    for part in ["have version 99", "versions up to 2", "Use that version"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
 }

@@ -228,7 +228,7 @@ fn the_preset_is_taken_from_flag_settings_environment_and_default_in_this_order(
     finished(named);
     assert!(!world.path("project/tool.txt").exists());
     let run = world.run(&["run", "--approval", "suggest", "--permission-mode", "yolo", "write tool.txt: x"]);
-    assert!(run.err.contains("nothing is asked"), "{}", run.err);
+    assert!(run.err.contains("everything runs without asking"), "{}", run.err);
     assert!(world.path("project/tool.txt").exists(), "a permission mode wins over the approval");
 }
 
@@ -238,9 +238,9 @@ fn whatever_takes_a_fence_away_is_said() {
     for (arguments, said) in [
         (&["--sandbox", "off"][..], "the sandbox is off"),
         (&["--os-sandbox", "off"], "the sandbox is off"),
-        (&["--approval", "full"], "nothing is asked"),
-        (&["--yolo"], "nothing is asked"),
-        (&["--full-auto"], "nothing is asked"),
+        (&["--approval", "full"], "everything runs without asking"),
+        (&["--yolo"], "everything runs without asking"),
+        (&["--full-auto"], "everything runs without asking"),
     ] {
         let run = world.run(&[&["run", "hello"], arguments].concat());
         assert!(run.err.contains("warning") && run.err.contains(said), "{arguments:?}: {}", run.err);
@@ -325,7 +325,7 @@ fn doctor_tells_what_else_decides_about_the_sandbox() {
     assert!(code == 0 && line.starts_with("note") && line.contains("outside the sandbox"), "{line}");
     fs::write(home.join("trusted_servers.toml"), "[[server]\n").unwrap();
     let (code, line) = told("trusted servers");
-    assert!(code == 1 && line.starts_with("BAD") && line.contains("trusts nothing"), "{line}");
+    assert!(code == 1 && line.starts_with("BAD") && line.contains("nothing in it is trusted"), "{line}");
 }
 
 /// An editor's view: what the server says of its fence, and that nobody can change it.

@@ -200,7 +200,7 @@ fn check_starts_the_servers_and_says_what_they_bring_or_why_not() {
     for said in [
         "good  ok, 11 tools",
         "bad  failed: the program ended (exit status: 3): no licence",
-        "worse  failed: there is no program",
+        "worse  failed: program no-such-program not found",
     ] {
         assert!(checked.out.contains(said), "{}", checked.out);
     }

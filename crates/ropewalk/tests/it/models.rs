@@ -138,7 +138,7 @@ fn max_cost_stops_before_the_next_call_and_the_session_can_go_on() {
     let stopped = world.run(&["run", "go", "--max-cost", "0.5"]);
     let stopped = stopped.with(2);
     assert!(
-        stopped.err.contains("the budget of this prompt is spent: $0.6000 of $0.5000"),
+        stopped.err.contains("the budget of this prompt is used up: $0.6000 of $0.5000"),
         "{}",
         stopped.err
     );
@@ -157,13 +157,13 @@ fn sessions_and_days_have_budgets_and_costs_are_told() {
     world.run(&["run", "one"]).with(0);
     world.run(&["run", "two", "--continue"]).with(0);
     let spent = world.run(&["run", "three"]).with(2);
-    assert!(spent.err.contains("the budget of today is spent: $0.6000"), "{}", spent.err);
+    assert!(spent.err.contains("the budget of today is used up: $0.6000"), "{}", spent.err);
     world.priced("[budget]\nsession_usd = 0.5\n");
     let listed = world.run(&["sessions", "cost", "--json"]).with(0).json();
     assert_eq!(listed["total"]["cost_usd"], 0.6);
     let id = listed["sessions"][0]["session_id"].as_str().unwrap().to_owned();
     let spent = world.run(&["run", "four", "--resume", &id]).with(2);
-    assert!(spent.err.contains("the budget of this session is spent"), "{}", spent.err);
+    assert!(spent.err.contains("the budget of this session is used up"), "{}", spent.err);
     let turns = world.run(&["sessions", "cost", &id, "--json"]).with(0).json();
     assert_eq!(turns["turns"].as_array().unwrap().len(), 2);
     assert_eq!(turns["turns"][0]["cost_usd"], 0.3);
@@ -191,7 +191,7 @@ fn turns_are_limited_and_an_estimate_asks_nobody_and_leaves_nothing() {
     world.run(&["run", "go", "--max-turns", "2"]).with(2);
     assert_eq!(world.mock.requests().len(), 2);
     let estimate = world.run(&["run", "how much?", "--estimate-cost"]).with(0);
-    assert!(estimate.err.contains("tokens would be said to work:big: $"), "{}", estimate.err);
+    assert!(estimate.err.contains("tokens would be sent to work:big: $"), "{}", estimate.err);
     assert_eq!(world.mock.requests().len(), 2);
     let listed = world.run(&["sessions", "list", "--json"]).with(0).json();
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);

@@ -93,7 +93,7 @@ fn what_is_wrong_is_said_with_what_to_write() {
     let listed = world.permissions(&["list"]).with(0);
     assert!(listed.err.contains("line 1 is not TOML"), "{}", listed.err);
     let refused = world.permissions(&["add", "deny", "shell"]).with(1);
-    assert!(refused.err.contains("repair it first"), "{}", refused.err);
+    assert!(refused.err.contains("fix it first"), "{}", refused.err);
     assert_eq!(fs::read_to_string(world.file()).unwrap(), "allow = [");
 }
 
@@ -227,7 +227,7 @@ fn every_changed_rule_is_in_the_audit() {
     world.permissions(&["add", "deny", "shell(git push:*)"]).with(0);
     world.permissions(&["remove", "shell(git push:*)"]).with(0);
     let unattended = world.run(&["run", "/permissions add allow shell(make all)"]).with(0);
-    assert!(unattended.out.contains("nothing is changed"), "{}", unattended.out);
+    assert!(unattended.out.contains("nothing was changed"), "{}", unattended.out);
     world.permissions(&["add", "allow", "shell(make all)", "--here"]).with(0);
     let rows = world.run(&["audit", "query", "--type", "rule.", "--json"]).with(0).json();
     let told: Vec<_> = rows["rows"]

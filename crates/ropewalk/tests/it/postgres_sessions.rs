@@ -147,7 +147,7 @@ impl Server {
     fn load_in_time(&mut self, session: &str) {
         let until = Instant::now() + DEADLINE;
         while let Err(error) = self.load(session) {
-            assert!(error.contains("in the middle of a turn"), "{error}");
+            assert!(error.contains("running a turn"), "{error}");
             assert!(Instant::now() < until, "{error}");
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -201,7 +201,7 @@ fn a_session_whose_server_was_killed_in_the_middle_of_a_turn_goes_on_at_another(
     let session = one.new_session();
     let (_, said) = one.long_turn(&session);
     let refused = other.load(&session).unwrap_err();
-    assert!(refused.contains("in the middle of a turn"), "{refused}");
+    assert!(refused.contains("running a turn"), "{refused}");
 
     one.child.kill().unwrap();
     one.child.wait().unwrap();
@@ -378,7 +378,7 @@ fn a_server_that_was_cut_off_finds_that_it_lost_the_session() {
     proxy.mend();
     one.notify("session/cancel", json!({ "sessionId": session }));
     let refused = one.reply(turn).unwrap_err();
-    assert!(refused.contains("another process took the session over"), "{refused}");
+    assert!(refused.contains("another process took over the session"), "{refused}");
     assert_eq!(events(&second, &store, &session), before, "it wrote nothing");
     // And then it is a client like any other.
     one.load(&session).unwrap();

@@ -317,7 +317,7 @@ fn the_log_is_on_standard_error_only() {
         serde_json::from_str::<Value>(&line).unwrap();
     }
     let log = server.log.recv_timeout(DEADLINE).unwrap();
-    assert!(log.contains("the client hung up"), "{log}");
+    assert!(log.contains("the client closed the connection"), "{log}");
 }
 
 #[test]

@@ -230,10 +230,10 @@ fn a_backup_without_a_file_that_leads_nowhere_is_not_made() {
         let target = target.to_str().unwrap();
         lead_nowhere(&world.file(name));
         let failed = world.run(&["backup", target]).with(1);
-        assert!(failed.err.contains(name) && failed.err.contains("leads nowhere"), "{name}: {}", failed.err);
+        assert!(failed.err.contains(name) && failed.err.contains("a broken link"), "{name}: {}", failed.err);
         assert!(!Path::new(target).exists());
         let doctor = world.run(&["doctor", "--store"]).with(1);
-        assert!(doctor.out.contains(name) && doctor.out.contains("leads nowhere"), "{name}: {}", doctor.out);
+        assert!(doctor.out.contains(name) && doctor.out.contains("a broken link"), "{name}: {}", doctor.out);
     }
 }
 
@@ -243,7 +243,7 @@ fn a_backup_of_a_state_folder_that_leads_nowhere_is_not_made() {
     lead_nowhere(&world.state());
     let target = world.0.path().join("all.backup");
     let failed = world.run(&["backup", target.to_str().unwrap()]).with(1);
-    assert!(failed.err.contains("leads nowhere"), "{}", failed.err);
+    assert!(failed.err.contains("a broken link"), "{}", failed.err);
     world.run(&["doctor", "--store"]).with(1);
 }
 
@@ -301,7 +301,7 @@ fn settings_that_lead_nowhere_are_an_error_and_not_the_usual_ones() {
     lead_nowhere(&world.file("config.toml"));
     for command in [&["run", "list"][..], &["mcp", "add", "one", "--", "true"], &["mcp", "list"]] {
         let failed = world.run(command).with(1);
-        assert!(failed.err.contains("config.toml") && failed.err.contains("leads nowhere"), "{}", failed.err);
+        assert!(failed.err.contains("config.toml") && failed.err.contains("a broken link"), "{}", failed.err);
     }
     assert!(world.file("config.toml").is_symlink());
     // One that leads somewhere is followed and stays.
@@ -380,7 +380,7 @@ fn a_session_whose_end_was_lost_goes_on_after_everything_that_was_audited() {
     assert!(number(prompt, "turn") > turn, "a turn has a number that was given before: {prompt}");
     let id = prompt["resource_id"].as_str().unwrap();
     let shown = world.run(&["sessions", "show", "--full", id]).with(0).out;
-    assert!(shown.contains("not in the store"), "{shown}");
+    assert!(shown.contains("but the store does not"), "{shown}");
     world.run(&["doctor", "--store"]).with(0);
     // What was left out stays left out.
     world.run(&["run", "-c", "list"]).with(0);

@@ -100,7 +100,7 @@ impl<'a> CallJudge<'a> {
         let refuse = |op, words: &str| (Some(libc::EPERM), Some(CallRefusal::words(op, words)));
         match &call.shape {
             CallShape::Refuse(op, words) => refuse(*op, words),
-            CallShape::Clone { .. } => refuse(Op::Namespace, "making a namespace"),
+            CallShape::Clone { .. } => refuse(Op::Namespace, "creating a namespace"),
             CallShape::Ioctl => refuse(Op::Terminal, "typing into the terminal"),
             CallShape::Socket => self.socket(waiting),
             // The filter sends only sockets that are not streams.

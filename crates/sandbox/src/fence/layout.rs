@@ -58,7 +58,7 @@ impl FenceLayout {
         root_paths.dedup();
         if let Some(lost) = spec.policy.roots.first().filter(|root| is_below(&hidden, root)) {
             return Err(FenceError::NoFence(format!(
-                "the folder {} lies in one that is hidden from commands; work in another folder",
+                "the folder {} is inside a folder that is hidden from commands; work in another folder",
                 lost.display()
             )));
         }

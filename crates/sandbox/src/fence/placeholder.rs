@@ -71,7 +71,7 @@ pub(super) fn claim(parent: &OwnedFd, name: &Path, kind: PlaceholderKind) -> io:
             return Ok(ClaimResult::Ours(Placeholder { parent, name: name.into(), kind, entry }));
         }
     }
-    Err(io::Error::other("the name is taken and freed again all the time"))
+    Err(io::Error::other("the name keeps being created and removed"))
 }
 
 /// Frees the names of a workspace that a killed helper left occupied, unless a command needs them.

@@ -85,7 +85,7 @@ fn start_fenced(spec: &HelperRequest, layout: &FenceLayout) -> Result<(Pid, Owne
             init::main(layout, &prepared, &inside, ids)
         }
         Err(error) => Err(FenceError::NoFence(format!(
-            "making namespaces: {error} (the system may forbid user namespaces to ordinary programs)"
+            "creating namespaces: {error} (the system may not allow user namespaces for ordinary programs)"
         ))),
     }
 }

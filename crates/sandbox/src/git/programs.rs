@@ -154,7 +154,7 @@ impl RepositorySearch {
         for tree in trees {
             // A folder that the index holds as a whole, because it is not checked out, is looked into if it is there.
             if collapsed_folders.iter().any(|folder| tree.join(folder).symlink_metadata().is_ok()) {
-                return Err(unchecked(index, "it does not say what a folder holds"));
+                return Err(unchecked(index, "it does not say what a folder contains"));
             }
             let links = submodules.iter().map(|submodule| tree.join(submodule).join(".git"));
             links.filter(|git| git.symlink_metadata().is_ok()).for_each(|git| self.add(git));

@@ -64,7 +64,7 @@ impl GitSettings {
             level = next;
         }
         let deeper = level.into_iter().filter(|file| !settings.read.contains(file) && file.exists());
-        let deeper: Vec<_> = deeper.map(|file| (file, "it is included too deep")).collect();
+        let deeper: Vec<_> = deeper.map(|file| (file, "it is included too deeply")).collect();
         settings.unread.extend(deeper);
         settings
     }

@@ -168,7 +168,7 @@ fn a_folder_that_the_index_holds_as_a_whole_counts_where_it_is_there() {
     assert!(!top.join("a").exists());
     fs::create_dir(top.join("a")).unwrap();
     let (file, why) = sandbox::git_program_setting(&[top]).unwrap();
-    assert!(file.ends_with("index") && why.contains("what a folder holds"), "{why}");
+    assert!(file.ends_with("index") && why.contains("what a folder contains"), "{why}");
 }
 
 #[test]

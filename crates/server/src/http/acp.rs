@@ -164,7 +164,7 @@ impl AcpRequest<'_> {
             Err(_) => Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",
-                "this connection has more calls waiting than it can take; read its streams, then try again",
+                "too many requests are waiting on this connection; read its streams, then try again",
             )),
         }
     }
@@ -229,8 +229,7 @@ impl AcpRequest<'_> {
 
     fn connection_name(&self) -> Result<&str, Refusal> {
         header(self.headers, &CONNECTION)?.ok_or_else(|| {
-            let message = "send the header Acp-Connection-Id that the answer to initialize had (clients of zeph's \
-                           transport: Acp-Session-Id, from the answer to the first POST)";
+            let message = "send the header Acp-Connection-Id from the response to initialize (clients of zeph's transport: Acp-Session-Id, from the response to the first POST)";
             Refusal::new(StatusCode::BAD_REQUEST, "missing_connection", message)
         })
     }
@@ -307,7 +306,7 @@ impl AcpRequest<'_> {
             StreamReadError::Busy => Refusal::new(
                 StatusCode::CONFLICT,
                 "stream_in_use",
-                "somebody reads this stream; with Last-Event-ID it would be yours from there on",
+                "another reader has this stream; send Last-Event-ID to take it over from there",
             ),
             StreamReadError::Lost => unservable("Last-Event-ID"),
             StreamReadError::TooMany => {
@@ -373,7 +372,7 @@ fn not_reattached(error: ServiceError) -> Refusal {
             Refusal::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
         }
         ServiceError::FolderNotOpen(_) => {
-            let message = "the folder of this session is not open to you any more; its owner can add it with --allow-dir";
+            let message = "you no longer have access to the folder of this session; its owner can add it with --allow-dir";
             Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
         }
         ServiceError::Forbidden(why) => Refusal::new(StatusCode::FORBIDDEN, "forbidden", why.to_string()),
@@ -431,19 +430,19 @@ fn bad_session(message: &str) -> Refusal {
 }
 
 fn unservable(text: &str) -> Refusal {
-    let message = format!("the position {text:?} cannot be served; session/load tells the whole history");
+    let message = format!("unknown position {text:?}; use session/load for the whole history");
     Refusal::new(StatusCode::CONFLICT, "truncated", message)
 }
 
 fn unknown_connection() -> Refusal {
-    let message = "there is no such connection; begin with initialize";
+    let message = "no such connection; start with initialize";
     Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
 }
 
 fn too_many(limit: &LimitReached) -> Refusal {
     let message = match limit {
         LimitReached::OfficialConnections => "connection limit reached; close one",
-        LimitReached::Calls => "as many calls wait as may wait",
+        LimitReached::Calls => "too many requests are waiting",
     };
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message)
 }

@@ -47,7 +47,7 @@ async fn ready(State(state): State<Arc<HttpState>>) -> Response {
     }
     match tokio::time::timeout(CHECK_WAIT, state.registry.check_store()).await {
         Ok(Ok(())) if state.registry.rules_damage().is_some() => not_ready(
-            "a file of permission rules cannot be read, so everything is asked; ropewalk doctor says which and why",
+            "a file of permission rules could not be read, so every action needs permission; run ropewalk doctor for details",
         ),
         Ok(Ok(())) => match state.registry.follower_fault() {
             Some(fault) => not_ready(&fault.for_others),

@@ -36,7 +36,7 @@ const RULES: SocketRules = SocketRules {
     not_text: Some("send text: one request per frame"),
     unreadable: "a message was too long, or could not be read",
     pace: None,
-    over: Some((NOT_WELCOME, "this device is not welcome any more")),
+    over: Some((NOT_WELCOME, "this device no longer has access")),
 };
 
 pub(super) fn routes() -> Router<Arc<HttpState>> {
@@ -51,7 +51,7 @@ async fn socket(
     // A page cannot read why its handshake failed, so it asks with a plain request: a caller that gets here may connect.
     let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let Ok(slot) = Arc::clone(&state.sockets).try_acquire_owned() else {
-        let message = "as many sockets are open as may be; close one";
+        let message = "connection limit reached; close a connection first";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
     };
     // Only clients that can send images send large frames.
@@ -100,7 +100,7 @@ fn no_request(line: &str, error: &JsonError) -> RequestReply {
         id: u64,
     }
     let request = serde_json::from_str::<RequestId>(line).ok();
-    let message = format!("this is no request that this server knows: {error}; reload the page");
+    let message = format!("unknown request: {error}; reload the page");
     let wrong = ReplyError { code: "badRequest".into(), message };
     RequestReply { re: request.map_or(0, |request| request.id), ok: None, error: Some(wrong) }
 }

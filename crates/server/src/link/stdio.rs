@@ -32,7 +32,7 @@ pub fn over(
     thread::Builder::new().name("stdout".into()).spawn(move || {
         write_all(output, batches);
         if done.send(()).is_err() {
-            tracing::debug!("nobody waits for the last byte");
+            tracing::debug!("the reader is gone before the last byte");
         }
     })?;
     Ok((Link { incoming, outgoing }, written))
@@ -47,7 +47,7 @@ fn read_all(mut input: impl Read, frames: &mpsc::Sender<Frame>) {
             Ok(count) => buffer.push(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::warn!(%error, "standard input cannot be read");
+                tracing::warn!(%error, "could not read standard input");
                 break;
             }
         }

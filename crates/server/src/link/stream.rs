@@ -31,7 +31,7 @@ pub fn over(
             () = write_all(output, batches) => {}
         }
         if done.send(()).is_err() {
-            tracing::debug!("nobody waits for the last byte");
+            tracing::debug!("the reader is gone before the last byte");
         }
     }));
     (Link { incoming, outgoing }, written)
@@ -51,7 +51,7 @@ async fn read_all(mut input: impl AsyncRead + Unpin, frames: mpsc::Sender<Frame>
             Ok(count) => buffer.push(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::info!(%error, "a client can no longer be read from");
+                tracing::info!(%error, "could not read from a client");
                 break;
             }
         }
@@ -79,6 +79,6 @@ async fn write_all(mut output: impl AsyncWrite + Unpin, mut batches: mpsc::Recei
         }
     }
     if let Err(error) = output.shutdown().await {
-        tracing::debug!(%error, "the client was gone before the end");
+        tracing::debug!(%error, "the client disconnected before the end");
     }
 }

@@ -364,14 +364,16 @@ async fn a_client_with_a_token_of_its_own_may_not_name_tool_servers() {
         let mut stranger = server.connect_as(Principal("stranger".into()));
         stranger.initialize().await;
         let place = json!({ "cwd": server.workspace(), "mcpServers": [silent("x")] });
-        assert!(stranger.refused("session/new", place).await.message.contains("by the owner at the machine"));
+        assert!(
+            stranger.refused("session/new", place).await.message.contains("only the owner at the machine")
+        );
         stranger.new_session().await;
         assert!(
             stranger
                 .refused("_agent/mcp/add", silent("x"))
                 .await
                 .message
-                .contains("by the owner at the machine")
+                .contains("only the owner at the machine")
         );
         assert_eq!(states(&stranger.call("_agent/mcp/list", json!({})).await), []);
     })

@@ -56,7 +56,7 @@ async fn initialize_is_answered_as_the_official_protocol_wants() {
                 {
                   "id": "local",
                   "name": "This machine",
-                  "description": "You started this server, so nothing more is needed."
+                  "description": "You started this server, so no sign-in is needed."
                 }
               ],
               "agentInfo": {

@@ -94,7 +94,7 @@ async fn what_is_not_saved_yet_is_what_the_agent_reads() {
             Editor(BTreeMap::from([(path.display().to_string(), "one\nunsaved\nthree\n".into())]));
         let turn = client.send_prompt(&session, "read it").await;
         assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
-        assert_eq!(script.last_result(), "unsaved\n[lines 2 to 2 of 3; go on with start_line 3]\n");
+        assert_eq!(script.last_result(), "unsaved\n[lines 2 to 2 of 3; continue with start_line 3]\n");
     })
     .await;
 }
@@ -172,7 +172,7 @@ async fn a_file_that_the_editor_cannot_show_is_read_from_the_disk_and_that_is_sa
         client.serve(turn, |_, _| Some(Err("not in the project"))).await;
         assert_eq!(
             script.last_result(),
-            "[the editor refused: not in the project; this is what is on the disk]\ndisk\n"
+            "[the editor refused: not in the project; this is the version on the disk]\ndisk\n"
         );
     })
     .await;
@@ -639,7 +639,7 @@ async fn nobody_at_the_machine_means_that_no_command_leaves_the_fence() {
             assert_eq!(client.prompt(&session, "go").await, "end_turn");
             let told = script.last_result();
             assert!(told.contains("outside the sandbox, and nobody at this machine can be asked"), "{told}");
-            assert!(told.contains("take `terminal = \"editor\"` out of the settings"), "{told}");
+            assert!(told.contains("remove `terminal = \"editor\"` from the settings"), "{told}");
             assert!(!server.workspace().join("made").exists());
             assert!(methods(&client).is_empty());
             client.catch_up_all().await;

@@ -515,7 +515,7 @@ async fn a_session_that_was_not_opened_is_told_from_one_that_is_not_there() {
             format!("session {session} is not open on this connection; open it with session/load, or make one with session/new")
         );
         let refused = client.refused("session/load", json!({ "sessionId": "otter-x" })).await;
-        assert_eq!(refused.message, "session not found: otter-x; session/list shows what there is");
+        assert_eq!(refused.message, "session not found: otter-x; list the sessions with session/list");
     })
     .await;
 }

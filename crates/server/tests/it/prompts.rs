@@ -144,8 +144,8 @@ async fn sound_is_left_out_with_a_warning() {
         |_| vec![text("listen"), json!({ "type": "audio", "mimeType": "audio/wav", "data": "AAAA" })],
         expect![[r#"
             listen
-            <resource kind="audio/wav" unread="the agent cannot hear"/>
-            ! audio (audio/wav) was left out: the agent cannot hear
+            <resource kind="audio/wav" unread="the model does not support audio"/>
+            ! audio (audio/wav) was left out: the model does not support audio
             "end_turn"
         "#]],
     )

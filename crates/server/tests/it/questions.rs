@@ -130,7 +130,7 @@ async fn where_nobody_can_answer_the_agent_decides_at_once() {
         assert_eq!(client.stop_reason(turn).await, "end_turn");
         assert_eq!(
             script.last_result(),
-            "no answer: nobody is here to answer; decide yourself, and say what you assumed"
+            "no answer: nobody is available to answer; decide yourself, and state what you assumed"
         );
     })
     .await;

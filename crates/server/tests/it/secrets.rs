@@ -174,7 +174,7 @@ async fn an_answer_about_a_secret_counts_here_and_is_written_nowhere() {
         let made = fs::read_to_string(server.workspace().join("made")).unwrap();
         assert_eq!(made, "password=hunter2\npassword=hunter2\n");
         let frames: String = client.frames().iter().map(ToString::to_string).collect();
-        assert!(!frames.contains("hunter2") && frames.contains("not written down"), "{frames}");
+        assert!(!frames.contains("hunter2") && frames.contains("not saved"), "{frames}");
         client.hang_up().await;
     })
     .await;

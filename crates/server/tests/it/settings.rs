@@ -92,13 +92,13 @@ async fn every_slash_command_is_answered_without_the_model() {
         assert!(said(&mut client, &session, "/model").await.contains("`script:one` (current)"));
         assert!(said(&mut client, &session, "/model refresh").await.contains("`script:one` (current)"));
         assert!(said(&mut client, &session, "/model script:two").await.contains("now script:two"));
-        assert!(said(&mut client, &session, "/model script").await.contains("could be any of"));
+        assert!(said(&mut client, &session, "/model script").await.contains("matches several"));
         assert!(said(&mut client, &session, "/model nope").await.contains("There is no model"));
         assert!(said(&mut client, &session, "/mode").await.contains("architect"));
         assert!(said(&mut client, &session, "/mode ask").await.contains("now ask"));
         assert!(said(&mut client, &session, "/compact").await.contains("nothing to compact"));
         assert!(said(&mut client, &session, "/clear").await.contains("cleared"));
-        assert!(said(&mut client, &session, "/cost").await.contains("Nothing was spent"));
+        assert!(said(&mut client, &session, "/cost").await.contains("Nothing has been spent"));
         assert!(said(&mut client, &session, "/status").await.contains("- mode: ask"));
         assert!(script.requests().is_empty());
         script.then(vec![testkit::say("told")]);

@@ -165,7 +165,7 @@ impl Chain {
         self.key.must_be_there()?;
         match identity(&self.folder) {
             Ok(found) if found == self.identity => Ok(()),
-            Ok(_) => Err(io::Error::other("its folder was replaced while in use; it is opened anew")),
+            Ok(_) => Err(io::Error::other("its folder was replaced while in use; reopening it")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "its folder was removed or moved away while in use; move it back, or start ropewalk again",
@@ -357,7 +357,11 @@ impl Chain {
         let file = OpenOptions::new().write(true).open(&segment.path)?;
         file.set_len(walk.at.bytes)?;
         file.sync_data()?;
-        tracing::warn!(bytes = torn.len(), file = segment.name, "a torn row of the audit was put aside");
+        tracing::warn!(
+            bytes = torn.len(),
+            file = segment.name,
+            "an incomplete row of the audit was moved aside"
+        );
         let details = json!({
             "bytes": torn.len(), "file": segment.name, "kept": format!("{TORN}/{name}"), "offset": walk.at.bytes,
             "sha256": sha256(torn),

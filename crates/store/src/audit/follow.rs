@@ -42,7 +42,7 @@ impl Follower for Audit {
 
     fn fault(&self) -> Option<FollowerFault> {
         let AuditTrouble { full, brief } = self.trouble()?;
-        let text = |why| format!("the audit cannot be written: {why}");
+        let text = |why| format!("could not write the audit: {why}");
         Some(FollowerFault { for_owner: text(full), for_others: text(brief) })
     }
 

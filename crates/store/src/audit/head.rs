@@ -63,7 +63,7 @@ struct SignedHead {
 pub enum ChainHeadError {
     #[error("it cannot be read")]
     Io(#[from] io::Error),
-    #[error("it is not what it should be, or was changed")]
+    #[error("it is malformed or was changed")]
     Forged,
 }
 

@@ -49,13 +49,13 @@ impl fmt::Debug for AuditKey {
 pub enum AuditKeyError {
     #[error("there is no audit key at {}", .0.display())]
     Missing(PathBuf),
-    #[error("the audit key {} is gone, and there are rows that were signed with it", .0.display())]
+    #[error("the audit key {} is missing, but there are rows that were signed with it", .0.display())]
     Lost(PathBuf),
-    #[error("the audit key {} cannot be read", .0.display())]
+    #[error("could not read the audit key {}", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    #[error("the audit key {} cannot be made", .0.display())]
+    #[error("could not create the audit key {}", .0.display())]
     Unmade(PathBuf, #[source] io::Error),
-    #[error("others may read the audit key {}: its mode is {mode:04o}, not 0600", path.display())]
+    #[error("other users may read the audit key {}: its mode is {mode:04o}, not 0600", path.display())]
     Open { path: PathBuf, mode: u32 },
     #[error("the audit key {} belongs to the user {owner}, not to you ({user})", path.display())]
     Foreign { path: PathBuf, owner: u32, user: u32 },
@@ -75,16 +75,18 @@ impl AuditKeyError {
     pub fn fix(&self) -> String {
         match self {
             Self::Open { path, .. } => {
-                format!("chmod 600 {}; if others may have read it, a new key", path.display())
+                format!("run chmod 600 {}; if others may have read it, create a new key", path.display())
             }
-            Self::Lost(_) => "put the key back, or move the folder `audit` away to begin a new record".into(),
-            Self::Inside(_) => "name a file elsewhere with ROPEWALK_AUDIT_KEY_PATH".into(),
+            Self::Lost(_) => {
+                "restore the key, or move the folder `audit` away to start a new audit log".into()
+            }
+            Self::Inside(_) => "set ROPEWALK_AUDIT_KEY_PATH to a file elsewhere".into(),
             Self::Missing(_) => {
-                "name the key's file with ROPEWALK_AUDIT_KEY_PATH; the first ropewalk serve or run makes one"
+                "set ROPEWALK_AUDIT_KEY_PATH to the key file; the first ropewalk serve or run creates one"
                     .into()
             }
             Self::Foreign { .. } | Self::Malformed(_) | Self::Unreadable(..) | Self::Unmade(..) => {
-                "name another file with ROPEWALK_AUDIT_KEY_PATH".into()
+                "set ROPEWALK_AUDIT_KEY_PATH to another file".into()
             }
         }
     }
@@ -197,7 +199,7 @@ impl AuditKey {
     pub(super) fn must_be_there(&self) -> io::Result<()> {
         let gone = |file: &PathBuf| {
             let what =
-                format!("the audit key {} was removed or moved while in use; put it back", file.display());
+                format!("the audit key {} was removed or moved while in use; restore it", file.display());
             io::Error::new(io::ErrorKind::NotFound, what)
         };
         self.file.as_ref().filter(|file| !file.exists()).map_or(Ok(()), |file| Err(gone(file)))

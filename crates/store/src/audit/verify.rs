@@ -94,7 +94,7 @@ pub fn verify(folder: &Path, key: &AuditKey, anchor: Option<&[u8]>) -> Result<Ve
     let mut expected = Vec::new();
     if let Some(anchor) = anchor {
         let (seal, _) = head::parse(key, SEAL, anchor).map_err(VerifyError::Anchor)?;
-        expected.push(("the anchor".to_owned(), seal));
+        expected.push(("the seal".to_owned(), seal));
     }
     let mut stated = None;
     match head::load(key, folder, HEAD) {
@@ -143,7 +143,7 @@ pub enum VerifyError {
     Unreadable(String, #[source] io::Error),
     #[error("it is in use")]
     Locked(#[source] io::Error),
-    #[error("the anchor cannot be used")]
+    #[error("could not use the seal")]
     Anchor(#[source] ChainHeadError),
 }
 

@@ -237,7 +237,7 @@ impl WriterState {
         self.kept.extend(drafts.into_iter().filter(|draft| draft.when == RowCondition::Always));
         let lost = self.kept.len().saturating_sub(KEPT_MAX);
         if lost > 0 {
-            tracing::error!(lost, "entries of the audit were given up");
+            tracing::error!(lost, "audit entries were dropped");
             self.kept.drain(..lost);
         }
     }
@@ -249,7 +249,7 @@ impl WriterState {
             Some(error) => {
                 if self.last_reported.is_none_or(|last_reported| last_reported.elapsed() > TELL_EVERY) {
                     let folder = self.writer.folder.display();
-                    tracing::error!(%error, %folder, "the audit cannot be written; work goes on, and rows follow when it can");
+                    tracing::error!(%error, %folder, "could not write the audit; sessions continue, and the rows are written when it works again");
                     self.last_reported = Some(Instant::now());
                 }
                 let full = format!("{}: {error}", self.writer.folder.display());

@@ -168,7 +168,9 @@ impl ConnectionHealth {
 
     fn refusal(&self) -> DbError {
         let noted = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        DbError::Unavailable { reason: noted.unwrap_or_else(|| "more waits for it than it can do".into()) }
+        DbError::Unavailable {
+            reason: noted.unwrap_or_else(|| "too many requests are waiting for it".into()),
+        }
     }
 }
 
@@ -260,7 +262,7 @@ impl Worker {
             group.into_iter().map(|work| (WorkItem::new(work.statements), (work.topics, work.done))).unzip();
         let outcome = self.attempt(&mut pieces).await;
         if let Err(ConnectionLost(reason)) = &outcome {
-            tracing::debug!(reason, "a group of work is given up");
+            tracing::debug!(reason, "dropped a group of writes");
             self.health.breaks.fetch_add(1, Ordering::AcqRel);
         }
         for (piece, (topics, done)) in pieces.into_iter().zip(rest) {
@@ -289,7 +291,7 @@ impl Worker {
         }
         let kind = self.kind;
         let Some(session) = &mut self.session else {
-            return Err(ConnectionLost("there is no connection".into()));
+            return Err(ConnectionLost("not connected".into()));
         };
         within(session, kind, pieces).await?;
         for piece in pieces {

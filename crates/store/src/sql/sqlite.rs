@@ -126,7 +126,9 @@ fn commit(
         let result = match (&committed, results.get_mut(at)) {
             (Ok(()), Some(result)) => std::mem::replace(result, Ok(Vec::new())),
             (Err(error), _) => Err(DbError::Unavailable { reason: error.to_string() }),
-            (Ok(()), None) => Err(DbError::Unavailable { reason: "it was not come to".into() }),
+            (Ok(()), None) => {
+                Err(DbError::Unavailable { reason: "it was not run, because its group failed".into() })
+            }
         };
         if result.is_ok() {
             for topic in work.topics {

@@ -169,7 +169,7 @@ impl SqlStore {
                 if self.has(&log, &entries).await.map_err(again)? {
                     return Ok(());
                 }
-                Err(StoreError::Write { reason: format!("position {} was given before", last.seq) })
+                Err(StoreError::Write { reason: format!("position {} was already used", last.seq) })
             }
             Err(error) => Err(again(write(error))),
         }
@@ -337,7 +337,7 @@ fn entries(batch: &EventBatch) -> Result<Vec<LogEntry>, StoreError> {
     let mut before = None;
     let entry = |event: &Arc<Event>| {
         if before.replace(event.seq).is_some_and(|before| event.seq <= before) {
-            return Err(StoreError::Write { reason: format!("position {} was given before", event.seq) });
+            return Err(StoreError::Write { reason: format!("position {} was already used", event.seq) });
         }
         let body =
             event_json::line(event).map_err(|error| StoreError::Write { reason: error.to_string() })?;
@@ -480,6 +480,6 @@ pub(super) fn fault(error: &StoreError) -> StoreFault {
         StoreError::Unavailable { reason } => format!("the database cannot be used: {reason}"),
         error => error.to_string(),
     };
-    let fix = "see whether PostgreSQL runs and lets this user in".to_owned();
+    let fix = "check that PostgreSQL is running and accepts this user".to_owned();
     StoreFault { path: None, cause, fix }
 }

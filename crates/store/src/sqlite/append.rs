@@ -150,7 +150,7 @@ fn refuse_disorder(last_seq: u64, batch: &EventBatch) -> Result<(), StoreError> 
     let mut before = last_seq;
     for event in &batch.events {
         if event.seq.0 <= before {
-            let reason = format!("position {} was given before", event.seq);
+            let reason = format!("position {} was already used", event.seq);
             return Err(StoreError::Write { reason });
         }
         before = event.seq.0;

@@ -141,11 +141,11 @@ fn open(backup: &Path) -> Result<Connection, String> {
     let form: Option<String> = connection
         .query_row("SELECT value FROM backup_facts WHERE name = 'form'", [], |row| row.get(0))
         .optional()
-        .map_err(|error| format!("it is no backup of ropewalk, or damaged: {error}"))?;
+        .map_err(|error| format!("it is not a ropewalk backup, or it is damaged: {error}"))?;
     match form.as_deref() {
         Some(FORM) => Ok(connection),
-        Some(other) => Err(format!("it is a backup of form {other}, and this version reads form {FORM}")),
-        None => Err("it is no backup of ropewalk, or damaged".to_owned()),
+        Some(other) => Err(format!("it is a backup of form {other}, but this version reads form {FORM}")),
+        None => Err("it is not a ropewalk backup, or it is damaged".to_owned()),
     }
 }
 
@@ -165,7 +165,7 @@ fn for_each_file(
             return Err(format!("the file {name} in it is damaged"));
         }
         if !is_plain(&name) {
-            return Err(format!("the file {name:?} in it has a name that leads elsewhere"));
+            return Err(format!("the file {name:?} in it has a name that points outside the backup"));
         }
         visit(&name, &content)?;
     }

@@ -97,7 +97,7 @@ impl<'c> BlobReader<'c> {
 pub(super) fn is_named(hash: &str, text: &str) -> bool {
     let sound = hash_of(text) == hash;
     if !sound {
-        tracing::error!(hash, "stored content is damaged: it is not what its name says");
+        tracing::error!(hash, "stored content is damaged: it does not match its hash");
     }
     sound
 }

@@ -18,11 +18,11 @@ use crate::lock_holder::LockHolder;
 const WITHOUT: &str = "or use --ephemeral to work without saving";
 const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
 const SAVE: &str =
-    "ropewalk sessions salvage saves what can be read, ropewalk restore FILE brings back a backup";
+    "ropewalk sessions salvage recovers what is readable, ropewalk restore FILE restores a backup";
 
 /// The cause for a file without content.
 pub(super) const EMPTY: &str =
-    "the file is empty (0 bytes): it was truncated, or a power cut took what it held";
+    "the file is empty (0 bytes): it was truncated, or a power cut destroyed its content";
 
 #[derive(Default)]
 pub(super) struct StoreCondition(Mutex<ConditionState>);
@@ -147,7 +147,7 @@ pub(super) fn gone(path: &Path) -> StoreFault {
     StoreFault {
         path: Some(path.to_owned()),
         cause: "it was removed or moved away while in use, so nothing can be saved".into(),
-        fix: "move it back to go on, or start ropewalk again to begin a new store".into(),
+        fix: "move it back to continue, or start ropewalk again to create a new store".into(),
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn emptied(path: &Path) -> StoreFault {
     StoreFault {
         path: Some(path.to_owned()),
         cause: EMPTY.into(),
-        fix: format!("{SAVE}; move the file aside to begin a new store, {WITHOUT}"),
+        fix: format!("{SAVE}; move the file aside to create a new store, {WITHOUT}"),
     }
 }
 
@@ -179,9 +179,9 @@ pub(super) fn newer(path: &Path, found: usize, known: usize) -> StoreFault {
     StoreFault {
         path: Some(path.to_owned()),
         cause: format!(
-            "the file has layout {found}, written by a newer version; this version knows layouts up to {known}"
+            "the file has layout {found}, written by a newer version; this version supports layouts up to {known}"
         ),
-        fix: format!("use a ropewalk that knows layout {found}, {WITHOUT}"),
+        fix: format!("use a ropewalk that supports layout {found}, {WITHOUT}"),
     }
 }
 
@@ -194,7 +194,7 @@ pub(super) fn not_copied(path: &Path, cause: String) -> StoreFault {
 pub(super) fn read_only(path: &Path) -> StoreFault {
     StoreFault {
         path: Some(path.to_owned()),
-        cause: "it can be read and not written".into(),
+        cause: "it is readable but not writable".into(),
         fix: format!(
             "make the file and its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}"
         ),
@@ -251,7 +251,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
         }),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => fault(
             error.to_string(),
-            format!("{EXAMINE}; {SAVE}; move the file aside to begin a new store, {WITHOUT}"),
+            format!("{EXAMINE}; {SAVE}; move the file aside to create a new store, {WITHOUT}"),
         ),
         _ => fault(error.to_string(), format!("{EXAMINE}; it is tried again with every request")),
     }

@@ -279,7 +279,7 @@ impl PageReader<'_> {
         let bad = |reason: String| RowProbe::Bad { reason, kind: None };
         match found.optional() {
             Ok(Some(Ok(read))) if read.event.seq.0 == seq => RowProbe::Good(Box::new(read)),
-            Ok(Some(Ok(_))) => bad("another event stands in its place".to_owned()),
+            Ok(Some(Ok(_))) => bad("another event is in its place".to_owned()),
             Ok(Some(Err((reason, kind)))) => RowProbe::Bad { reason, kind },
             Ok(None) => RowProbe::Absent,
             Err(error) => bad(error.to_string()),

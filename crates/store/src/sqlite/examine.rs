@@ -130,7 +130,7 @@ fn examine_session(
     if stored.counted.is_damaged() {
         found
             .damage
-            .push(format!("session {id}: its counters are damaged; they are found again when it is opened"));
+            .push(format!("session {id}: its counters are damaged; they are rebuilt when it is opened"));
     }
     let log = SessionLog::of(&stored.state);
     let after = if depth == ExamineDepth::Deep { 0 } else { log.last.saturating_sub(LATEST) };
@@ -139,7 +139,7 @@ fn examine_session(
     }
     match StoredSession::find(connection, id) {
         Ok(Some(indexed)) if indexed.state.key == stored.state.key => {}
-        _ => found.damage.push(format!("session {id}: the index of ids does not lead to it")),
+        _ => found.damage.push(format!("session {id}: the index of ids has no entry for it")),
     }
 }
 
@@ -186,7 +186,7 @@ fn examine_blobs(connection: &Connection, damage: &mut Vec<String>) {
         while let Some(row) = rows.next()? {
             let (hash, text) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
             if !blob::is_named(hash, text) {
-                damage.push(format!("stored content {hash} is not what its name says"));
+                damage.push(format!("stored content {hash} does not match its hash"));
             }
         }
         Ok::<_, rusqlite::Error>(())

@@ -28,7 +28,7 @@ pub(super) fn write(connection: &Connection, backup: &Path) -> Result<(), String
         let mut facts = vec![0; pages.bytes];
         file.read_exact_at(&mut facts, pages.facts_at())?;
         let place = facts.windows(NONE.len()).position(|found| found == NONE.as_bytes());
-        let place = place.ok_or_else(|| io::Error::other("its table of facts is not as it was written"))?;
+        let place = place.ok_or_else(|| io::Error::other("its table of facts was changed"))?;
         file.write_all_at(digest.as_bytes(), pages.facts_at() + place as u64)?;
         file.sync_all()
     };

@@ -120,7 +120,7 @@ fn find_by(
 fn entry_damaged(id: &SessionId) -> StoreError {
     damaged(&format_args!(
         "the entry of session {id} (its title and folder) is damaged; its events can still be read: save them with \
-         `ropewalk sessions export {id}` and take them in again with `ropewalk sessions import`"
+         `ropewalk sessions export {id}` and import them again with `ropewalk sessions import`"
     ))
 }
 

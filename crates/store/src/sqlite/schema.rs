@@ -172,7 +172,7 @@ pub(super) fn refuse_newer(path: &Path, found: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{}: the file has layout {found}, written by a newer version; this version knows layouts up to {LAYOUT}",
+        "{}: the file has layout {found}, written by a newer version; this version supports layouts up to {LAYOUT}",
         path.display()
     ))
 }
@@ -181,8 +181,7 @@ pub(super) fn refuse_newer(path: &Path, found: usize) -> Result<(), String> {
 pub(super) fn say_damage(path: &Path, error: &rusqlite::Error) -> String {
     let damaged =
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
-    let next = "; the file is damaged: `ropewalk sessions salvage` saves what can be read of it, `ropewalk restore FILE` \
-                brings back a backup";
+    let next = "; the file is damaged: `ropewalk sessions salvage` recovers what is readable, `ropewalk restore FILE` restores a backup";
     format!("{}: {error}{}", path.display(), if damaged { next } else { "" })
 }
 

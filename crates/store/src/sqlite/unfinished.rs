@@ -170,7 +170,7 @@ pub(super) fn finish(
     }
     let known = connection.prepare_cached("DELETE FROM unfinished WHERE key = ?1")?.execute([key])?;
     if known == 0 {
-        return Err(StoreError::Write { reason: "the session was given up".to_owned() }.into());
+        return Err(StoreError::Write { reason: "the session was discarded".to_owned() }.into());
     }
     session::insert(connection, &mut identity, &outcome.session, Some(key))?;
     let state = StateColumns {

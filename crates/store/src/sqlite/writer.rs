@@ -267,7 +267,7 @@ impl Writer {
         self.owners.sweep();
         let given_up = unfinished::abandon_orphans(&self.connection, &self.owners);
         if let Err(error) = given_up.and_then(|()| self.sweeps.resume(&self.connection)) {
-            tracing::warn!(%error, "cannot look for remains of deleted sessions");
+            tracing::warn!(%error, "could not look for leftovers of deleted sessions");
         }
     }
 
@@ -281,7 +281,7 @@ impl Writer {
                 drop(self.note_failed_group(loss));
                 return;
             }
-            tracing::warn!(reason = loss.reason, "cannot remove what is left of a deleted session");
+            tracing::warn!(reason = loss.reason, "could not remove the leftovers of a deleted session");
             self.note_loss(loss);
         }
     }
@@ -472,7 +472,7 @@ impl Writer {
                 deferred_reply(answer, session::release(connection, &id, epoch))
             }
             WriteRequest::Append { batch, answer } if self.outdated.contains(&batch.session) => {
-                let reason = "the session store was opened anew; open the session again".to_owned();
+                let reason = "the session store was reopened; open the session again".to_owned();
                 deferred_reply(answer, Err(StoreError::Write { reason }.into()))
             }
             WriteRequest::Append { batch, answer } => {

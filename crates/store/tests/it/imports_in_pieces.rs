@@ -117,7 +117,10 @@ async fn a_source_that_dies_leaves_no_session() {
             assert!(reader.await.unwrap_err().is_panic());
         })
         .await;
-        assert!(failed.is_err_and(|error| error.to_string().contains("ended before their end")), "{sent}");
+        assert!(
+            failed.is_err_and(|error| error.to_string().contains("stopped before the last one")),
+            "{sent}"
+        );
         assert_eq!(listed(&registry).await, 0);
     }
     registry.shutdown().await;

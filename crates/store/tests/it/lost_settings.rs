@@ -44,7 +44,7 @@ fn strict() -> (String, String) {
 async fn warnings(registry: &Registry, id: &SessionId) -> usize {
     let events: Vec<Arc<Event>> =
         registry.read(&Principal::local(), id, Seq::START, PageRequest::USUAL).await.unwrap();
-    let says = |event: &&Arc<Event>| matches!(&event.body, Body::Notice { text, .. } if text.contains("the stricter holds"));
+    let says = |event: &&Arc<Event>| matches!(&event.body, Body::Notice { text, .. } if text.contains("the stricter values apply"));
     events.iter().filter(says).count()
 }
 

@@ -62,7 +62,7 @@ async fn a_listing_alone_finds_out_that_the_file_can_be_used_again() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let store = open(&path);
     let refused = reason(store.list(ListQuery::all(Principal::local())).await);
-    assert!(refused.contains("layout 99") && refused.contains("use a ropewalk that knows"), "{refused}");
+    assert!(refused.contains("layout 99") && refused.contains("use a ropewalk that supports"), "{refused}");
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
     let began = Instant::now();
     let listed = loop {

@@ -358,7 +358,7 @@ impl Client {
     /// Reads one frame.
     pub async fn look(&mut self, wanted: &str) {
         while self.arrived.is_empty() {
-            let Some(peer) = &mut self.peer else { self.fail("the client hung up") };
+            let Some(peer) = &mut self.peer else { self.fail("the client closed the connection") };
             if self.unparsed.is_empty() {
                 match tokio::time::timeout(DEADLINE, peer.batches.recv()).await {
                     Ok(Some(batch)) => self.unparsed = batch.bytes,
@@ -379,7 +379,7 @@ impl Client {
     }
 
     async fn write(&mut self, message: &Value) {
-        let Some(peer) = &self.peer else { self.fail("the client hung up") };
+        let Some(peer) = &self.peer else { self.fail("the client closed the connection") };
         let line = Frame::Line(message.to_string().into_bytes());
         match tokio::time::timeout(DEADLINE, peer.frames.send(line)).await {
             Ok(Ok(())) => {}

@@ -164,7 +164,7 @@ pub fn foreign_error(error: &RawValue) -> ForeignError {
         Ok(Error { code, message, data }) => {
             ForeignError { code, message: message.into(), data: data.map(|data| Opaque(data.get().into())) }
         }
-        Err(_) => ForeignError { code: -32603, message: "the error cannot be understood".into(), data: None },
+        Err(_) => ForeignError { code: -32603, message: "the error is malformed".into(), data: None },
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn encode(
             (Some(reason), Some(words)) => result(id, &in_own_words(reason, words), out),
             (Some(reason), None) => result(id, &prompt_response(reason, usage), out),
             (None, _) => {
-                let text = error.as_deref().unwrap_or("the turn failed; prompt again to go on");
+                let text = error.as_deref().unwrap_or("the turn failed; send another prompt to continue");
                 encode_fault(id, &RequestError::Internal(text.into()), out);
             }
         },
@@ -141,7 +141,7 @@ fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>)
 fn initialized(identity: &Identity, greeting: &Greeting) -> Value {
     let auth = schema::AuthMethod::Agent(
         schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
-            .description("You started this server, so nothing more is needed.".to_string()),
+            .description("You started this server, so no sign-in is needed.".to_string()),
     );
     let info = schema::Implementation::new(identity.name.clone(), identity.version.clone())
         .title(identity.title.clone());

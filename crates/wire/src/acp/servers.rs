@@ -18,7 +18,7 @@ const NAME_CHARS_MAX: usize = 128;
 /// The tool servers that a session is opened with.
 pub(super) fn read(servers: Vec<schema::McpServer>) -> Result<Vec<ToolServer>, RequestError> {
     if servers.len() > SERVERS_MAX {
-        let text = format!("{} tool servers are too many: at most {SERVERS_MAX}", servers.len());
+        let text = format!("too many tool servers: {}, and the limit is {SERVERS_MAX}", servers.len());
         return Err(RequestError::InvalidParams(text));
     }
     servers.into_iter().map(server).collect()
@@ -38,7 +38,7 @@ fn server(server: schema::McpServer) -> Result<ToolServer, RequestError> {
         }
         _ => {
             return Err(RequestError::InvalidParams(
-                "a tool server is reached over stdio, http or sse".into(),
+                "the type of a tool server must be stdio, http or sse".into(),
             ));
         }
     };

@@ -466,7 +466,7 @@ impl Updates {
 
     fn compacted(&self, event: &Event, summary: &str, out: &mut Vec<u8>) {
         if !self.client.compaction {
-            let text = format!("The conversation so far was summed up for the model:\n{summary}");
+            let text = format!("The conversation so far was summarized for the model:\n{summary}");
             return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), None, out);
         }
         let update = schema::CompactionUpdate::new(compaction_id(event), schema::CompactionStatus::Completed)

@@ -133,8 +133,10 @@ impl ZephImport {
         }
         self.end_turn();
         if self.left_out > 0 {
-            let text =
-                format!("{} events of zeph's export are not shown: they are of other kinds", self.left_out);
+            let text = format!(
+                "{} events of zeph's export are not shown, because their kinds are not supported",
+                self.left_out
+            );
             self.push(Body::Notice { level: NoticeLevel::Warning, text: text.into() });
         }
         self.events

@@ -69,7 +69,7 @@ fn range(params: Option<&RawValue>) -> Result<(SessionId, EventRange), RequestEr
     let params: RangeParams = read(params)?;
     if params.limit == Some(0) {
         return Err(RequestError::InvalidParams(
-            "limit is the number of events in the reply, at least 1".into(),
+            "limit must be at least 1: it is the number of events in the reply".into(),
         ));
     }
     let range = EventRange { after: params.after.map(Seq), limit: params.limit };
@@ -84,7 +84,7 @@ fn import(params: Option<&RawValue>) -> Result<Request, RequestError> {
     let params: ImportParams = read(params)?;
     if params.events.len() > IMPORT_EVENTS_MAX {
         return Err(RequestError::InvalidRequest(format!(
-            "{} events are too many: at most {IMPORT_EVENTS_MAX} can be imported at once",
+            "too many events: {}, and at most {IMPORT_EVENTS_MAX} can be imported at once",
             params.events.len()
         )));
     }

@@ -14,10 +14,9 @@ const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Limit for the result of one tool call.
 const OUTPUT_BYTES_MAX: usize = 1 << 10;
 
-const BEGINNING: &str = "This session goes on from an earlier conversation, which follows as it was \
-recorded. It is background: do not answer it, and do not do again what was done in it.\n\n\
+const BEGINNING: &str = "This session continues an earlier conversation, which follows as it was recorded. It is background: do not answer it, and do not repeat what was done in it.\n\n\
 <earlier_conversation>\n";
-const LEFT_OUT: &str = "[what was said before this is left out]\n\n";
+const LEFT_OUT: &str = "[earlier messages are left out]\n\n";
 const END: &str = "</earlier_conversation>";
 
 /// The conversation as one content block to put before the next prompt. It is built while the log is read,
@@ -118,5 +117,5 @@ fn short(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }
-    format!("{}… [{} bytes in all]", &text[..text.floor_char_boundary(bytes_max)], text.len())
+    format!("{}… [{} bytes in total]", &text[..text.floor_char_boundary(bytes_max)], text.len())
 }

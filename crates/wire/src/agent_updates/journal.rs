@@ -151,7 +151,7 @@ impl JournalWriter {
             InboundFrame::Line(line) => match String::from_utf8(line) {
                 Err(error) => {
                     let line = error.as_bytes();
-                    (line.len() as u64, hex(line), None, FrameMeaning::fault("it is no text"))
+                    (line.len() as u64, hex(line), None, FrameMeaning::fault("it is not text"))
                 }
                 Ok(text) => {
                     let bytes = text.len() as u64;
@@ -196,18 +196,18 @@ impl JournalReplay {
             return self.head(line).map(|()| None);
         }
         if self.ended {
-            return Err(self.here("something stands after the end of the journal"));
+            return Err(self.here("there is data after the end of the journal"));
         }
         if let Ok(end) = serde_json::from_slice::<JournalEnd>(line) {
             return self.end(line, end).map(|()| None);
         }
         let mut step: Step =
-            serde_json::from_slice(line).map_err(|_| self.here("its line is not one of a journal"))?;
+            serde_json::from_slice(line).map_err(|_| self.here("its line is not a journal entry"))?;
         self.in_order(step.step)?;
         if let Some(frame) = &step.frame
             && hex(frame.as_bytes()) != step.sha256
         {
-            return Err(self.here("its frame is not the one that was recorded: the hash is another"));
+            return Err(self.here("its frame was changed: the hash does not match"));
         }
         let told = std::mem::take(&mut step.chain);
         let open = json(&step);
@@ -234,9 +234,9 @@ impl JournalReplay {
     fn head(&mut self, line: &[u8]) -> Result<(), JournalDivergence> {
         let wrong = |what: String| JournalDivergence { step: 0, what };
         let head: JournalHead =
-            serde_json::from_slice(line).map_err(|_| wrong("the file does not begin with one".into()))?;
+            serde_json::from_slice(line).map_err(|_| wrong("the file does not start with one".into()))?;
         if head.journal != VERSION {
-            return Err(wrong(format!("it has format {}, and {VERSION} can be read", head.journal)));
+            return Err(wrong(format!("it has format {}, but this version reads {VERSION}", head.journal)));
         }
         // The head is hashed as it is in the file, so that the first step detects a changed head.
         self.chain = link("", &String::from_utf8_lossy(line));
@@ -259,11 +259,9 @@ impl JournalReplay {
         match found.cmp(&expected) {
             std::cmp::Ordering::Equal => Ok(()),
             std::cmp::Ordering::Greater => {
-                Err(self.here(&format!("it is missing: step {found} stands in its place")))
+                Err(self.here(&format!("it is missing: step {found} is in its place")))
             }
-            std::cmp::Ordering::Less => {
-                Err(self.here(&format!("step {found} stands in its place, once more")))
-            }
+            std::cmp::Ordering::Less => Err(self.here(&format!("step {found} is repeated in its place"))),
         }
     }
 
@@ -272,12 +270,12 @@ impl JournalReplay {
         let chain = link(&self.chain, open);
         if told != chain {
             return Err(self.here(match self.steps {
-                0 => "it does not follow from the head: one of the two was changed",
-                _ => "it was changed: it does not follow from the step before it",
+                0 => "it does not match the head: one of the two was changed",
+                _ => "it was changed: it does not match the step before it",
             }));
         }
         if line != closed(open, &chain).as_bytes() {
-            return Err(self.here("it was changed: it is not written as a journal is"));
+            return Err(self.here("it was changed: its spelling is not that of a journal"));
         }
         Ok(chain)
     }
@@ -290,11 +288,11 @@ impl JournalReplay {
             let list =
                 |events: &[String]| if events.is_empty() { "nothing".into() } else { events.join(", ") };
             let (events, recorded) = (list(&events), list(&step.events));
-            return Err(self.here(&format!("it was heard as {recorded} and is heard as {events}")));
+            return Err(self.here(&format!("it was translated to {recorded}, but now to {events}")));
         }
         match (&step.fault, fault) {
-            (Some(was), None) => Err(self.here(&format!("it was not valid and is valid: {was}"))),
-            (None, Some(is)) => Err(self.here(&format!("it was valid and is not valid: {is}"))),
+            (Some(was), None) => Err(self.here(&format!("it was invalid and is now valid: {was}"))),
+            (None, Some(is)) => Err(self.here(&format!("it was valid and is now invalid: {is}"))),
             // The text of a fault may differ from version to version.
             (Some(_), Some(_)) | (None, None) => Ok(()),
         }

@@ -29,11 +29,11 @@ const SERVED: &str = "mcp__";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPermissionRequest {
-    #[error("the request for permission has no tool call that can be understood")]
+    #[error("the permission request has no valid tool call")]
     NoCall,
-    #[error("the request for permission offers nothing to choose: send at least one option")]
+    #[error("the permission request has no options; send at least one")]
     NoOptions,
-    #[error("the request for permission is too long; the limit is {PARAMS_BYTES_MAX} bytes")]
+    #[error("the permission request is too long; the limit is {PARAMS_BYTES_MAX} bytes")]
     TooLong,
 }
 

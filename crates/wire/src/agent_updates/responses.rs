@@ -18,9 +18,11 @@ const GREETING_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadResponse {
-    #[error("the agent's answer cannot be understood: it is not what the protocol says")]
+    #[error("the agent's answer does not follow the protocol")]
     Malformed,
-    #[error("the agent speaks version {found} of the protocol and not 1; another version of it may")]
+    #[error(
+        "the agent speaks version {found} of the protocol, and version 1 is needed; try another version of the agent"
+    )]
     OtherVersion { found: u64 },
 }
 

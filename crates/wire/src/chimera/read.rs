@@ -207,7 +207,7 @@ impl Reader {
         self.end(Stop::EndTurn, None);
         if self.skipped > 0 {
             let warning =
-                format!("{} events of kinds that have no counterpart here are left out", self.skipped);
+                format!("{} events are left out, because their kinds have no counterpart here", self.skipped);
             self.imported.warnings.push(warning);
         }
         self.imported.warnings.splice(0..0, self.gaps.warning());

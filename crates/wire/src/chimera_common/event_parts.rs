@@ -86,8 +86,8 @@ pub(crate) fn agent_name(mode: &str) -> &str {
 
 pub(crate) fn summing_up(given_up: bool) -> &'static str {
     match given_up {
-        false => "The conversation is being summed up for the model, to make room.",
-        true => "The conversation was not summed up.",
+        false => "Summarizing the conversation for the model, to make room.",
+        true => "The conversation was not summarized.",
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn choices(question: &Question) -> Value {
 }
 
 pub(crate) fn summed_up(summary: &str) -> String {
-    format!("The conversation so far was summed up for the model:\n{summary}")
+    format!("The conversation so far was summarized for the model:\n{summary}")
 }
 
 pub(crate) fn turn(turn: Option<TurnId>) -> String {

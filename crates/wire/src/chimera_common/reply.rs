@@ -116,7 +116,7 @@ fn is_failure(stop: Stop) -> bool {
 
 /// Error chains and positions in our code are internal, so the stack is always empty.
 fn failed(id: &RpcId, error: Option<&str>, out: &mut Vec<u8>) {
-    let text = error.unwrap_or("the turn failed; send the message again to go on");
+    let text = error.unwrap_or("the turn failed; send the message again to continue");
     let data = json!({ "name": "AgentError", "message": text, "stack": "" });
     write_error(id, APPLICATION_ERROR, text, Some(data), out);
 }

@@ -62,7 +62,7 @@ fn respond(params: Option<&RawValue>) -> Result<Request, RequestError> {
     let session = common::optional_session_param(params)?;
     let params: Params = common::read(params)?;
     let name = params.id.or(params.request_id);
-    let name = name.ok_or_else(|| RequestError::InvalidParams("say which question: send its id".into()))?;
+    let name = name.ok_or_else(|| RequestError::InvalidParams("name the question: send its id".into()))?;
     let answer = common::answer_in(params.decision.or(params.reply).as_deref(), params.answer)?;
     let own = name.strip_prefix("perm-").and_then(|number| number.parse().ok());
     let (ask, id) = match (own.map(AskId), otter::parse_ask(&name)) {

@@ -40,7 +40,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &RequestOutcome, o
         }
         RequestOutcome::Sandbox { wanted: Some(_) } => {
             let text = format!(
-                "restart required: the sandbox is {} for as long as the server runs; start it with another --sandbox",
+                "restart required: the sandbox stays {} while the server runs; restart it with another --sandbox",
                 identity.sandbox
             );
             write_error(id, REFUSED, &text, Some(json!({ "sandbox": identity.sandbox })), out);

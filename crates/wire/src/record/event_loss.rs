@@ -46,12 +46,12 @@ impl EventLoss {
     pub fn sentence(self) -> &'static str {
         match (self.cost, self.cleared) {
             (false, false) => "",
-            (true, false) => " The session may have cost more than is shown and than its budget counts.",
+            (true, false) => " The session may have cost more than is shown here and counted in its budget.",
             (false, true) => {
                 " It was a /clear: the conversation before it is given to the model again. Run /clear again if you do not want that."
             }
             (true, true) => {
-                " The session may have cost more than is shown and than its budget counts. If a /clear was among it, the \
+                " The session may have cost more than is shown here and counted in its budget. If a /clear is among the lost events, the \
                  conversation before it is given to the model again: run /clear again if you do not want that."
             }
         }

@@ -17,19 +17,19 @@ pub struct DeepLink {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeepLinkError {
-    #[error("a link may have {LINK_BYTES_MAX} bytes")]
+    #[error("a link can have at most {LINK_BYTES_MAX} bytes")]
     TooLong,
-    #[error("a link begins with ropewalk:// or zeph://")]
+    #[error("a link must start with ropewalk:// or zeph://")]
     Scheme,
-    #[error("a link's action is new-session")]
+    #[error("the action of a link must be new-session")]
     Action,
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error("a name stands twice")]
+    #[error("a parameter is given twice")]
     Twice,
     #[error("cwd has a control character")]
     Control,
-    #[error("a prompt may have {PROMPT_BYTES_MAX} bytes")]
+    #[error("a prompt can have at most {PROMPT_BYTES_MAX} bytes")]
     PromptTooLong,
 }
 

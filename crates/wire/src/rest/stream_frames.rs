@@ -267,7 +267,7 @@ fn result(context: &EventContext<'_>, turn: &StreamTurn, stop: Stop) -> Value {
 fn failure(stop: Stop, error: Option<&str>) -> Option<&str> {
     match stop {
         Stop::Failed => Some(error.unwrap_or("the agent failed")),
-        Stop::Interrupted => Some(error.unwrap_or("the server was stopped in the middle of the turn")),
+        Stop::Interrupted => Some(error.unwrap_or("the server was stopped during the turn")),
         Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal | Stop::Cancelled => None,
     }
 }

@@ -121,12 +121,12 @@ fn an_import_takes_ten_thousand_events_and_no_more() {
     check_refused(
         "_session/import",
         &events(10_001),
-        expect![[r#"InvalidRequest("10001 events are too many: at most 10000 can be imported at once")"#]],
+        expect![[r#"InvalidRequest("too many events: 10001, and at most 10000 can be imported at once")"#]],
     );
     check_refused(
         "_session/import",
         &json!({ "events": [{ "event_type": "turn_started", "payload": {} }, { "event_type": "song", "payload": {} }] }),
-        expect![[r#"InvalidParams("event 1: the event is of the unknown kind \"song\"")"#]],
+        expect![[r#"InvalidParams("event 1: unknown kind of event \"song\"")"#]],
     );
 }
 

@@ -200,7 +200,7 @@ fn a_session_reads_well_in_a_terminal() {
             -one
             +two
 
-          (stopped: the answer reached the model's limit)
+          (stopped: the answer reached the model's length limit)
     "#]]
     .assert_eq(&plain_text::render(&row(), &transcript, false));
 }
@@ -242,7 +242,7 @@ fn a_session_reads_well_as_markdown() {
         +two
         ```
 
-        *stopped: the answer reached the model's limit*
+        *stopped: the answer reached the model's length limit*
     "#]]
     .assert_eq(&markdown::render(&row(), &transcript));
 }
@@ -275,7 +275,7 @@ fn a_page_needs_nothing_from_anywhere() {
         <span class="came">+two</span>
         </pre>
         </details>
-        <p class="note">stopped: the answer reached the model's limit</p>
+        <p class="note">stopped: the answer reached the model's length limit</p>
         </main>
         </body>
         </html>
@@ -373,7 +373,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
           ✗ bash {"c":1} (failed)
             out
 
-          error: A part of this session could not be imported (event-000003-00000000.json is left out: it cannot be read). The session may have cost more than is shown and than its budget counts. If a /clear was among it, the conversation before it is given to the model again: run /clear again if you do not want that.
+          error: A part of this session could not be imported (event-000003-00000000.json is left out: it cannot be read). The session may have cost more than is shown here and counted in its budget. If a /clear is among the lost events, the conversation before it is given to the model again: run /clear again if you do not want that.
 
         done
 
@@ -384,7 +384,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
     expect![[r#"
         1 events are missing: 4
         event-000003-00000000.json is left out: it cannot be read
-        1 events of kinds that have no counterpart here are left out"#]]
+        1 events are left out, because their kinds have no counterpart here"#]]
     .assert_eq(&imported.warnings.join("\n"));
     let ends = imported.events.iter().filter(|event| matches!(event.body, Body::TurnEnded { .. })).count();
     assert_eq!(ends, 2);
@@ -400,12 +400,12 @@ fn events_that_cannot_be_read_are_left_out_and_named() {
     let back = archive::decode(&written.to_string()).unwrap();
     assert_eq!(back.events.len(), 11, "a notice stands for the one that may have been a setting");
     expect![[r#"
-        event 1 is left out: the event is of the unknown kind "later"
+        event 1 is left out: unknown kind of event "later"
         event 2 is left out: turn 18446744073709551615 is too high
         event 3 is left out: its time is not between the years 1970 and 9999"#]]
     .assert_eq(&back.warnings.join("\n"));
     written["schema"] = json!("ropewalk.session/2");
-    expect![[r#"it says it is "ropewalk.session/2", which this version does not read"#]]
+    expect![[r#"its format is "ropewalk.session/2", which this version cannot read"#]]
         .assert_eq(&archive::decode(&written.to_string()).unwrap_err().to_string());
 }
 

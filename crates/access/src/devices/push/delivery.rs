@@ -67,7 +67,9 @@ impl Poster {
         let client = match made {
             Ok(client) => client,
             Err(error) => {
-                return PostOutcome::Refused { why: format!("there is no HTTPS client for pushes: {error}") };
+                return PostOutcome::Refused {
+                    why: format!("could not create the HTTPS client for notifications: {error}"),
+                };
             }
         };
         match client.post(target.url.clone()).headers(headers).body(body).send().await {
@@ -149,7 +151,7 @@ pub fn choose_arithmetic() {
     ONCE.call_once(|| {
         let ring = tokio_rustls::rustls::crypto::ring::default_provider();
         if ring.install_default().is_err() {
-            tracing::debug!("TLS arithmetic was chosen already");
+            tracing::debug!("a TLS crypto provider was already installed");
         }
     });
 }

@@ -86,7 +86,7 @@ impl PushSender {
             }
         }
         if tokio::time::timeout(FLUSH_MAX, self.flush(&*all)).await.is_err() {
-            tracing::warn!("some devices were not told of the last things before the server stopped");
+            tracing::warn!("some devices were not notified of the last events before the server stopped");
         }
     }
 
@@ -131,7 +131,7 @@ impl PushSender {
     async fn tell(&mut self, all: &impl Addressees, owner: &Principal, note: &PushNote) {
         for subscriber in all.subscribed(owner).await {
             if wants(&subscriber, note, all) && !self.queues.add(&subscriber.device, note.clone()) {
-                tracing::warn!(device = %subscriber.device, "a device was not told of everything: too much waits for it");
+                tracing::warn!(device = %subscriber.device, "dropped a notification for a device: too many are queued for it");
             }
         }
     }
@@ -165,7 +165,7 @@ impl PushSender {
                 if self.trying.insert(device) {
                     return self.post(subscriber, PushNote::Test, Some(reply));
                 }
-                "one is on its way already"
+                "a notification is already being sent"
             }
         };
         // The caller may be gone.
@@ -194,7 +194,7 @@ impl PushSender {
         };
         let Some(device) = self.tasks.remove(&id) else { return };
         let Some(sent) = sent else {
-            tracing::error!(%device, "sending a push broke");
+            tracing::error!(%device, "sending a notification failed unexpectedly");
             self.trying.remove(&device);
             self.queues.outcome(&device, None, now);
             return;
@@ -208,7 +208,7 @@ impl PushSender {
             None => report(&device, self.queues.outcome(&device, Some(sent.outcome), now)),
         }
         if gone {
-            tracing::info!(%device, "the push service does not know a device any more; it subscribes again when it is opened");
+            tracing::info!(%device, "the push service no longer knows a device; the device subscribes again when the app is opened there");
             self.queues.forget(&device);
             all.unsubscribe(&device, &sent.subscription).await;
         }
@@ -239,9 +239,9 @@ fn report(device: &str, verdict: DeliveryVerdict) {
     match verdict {
         DeliveryVerdict::Done | DeliveryVerdict::Forget => {}
         DeliveryVerdict::Waits(wait, why) => {
-            tracing::debug!(device, why, seconds = wait.as_secs(), "a push is tried again");
+            tracing::debug!(device, why, seconds = wait.as_secs(), "retrying a notification");
         }
-        DeliveryVerdict::GivenUp(why) => tracing::warn!(device, why, "a device was not told"),
+        DeliveryVerdict::GivenUp(why) => tracing::warn!(device, why, "could not notify a device"),
     }
 }
 
@@ -250,8 +250,7 @@ fn trial_result(outcome: PostOutcome) -> Result<(), String> {
     match outcome {
         PostOutcome::Taken => Ok(()),
         PostOutcome::Gone => {
-            Err("the push service does not know this device any more; turn notifications off and on again"
-                .into())
+            Err("the push service no longer knows this device; turn notifications off and on again".into())
         }
         PostOutcome::Later { why, .. } => Err(format!("{why}; try again later")),
         PostOutcome::Refused { why } => {

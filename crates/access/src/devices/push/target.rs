@@ -43,13 +43,13 @@ pub enum BadSubscription {
     Malformed,
     #[error("the push service's address is longer than {ENDPOINT_CHARS_MAX} characters")]
     TooLong,
-    #[error("pushes go to https:// addresses only")]
+    #[error("the push service's address must begin with https://")]
     Insecure,
-    #[error("the push service's address holds a user name, a password or a fragment")]
+    #[error("the push service's address contains a user name, a password or a fragment")]
     Extras,
-    #[error("{0} is not a public address, and pushes go to public ones only")]
+    #[error("{0} is not a public address, and notifications are sent only to public ones")]
     Private(IpAddr),
-    #[error("the browser's keys for pushes are malformed; subscribe again")]
+    #[error("the browser's push keys are malformed; subscribe again")]
     Keys,
 }
 

@@ -25,11 +25,13 @@ const TOKEN_SECONDS: i64 = 12 * 60 * 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum VapidKeyError {
-    #[error("the key for pushes in {0} cannot be read")]
+    #[error("could not read the push key in {0}")]
     Unread(PathBuf, #[source] io::Error),
-    #[error("the key for pushes cannot be kept in {0}")]
+    #[error("could not save the push key in {0}")]
     Unmade(PathBuf, #[source] io::Error),
-    #[error("{0} holds no key for pushes; remove it, and another is made: devices then subscribe again")]
+    #[error(
+        "{0} does not contain a push key; delete it to generate a new one (devices then subscribe again)"
+    )]
     Damaged(PathBuf),
     #[error("could not create a push key: the operating system's random generator failed")]
     NoRandom,
@@ -118,10 +120,12 @@ fn new_key() -> Result<String, VapidKeyError> {
 fn read(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other("it is not one line of text"));
+        return Err(io::Error::other("it is not a single line of text"));
     }
     if metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other("others may read it; chmod 600, or remove it and another is made"));
+        return Err(io::Error::other(
+            "other users may read it; run chmod 600 on it, or delete it to generate a new one",
+        ));
     }
     fs::read_to_string(path)
 }

@@ -167,7 +167,7 @@ impl ReplyBuilder {
     pub(super) fn incomplete_reason(&self) -> Option<&'static str> {
         let nothing = self.bytes == 0 && self.calls.is_empty() && !self.refused;
         match self.stop {
-            None if nothing => Some("the answer ended before anything was said"),
+            None if nothing => Some("the answer ended without any content"),
             Some(ModelStop::Finished) if self.calls_announced && self.calls.is_empty() => {
                 Some("the model announced tool calls and sent none")
             }

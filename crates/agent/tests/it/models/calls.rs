@@ -169,7 +169,7 @@ async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
         check(
             vec![elsewhere, answer()],
             expect![[r#"
-        Permanent: acme is not at this address (307); check its base URL
+        Permanent: acme was not found at this address (307); check its base URL
     "#]]
         )
         .await
@@ -182,7 +182,7 @@ async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
 async fn an_answer_that_breaks_off_is_not_asked_for_again() {
     let asked = check(vec![Does::BreaksOff(TEXT.into()), answer()], expect![[r#"
         Text("Hi.")
-        Transient { retry_after: None }: acme: the answer was cut off: end of file before message length reached; what was said stays, ask again to go on
+        Transient { retry_after: None }: acme: the answer was cut off: end of file before message length reached; the answer so far is kept, send another prompt to continue
     "#]]).await;
     assert_eq!(asked.len(), 1);
 }
@@ -204,7 +204,7 @@ async fn an_answer_that_was_complete_may_break_off() {
 async fn a_stall_ends_the_answer() {
     check(vec![Does::Stalls(TEXT.into())], expect![[r#"
         Text("Hi.")
-        Transient { retry_after: None }: acme: the answer stopped: nothing more was said for 2 s; what was said stays, ask again to go on
+        Transient { retry_after: None }: acme: the answer stopped: no more data for 2 s; the answer so far is kept, send another prompt to continue
     "#]]).await;
 }
 
@@ -215,7 +215,7 @@ async fn a_setting_that_a_model_refuses_is_left_out_from_then_on() {
     let (provider, asked) = provider(vec![refused, answer(), answer()]);
     let (events, error) = ask(&provider).await;
     assert_eq!((error, events.len()), (None, 3));
-    expect![[r#"Notice("acme:m1 does not take the temperature; asking without")"#]]
+    expect![[r#"Notice("acme:m1 does not support the temperature; trying again without it")"#]]
         .assert_eq(&format!("{:?}", events[0]));
     let (events, error) = ask(&provider).await;
     assert_eq!((error, events.len()), (None, 2));
@@ -249,7 +249,7 @@ async fn a_provider_that_wants_to_be_left_alone_for_a_day_is_told_at_once() {
         let (events, error) = ask(&provider).await;
         let error = error.unwrap().text;
         assert_eq!(events, []);
-        let wait = format!("it asks to wait {told}: prompt again then or choose another model");
+        let wait = format!("it asks to wait {told}: try again after that or choose another model");
         assert!(error.contains(&wait) && error.contains("retry_after_max"), "{error}");
     }
 }
@@ -316,12 +316,12 @@ async fn a_model_that_says_nothing_is_given_up_in_time() {
     let (events, error) = ask(&provider).await;
     let error = error.unwrap().text;
     // The second try would begin after what is left.
-    assert!(error.contains("nothing more was said for 0.4 s"), "{error}");
+    assert!(error.contains("no more data for 0.4 s"), "{error}");
     assert_eq!(events, [], "{events:?}");
     let (provider, _asked) = limited(vec![Does::Pings], |config| {
         config.timeouts.give_up = Duration::from_millis(900);
     });
     let (_, error) = ask(&provider).await;
     let error = error.unwrap().text;
-    assert!(error.contains("has said nothing for 1 s"), "{error}");
+    assert!(error.contains("has sent nothing for 1 s"), "{error}");
 }

@@ -48,15 +48,15 @@ fn a_person_is_told_what_to_do() {
         lasting: acme says the key is not valid (401): invalid x-api-key; set ACME_API_KEY
         lasting: acme says there is no credit left (429): You exceeded your quota; add credit at acme or choose another model
         lasting: acme says there is no credit left (402): This request requires more credits; add credit at acme or choose another model
-        lasting: acme has no model "m1" (404): The model `m1` does not exist; `ropewalk models list` shows what there is
-        lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; `ropewalk models list` shows what there is
-        lasting: acme is not at this address (404): 404 page not found; check its base URL
+        lasting: acme has no model "m1" (404): The model `m1` does not exist; list the models with `ropewalk models list`
+        lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; list the models with `ropewalk models list`
+        lasting: acme was not found at this address (404): 404 page not found; check its base URL
         too long: the conversation is too long for m1 (acme, 400): Too much; /compact shortens it
         too long: the conversation is too long for m1 (acme, 400): prompt is too long: 210000 tokens > 200000 maximum; /compact shortens it
         too long: the conversation is too long for m1 (acme, 413): Request exceeds the maximum size; /compact shortens it
         passing: acme is busy (529): Overloaded
         passing: acme failed (502): 502 Bad Gateway
-        lasting: acme is not at this address (302); check its base URL
+        lasting: acme was not found at this address (302); check its base URL
         lasting: acme refused the request (422): Extra inputs are not permitted
         lasting: acme refused the request (400): key *** is odd
     "#]].assert_eq(&told.concat());
@@ -65,7 +65,7 @@ fn a_person_is_told_what_to_do() {
 #[test]
 fn without_a_key_one_is_asked_for() {
     let error = Provider::new(ProviderConfig::new("acme", Wire::Chat)).explain("acme:m1", 401, "{}");
-    expect!["acme wants a key (401); set its key"].assert_eq(&error.text);
+    expect!["acme requires a key (401); set its key"].assert_eq(&error.text);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn recorded_errors_are_understood() {
     }
     let table: String = table.iter().map(|(line, count)| format!("{count} {line}\n")).collect();
     expect![[r#"
-          2 lasting: acme does not allow this with the key (403): Forbidden; 
+          2 lasting: acme does not allow this with this key (403): Forbidden;
           2 lasting: acme has no model "m1" (400): Invalid model: definitely-
           1 lasting: acme has no model "m1" (400): Model not found: grok-none
           2 lasting: acme has no model "m1" (400): The requested model 'gpt-4
@@ -96,7 +96,7 @@ fn recorded_errors_are_understood() {
           1 lasting: acme has no model "m1" (404): The model `non-existent` d
           2 lasting: acme has no model "m1" (404): The model `rig/definitely-
           4 lasting: acme has no model "m1" (404): model: claude-nonexistent-
-          1 lasting: acme has no model "m1" (404): model: claude-sonet-4-5; `
+          1 lasting: acme has no model "m1" (404): model: claude-sonet-4-5; l
           1 lasting: acme has no model "m1" (404): models/gemini-nonexistent-
           7 lasting: acme refused the request (400): Failed to deserialize th
           1 lasting: acme refused the request (400): Failed to load image or 

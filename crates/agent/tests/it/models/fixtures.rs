@@ -251,7 +251,7 @@ fn what_is_no_stream_is_understood_or_refused() {
         "data: <html>\n\n",
         expect![[r#"
         order 
-        error Transient { retry_after: None } the answer cannot be read: "<html>" is no JSON
+        error Transient { retry_after: None } the answer is malformed: "<html>" is not JSON
         stop None
     "#]],
     );

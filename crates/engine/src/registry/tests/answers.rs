@@ -34,7 +34,7 @@ impl PermissionRules for SlowFile {
         Box::pin(async move {
             may_write.acquire_owned().await.unwrap().forget();
             if broken {
-                return Err("permissions.toml cannot be written: the disk is full".into());
+                return Err("could not write permissions.toml: the disk is full".into());
             }
             written.lock().unwrap().push(answer);
             Ok("shell(git push)".into())
@@ -107,7 +107,7 @@ async fn an_answer_whose_rule_cannot_be_kept_counts_and_says_so() {
         1 user
         1 ask 1
         1 ask 1 AllowedAlways
-        1 Warning: the answer counts only until this server stops, because its rule could not be saved: permissions.toml cannot be written: the disk is full
+        1 Warning: the answer applies only until this server stops, because its rule could not be saved: could not write permissions.toml: the disk is full
         1 text allowed
         1 ended EndTurn
     "#]]

@@ -106,7 +106,7 @@ async fn an_agent_that_panics_fails_its_turn_alone() {
     expect![[r#"
         1 started
         1 user
-        1 Error: the agent failed unexpectedly; prompt again to go on
+        1 Error: the agent failed unexpectedly; send another prompt to continue
         1 ended Failed
         2 started
         2 user
@@ -114,7 +114,7 @@ async fn an_agent_that_panics_fails_its_turn_alone() {
         2 ended EndTurn
         3 started
         3 user
-        3 Error: the agent failed unexpectedly; prompt again to go on
+        3 Error: the agent failed unexpectedly; send another prompt to continue
         3 ended Failed
         4 started
         4 user

@@ -169,7 +169,7 @@ async fn whoever_claims_a_session_last_has_it() {
     let LogRead::Ended { trouble } = reader.take(PageRequest::USUAL).await.unwrap() else {
         panic!("it was over")
     };
-    expect!["another process took the session over"].assert_eq(&trouble.unwrap());
+    expect!["another process took over the session"].assert_eq(&trouble.unwrap());
     assert!(!seen.iter().any(|event| event.turn == Some(turn) && super::is_end(event)));
     expect![[r#"
         1 started

@@ -32,7 +32,7 @@ fn a_looser_approval_allows_what_waits_and_would_not_have_been_asked() {
             1 ask 2: AllowedOnce by phone
             > wake 2 AllowedOnce: the user allowed it
             - approval = full by phone
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             1 ask 1: AllowedOnce by phone
             > wake 1 AllowedOnce: the user allowed it
             ! permission request 1 is unknown or already answered
@@ -66,9 +66,9 @@ fn what_a_rule_allows_by_now_does_not_wait_and_only_zephs_name_is_a_switch() {
             - approval = suggest by editor
             1 ask 1: AllowedOnce by editor
             > wake 1 AllowedOnce: the user allowed it
-            ! "true" is not a choice for approval; choose one of read-only, strict, suggest, auto, full
+            ! "true" is not a valid value for approval; choose one of read-only, strict, suggest, auto, full
             - approval = full by phone
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             1 ask 2: AllowedOnce by phone
             > wake 2 AllowedOnce: the user allowed it
         "#]],
@@ -109,15 +109,15 @@ fn a_looser_approval_leaves_what_is_always_asked_or_refused() {
             1 ask 4: npx a?
             > wait for 4
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             - approval = suggest by editor
             1 ask 5: git fetch?
             > wait for 5
             - mode = ask by editor
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             - approval = read-only by editor
-            ! "sometimes" is not a choice for approval; choose one of read-only, strict, suggest, auto, full
+            ! "sometimes" is not a valid value for approval; choose one of read-only, strict, suggest, auto, full
         "#]],
     );
 }

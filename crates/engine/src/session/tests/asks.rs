@@ -35,8 +35,8 @@ fn a_program_that_a_project_names_is_allowed_by_the_owner_at_the_machine_alone()
         expect![[r#"
             1 ask 1: npx a?
             > wait for 1
-            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there
-            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there
+            ! 1: only the owner at the machine can allow a program that a project configures: answer in a terminal or browser there, or run `ropewalk mcp trust NAME` there
+            ! 1: only the owner at the machine can allow a program that a project configures: answer in a terminal or browser there, or run `ropewalk mcp trust NAME` there
             1 ask 1: AllowedOnce by editor
             > wake 1 AllowedOnce: the user allowed it
             1 ask 2: npx b?
@@ -64,7 +64,7 @@ fn no_approval_and_no_rule_starts_a_program_that_a_project_names() {
          agent: mcp_server npx a",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by client
             1 client says: go
@@ -90,7 +90,7 @@ fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
          agent: mcp_server npx a",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -146,7 +146,7 @@ fn a_reason_without_end_is_refused_and_the_ask_stays_open() {
             > start 1
             1 ask 1: git push?
             > wait for 1
-            ! a reason has at most 65536 bytes; say it shorter, or as a prompt
+            ! a reason can have at most 65536 bytes; shorten it, or send it as a prompt
             1 ask 1: DeniedOnce by phone
             > wake 1 DeniedOnce: the user refused it
         "#]],
@@ -406,7 +406,7 @@ fn full_asks_nothing() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -435,7 +435,7 @@ fn the_reading_modes_refuse_edits_and_programs_even_with_full_approval() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             - mode = ask by editor
             > accepted 1
             1 started by editor
@@ -492,7 +492,7 @@ fn where_nobody_can_answer_a_wish_is_refused_at_once() {
             > start 1
             1 blocked by unattended
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full
+            > tell the tool DeniedOnce: nobody is available to ask; allow it in advance with a rule (ropewalk permissions add), or everything with --approval full
             1 ask 2: AllowedOnce by policy
             > tell the tool AllowedOnce: edits inside the workspace are allowed
             1 ended by agent: EndTurn
@@ -560,7 +560,7 @@ fn after_three_refusals_the_same_wish_is_refused_without_asking() {
             1 ask 3: DeniedOnce by editor
             > wake 3 DeniedOnce: the user refused it
             1 ask 4: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused 3 times in this session, so it is not asked again
+            > tell the tool DeniedAlways: refused 3 times in this session; the user is not asked again
             1 ask 5: git pull?
             > wait for 5
             1 ask 5: EndedByRestart by engine
@@ -571,7 +571,7 @@ fn after_three_refusals_the_same_wish_is_refused_without_asking() {
             2 editor says: again
             > start 2
             2 ask 6: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused 3 times in this session, so it is not asked again
+            > tell the tool DeniedAlways: refused 3 times in this session; the user is not asked again
         "#]],
     );
 }

@@ -22,15 +22,15 @@ fn a_command_leaves_the_fence_by_the_word_of_the_owner_at_the_machine_alone() {
          agent: ask make clean",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
             > start 1
             1 ask 1: make?
             > wait for 1
-            ! 1: a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = "editor"` out of the settings there, so that it runs inside the sandbox
-            ! 1: a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = "editor"` out of the settings there, so that it runs inside the sandbox
+            ! 1: only the owner at the machine can allow a command in the editor's terminal, outside the sandbox: answer in a terminal or browser there, or remove `terminal = "editor"` from the settings there to run it inside the sandbox
+            ! 1: only the owner at the machine can allow a command in the editor's terminal, outside the sandbox: answer in a terminal or browser there, or remove `terminal = "editor"` from the settings there to run it inside the sandbox
             1 ask 1: AllowedOnce by editor
             > wake 1 AllowedOnce: the user allowed it
             1 ask 2: make?
@@ -98,14 +98,14 @@ fn nobody_at_a_terminal_means_that_no_command_leaves_the_fence() {
          agent: ask make",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
             > start 1
             1 blocked by unattended
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; take `terminal = "editor"` out of the settings of this machine, so that it runs inside the sandbox
+            > tell the tool DeniedOnce: it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; remove `terminal = "editor"` from this machine's settings to run it inside the sandbox
             1 ask 2: AllowedOnce by policy
             > tell the tool AllowedOnce: approval is set to full
         "#]],

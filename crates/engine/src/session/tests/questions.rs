@@ -31,7 +31,7 @@ fn what_is_none_of_the_choices_leaves_the_question_open() {
         expect![[r#"
             1 ask 1: colour?
             > wait for 1
-            ! question 1 cannot be answered so; choose one of red, green
+            ! this is not a valid answer to question 1; choose one of red, green
             1 ask 1: AllowedOnce by editor
             > wake 1 with "green"
             1 ask 2: why?
@@ -86,7 +86,7 @@ fn words_neither_allow_nor_refuse_a_wish() {
         expect![[r#"
             1 ask 1: git push?
             > wait for 1
-            ! 1 is a wish, not a question: allow it or deny it
+            ! 1 asks for permission and takes no other answer: allow or deny it
             1 ask 1: DeniedOnce by editor
             > wake 1 DeniedOnce: the user refused it
         "#]],
@@ -143,7 +143,7 @@ fn a_question_is_asked_under_every_preset_and_settled_by_a_cancel_and_a_deadline
          editor: cancel",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -151,7 +151,7 @@ fn a_question_is_asked_under_every_preset_and_settled_by_a_cancel_and_a_deadline
             1 ask 1: why?
             > wait for 1
             1 ask 1: TimedOut by engine
-            > wake 1 TimedOut: nobody answered in time; decide yourself, and say what you assumed
+            > wake 1 TimedOut: nobody answered in time; decide yourself, and state what you assumed
             - approval = read-only by editor
             1 ask 2: why?
             > wait for 2
@@ -174,7 +174,7 @@ fn where_nobody_is_a_question_is_not_asked() {
             1 editor says: go
             > start 1
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: nobody is here to answer; decide yourself, and say what you assumed
+            > tell the tool DeniedOnce: nobody is available to answer; decide yourself, and state what you assumed
         "#]],
     );
 }

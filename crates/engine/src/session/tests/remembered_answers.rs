@@ -152,7 +152,7 @@ fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
             1 ask 2: DeniedAlways by rule
             > tell the tool DeniedAlways: refused by the rule r (test)
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             1 ask 3: DeniedAlways by rule
             > tell the tool DeniedAlways: refused by the rule r (test)
         "#]],

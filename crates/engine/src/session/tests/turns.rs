@@ -314,13 +314,13 @@ fn unknown_settings_and_choices_are_refused_by_name() {
          editor: prompt go
          agent: set mode sleep",
         expect![[r#"
-            ! there is no setting "colour"; the settings are mode, approval
-            ! "sleep" is not a choice for mode; choose one of code, ask, architect
+            ! unknown setting "colour"; the settings are mode, approval
+            ! "sleep" is not a valid value for mode; choose one of code, ask, architect
             > accepted 1
             1 started by editor
             1 editor says: go
             > start 1
-            ! "sleep" is not a choice for mode; choose one of code, ask, architect
+            ! "sleep" is not a valid value for mode; choose one of code, ask, architect
         "#]],
     );
 }
@@ -510,7 +510,7 @@ fn a_restart_keeps_settings_title_and_place() {
         expect![[r#"
             - mode = ask by editor
             - approval = full by editor
-            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
+            - notice: approval is full: everything runs without asking, except what your rules say to ask, programs that a project configures, and commands outside the sandbox
             - title: work by editor
             > accepted 1
             1 started by editor
@@ -547,14 +547,14 @@ fn a_full_queue_refuses_and_takes_again_once_there_is_room() {
         stage.line(line);
     }
     expect![[r#"
-        ! as many prompts are waiting as may wait; wait for one to finish, or cancel
+        ! too many prompts are waiting; wait for one to finish, or cancel
         1 ended by agent: EndTurn
         2 started by editor
         2 editor says: waiting
         > start 2
         > accepted 34
         34 queued by phone
-        ! as many prompts are waiting as may wait; wait for one to finish, or cancel
+        ! too many prompts are waiting; wait for one to finish, or cancel
     "#]]
     .assert_eq(&stage.shown);
 }

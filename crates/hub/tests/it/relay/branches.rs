@@ -146,7 +146,7 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(cluster: &TestClu
         bridge.say(branch(process)).await;
         let (code, reason) = bridge.closed().await;
         assert_eq!(code, 1012);
-        assert!(reason.contains("another running machine writes this session"), "{reason}");
+        assert!(reason.contains("another running machine with a copy of the same state"), "{reason}");
     };
     refused(SECOND).await;
     for _ in 0..4 {

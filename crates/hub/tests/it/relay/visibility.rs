@@ -149,7 +149,7 @@ async fn a_silent_session_is_stale_after_a_while_and_not_listed_after_a_week() {
     assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
     cluster.later(Duration::from_secs(2));
     let stale = browser.told("cards").await;
-    assert_eq!(stale["cards"][0]["line"], "its bridge is silent");
+    assert_eq!(stale["cards"][0]["line"], "its bridge no longer responds");
     assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ops", Some(beat)).await.0, 204);
     assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
     cluster.later(Duration::from_secs(8 * 24 * 3600));

@@ -66,7 +66,7 @@ fn one_changed_frame_of_a_journal_is_named_by_its_step() {
         changed[at] = step.to_string();
         fs::write(&file, changed.join("\n")).unwrap();
         let differs = world.run(&["agents", "replay", &file]).with(1).out;
-        assert!(differs.contains(&format!("one.jsonl: step {at}: its frame is not the one")), "{differs}");
+        assert!(differs.contains(&format!("one.jsonl: step {at}: its frame was changed")), "{differs}");
         let differs = world.run(&["agents", "replay", &file, "--json"]).with(1).json();
         assert_eq!((&differs["same"], &differs["step"]), (&json!(false), &json!(at)), "{differs}");
         let mut missing = whole.clone();
@@ -127,5 +127,5 @@ fn a_journal_that_cannot_be_is_refused_at_once() {
     assert!(ours.contains("--journal works only with an external agent"), "{ours}");
     world.run(&["agents", "replay", &nowhere]).with(5);
     let none = world.run(&["agents", "replay", &taken]).with(1).out;
-    assert!(none.contains("the head of the journal: the file does not begin with one"), "{none}");
+    assert!(none.contains("the head of the journal: the file does not start with one"), "{none}");
 }

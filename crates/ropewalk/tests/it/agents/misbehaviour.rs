@@ -48,7 +48,7 @@ fn a_line_of_a_hundred_megabytes_is_left_out_and_said() {
     let frames = client.frames_to(id);
     assert_eq!(frames.last().unwrap()["result"]["stopReason"], "end_turn", "{frames:?}");
     let shown = frames.iter().map(Value::to_string).collect::<String>();
-    assert!(shown.contains("odd said something that is left out") && shown.contains("after the long line"));
+    assert!(shown.contains("odd sent something invalid") && shown.contains("after the long line"));
     let more = most_memory_kib(client.pid()) - before;
     assert!(more < MORE_MEMORY_KIB_MAX, "{more} KiB more were needed");
     assert_eq!(client.said(&session, "still there"), "heard still there");
@@ -103,14 +103,14 @@ fn ends_at(deed: &str, limit: &str) {
     let frames = client.frames_to(id);
     assert_eq!(frames.last().unwrap()["result"]["stopReason"], "max_tokens", "{:?}", frames.last());
     let shown = frames.iter().map(Value::to_string).collect::<String>();
-    assert!(shown.contains(limit) && shown.contains("odd said more than"), "{shown}");
+    assert!(shown.contains(limit) && shown.contains("odd sent more than"), "{shown}");
     let said = client.said(&session, "still there");
     assert!(said.ends_with("heard still there"), "{said}");
     client.finish();
     let stored = fs::metadata(world.path("outer/sessions.db")).unwrap().len();
     assert!(stored < 8 << 20, "{stored} bytes are stored");
     let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
-    assert_eq!(shown.matches("odd said more than").count(), 1, "it is said once");
+    assert_eq!(shown.matches("odd sent more than").count(), 1, "it is said once");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_second_session_of_the_same_name_is_refused_and_the_first_goes_on() {
     let (world, mut client, session) = odd();
     let id = client.send("session/new", world.folder());
     let refused = client.reply(id)["error"].to_string();
-    assert!(refused.contains("odd gave a new session the name of one that is open"), "{refused}");
+    assert!(refused.contains("odd gave a new session the id of one that is already open"), "{refused}");
     assert_eq!(client.said(&session, "still there"), "heard still there");
     client.finish();
 }
@@ -300,12 +300,12 @@ fn what_a_command_leaves_after_its_turn_is_told_when_it_ends() {
     let (world, mut client, session) = odd_with(&["--approval", "full"], notices);
     client.said(&session, "in_a_terminal_for_later");
     fs::write(world.path("project/go"), "").unwrap();
-    let frames = client.until(|frame| frame.to_string().contains("new in the workspace"));
-    assert!(frames.last().unwrap().to_string().contains(": a/.vscode; look at it"), "{frames:?}");
+    let frames = client.until(|frame| frame.to_string().contains("new files in the workspace"));
+    assert!(frames.last().unwrap().to_string().contains(": a/.vscode; check them"), "{frames:?}");
     assert_eq!(client.said(&session, "still there"), "heard still there");
     client.finish();
     let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
-    assert_eq!(shown.matches("new in the workspace").count(), 1, "{shown}");
+    assert_eq!(shown.matches("new files in the workspace").count(), 1, "{shown}");
 }
 
 /// Every agent of the table, with what `agents list` says of it and a program that does what it is told.
@@ -361,7 +361,7 @@ fn no_known_agent_changes_what_makes_it_run_something() {
         let tried: Vec<_> = settings.iter().cloned().chain([own[0].join("line.sh"), free.clone()]).collect();
         let (wrote, shown) = written(&world, &agent, &[], &tried);
         assert_eq!(wrote, [free], "{agent}");
-        assert!(!shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+        assert!(!shown.contains("new files in the agent's own folders"), "{agent}: {shown}");
     }
 }
 
@@ -374,10 +374,10 @@ fn what_an_agent_leaves_in_its_own_folders_that_makes_it_run_something_is_told()
             let first = &settings[..1];
             let (wrote, shown) = written(&world, &agent, options, first);
             assert_eq!(wrote, first, "{agent}");
-            assert!(shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+            assert!(shown.contains("new files in the agent's own folders"), "{agent}: {shown}");
             let (wrote, shown) = written(&world, &agent, options, first);
             assert_eq!(wrote, [""; 0].map(PathBuf::from), "{agent}: it is there now");
-            assert!(!shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+            assert!(!shown.contains("new files in the agent's own folders"), "{agent}: {shown}");
         }
     }
 }
@@ -470,7 +470,7 @@ fn a_program_that_is_no_agent_is_said_to_be_none() {
     let mut client = world.serve(&["--", "cat"]);
     let id = client.send("session/new", world.folder());
     let refused = client.reply(id)["error"]["message"].to_string();
-    assert!(refused.contains("cat repeats what it is told") && refused.contains("Agent Client Protocol"));
+    assert!(refused.contains("cat only echoes its input") && refused.contains("Agent Client Protocol"));
     assert!(!refused.contains("signal"), "how we ended it is no news: {refused}");
     client.finish();
 }
@@ -486,6 +486,6 @@ fn an_agent_that_cannot_work_is_left_alone_for_a_while_and_that_is_said() {
         refused = client.reply(id)["error"].to_string();
         assert!(refused.contains("no key"), "{refused}");
     }
-    assert!(refused.contains("times in a row") && refused.contains("tried again in"), "{refused}");
+    assert!(refused.contains("times in a row") && refused.contains("trying again in"), "{refused}");
     client.finish();
 }

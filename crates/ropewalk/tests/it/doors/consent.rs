@@ -157,7 +157,7 @@ fn a_command_runs_in_an_editors_terminal_by_the_word_of_the_owner_at_the_machine
     let folder_of_client = folder(&server, "project");
     let (asked, created, told) = run_in_editor(&server, &folder_of_client, |ask| ask);
     assert_eq!((asked, created), (false, false), "{told}");
-    assert!(told.contains("nobody at this machine can be asked; take `terminal ="), "{told}");
+    assert!(told.contains("nobody at this machine can be asked; remove `terminal ="), "{told}");
     assert_eq!(server.stop().0, Some(0));
 
     let server = serve_with(TokenHolder::Owner, settings, &[]);
@@ -165,7 +165,7 @@ fn a_command_runs_in_an_editors_terminal_by_the_word_of_the_owner_at_the_machine
     let passed_on = |ask: Ask| ask.header("x-forwarded-for", "192.0.2.7");
     let (asked, created, told) = run_in_editor(&server, &folder, passed_on);
     assert_eq!((asked, created), (true, false), "{told}");
-    assert!(told.contains("answer in a terminal or a browser there, or take `terminal ="), "{told}");
+    assert!(told.contains("answer in a terminal or browser there, or remove `terminal ="), "{told}");
     assert!(!folder.join("made").exists());
     // The same from the machine itself, asked once since it is answered for good.
     let owner = |ask: Ask| ask;

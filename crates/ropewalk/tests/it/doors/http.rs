@@ -60,7 +60,7 @@ fn with_stdio_too_both_doors_serve_and_http_goes_on_when_the_editor_leaves() {
     input.write_all(format!("{call}\n").as_bytes()).unwrap();
     let reply: Value = serde_json::from_str(&server.lines.recv_timeout(DEADLINE).unwrap()).unwrap();
     drop(input);
-    server.until_log("the editor hung up");
+    server.until_log("the editor closed the connection");
     server.must_serve();
     let listed = Socket::open(&server, TOKEN).call("session/list", &json!({}));
     assert_eq!(listed["result"]["sessions"][0]["sessionId"], reply["result"]["sessionId"], "{listed}");

@@ -54,7 +54,7 @@ async fn a_state_folder_that_was_put_back_leaves_two_sessions_at_the_hub_that_ca
     assert_eq!(world.mirrored(&kept).await, old, "all of it");
     world
         .person
-        .until("people are told", |seen| seen.said().contains("this machine's state was put back"))
+        .until("people are told", |seen| seen.said().contains("this machine's state was restored"))
         .await;
     assert!(world.person.said().contains(&kept));
     world.judge(&session, &mut []).await;

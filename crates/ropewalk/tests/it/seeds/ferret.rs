@@ -399,7 +399,7 @@ fn one_session_is_driven_over_stdio_and_http_at_once() {
     for more in [&["-v"][..], &["-v", "--stdio"]] {
         let server = driven_over_both(served(&home(), more));
         assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200, "{more:?}");
-        server.until_log("the editor hung up; HTTP goes on");
+        server.until_log("the editor closed the connection; HTTP continues");
         assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200, "{more:?}");
         assert_eq!(server.stop().0, Some(0));
     }
@@ -628,7 +628,7 @@ fn differs_a_client_of_the_official_protocol_gets_that() {
 fn differs_with_http_the_end_of_the_input_ends_nothing() {
     let mut server = served(&home(), &["-v"]);
     drop(server.input.take().unwrap());
-    server.until_log("the editor hung up; HTTP goes on");
+    server.until_log("the editor closed the connection; HTTP continues");
     assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200);
     assert_eq!(server.stop().0, Some(0));
 }

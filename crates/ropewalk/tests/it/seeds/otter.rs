@@ -124,7 +124,7 @@ fn acp_is_served_beside_http_on_the_same_sessions() {
     let shown = Ask::get(&format!("/session/{session}")).token(TOKEN).send(&server);
     assert_eq!(shown.status, 200, "{}", shown.error());
     drop(input);
-    server.until_log("the editor hung up; HTTP goes on");
+    server.until_log("the editor closed the connection; HTTP continues");
     assert_eq!(server.stop().0, Some(0));
 }
 

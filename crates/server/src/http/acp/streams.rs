@@ -165,7 +165,7 @@ impl ConnectionStreams {
     async fn refuse(&self, answer: Option<WriterCommand>) {
         let Some(WriterCommand::Answer { id, .. }) = answer else { return };
         let text = format!(
-            "this connection shows {STREAMS_MAX} sessions, which is as many as one can; open another"
+            "this connection already shows {STREAMS_MAX} sessions, which is the limit; open another connection"
         );
         let outcome = Err(RequestError::InvalidRequest(text));
         drop(self.commands(None).send(WriterCommand::Answer { id, outcome }).await);

@@ -51,7 +51,7 @@ pub(super) enum SocketRoute {
 impl AcpRequest<'_> {
     pub(super) fn upgrade(&self, socket: WebSocketUpgrade, route: SocketRoute) -> Result<Response, Refusal> {
         let Ok(slot) = Arc::clone(&self.state.sockets).try_acquire_owned() else {
-            let message = "as many sockets are open as may be; close one";
+            let message = "connection limit reached; close a connection first";
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
         };
         let state = Arc::clone(self.state);
@@ -105,7 +105,7 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, state: &HttpState, rou
 /// The close frame of a server that stops.
 pub(in crate::http) async fn stopping(state: &HttpState) -> CloseFrame {
     state.stop.cancelled().await;
-    websocket::close(GOING_AWAY, "the server is stopping; come back")
+    websocket::close(GOING_AWAY, "the server is stopping; reconnect when it is back")
 }
 
 struct LineReceiver(mpsc::Sender<Frame>);

@@ -131,7 +131,7 @@ pub(super) fn is_zeph_stream(headers: &HeaderMap) -> bool {
 
 pub(super) async fn take(request: &AcpRequest<'_>, post: Post<'_>) -> Result<Response, Refusal> {
     if post.body.len() > REST_BYTES_MAX {
-        let message = format!("a message has at most {REST_BYTES_MAX} bytes here");
+        let message = format!("a message can have at most {REST_BYTES_MAX} bytes here");
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
     }
     let PostedMessages { posted, unanswered } = match messages(post) {
@@ -145,8 +145,7 @@ pub(super) async fn take(request: &AcpRequest<'_>, post: Post<'_>) -> Result<Res
     let after = transport.outbox.taken();
     for posted in posted {
         if transport.incoming.send_timeout(posted, ROOM_WAIT).await.is_err() {
-            let message =
-                "this connection takes no more calls at the moment; read its stream, then try again";
+            let message = "too many requests are waiting on this connection; read its stream, then try again";
             return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "busy", message));
         }
     }
@@ -218,14 +217,14 @@ fn events(
 fn find(request: &AcpRequest<'_>) -> Result<(Uuid, Arc<ZephConnection>), Refusal> {
     let text = header(request.headers, &SESSION)?.unwrap_or_default();
     let id = Uuid::try_parse(text).map_err(|_| {
-        let message = "Acp-Session-Id is the UUID that the first answer had in this header";
+        let message = "Acp-Session-Id must be the UUID from this header of the first response";
         Refusal::new(StatusCode::BAD_REQUEST, "bad_connection", message)
     })?;
     let live = locked(&request.state.zeph_connections.live);
     let owner = request.caller.connections();
     let transport = live.get(&id).filter(|transport| transport.owner == owner);
     let transport = transport.ok_or_else(|| {
-        let message = "there is no such connection; begin with initialize and without Acp-Session-Id";
+        let message = "no such connection; start with initialize and without Acp-Session-Id";
         Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
     })?;
     *locked(&transport.used) = Instant::now();
@@ -287,7 +286,7 @@ fn messages(post: Post<'_>) -> Result<PostedMessages, (RpcId, RequestError)> {
     let parts: Vec<&RawValue> = json::read_bytes(post.body, "the body")
         .map_err(|error| (RpcId::null(), RequestError::Parse(error.to_string())))?;
     if parts.is_empty() || parts.len() > BATCH_MAX {
-        let text = format!("a batch has 1 to {BATCH_MAX} messages");
+        let text = format!("a batch must have 1 to {BATCH_MAX} messages");
         return Err((RpcId::null(), RequestError::InvalidRequest(text)));
     }
     PostedMessages::of(parts.into_iter().map(|part| ParsedMessage::read(part.get().as_bytes())))

@@ -46,7 +46,7 @@ async fn invoke(
     let row = context.row(&id).await?;
     let offered = context.state.registry.offer(row.cwd).await.commands;
     if !offered.iter().any(|command| *command.name == *name) {
-        let message = "there is no such command; see GET /commands";
+        let message = "unknown command; see GET /commands";
         return Err(Refusal::new(StatusCode::NOT_FOUND, "command_not_found", message));
     }
     let rendered = words.into_iter().fold(format!("/{name}"), |line, word| format!("{line} {word}"));
@@ -64,14 +64,16 @@ fn words(fields: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     let mut words = match fields.get("args") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(args)) => args.iter().map(plain).collect(),
-        Some(_) => return Err(bad_field("args_must_be_list", "args is a list: [\"..\"]")),
+        Some(_) => return Err(bad_field("args_must_be_list", "args must be a list: [\"..\"]")),
     };
     match fields.get("kwargs") {
         None | Some(Value::Null) => {}
         Some(Value::Object(path)) => {
             words.extend(path.iter().map(|(name, value)| format!("{name}={}", plain(value))));
         }
-        Some(_) => return Err(bad_field("kwargs_must_be_object", "kwargs is an object: {\"name\": ..}")),
+        Some(_) => {
+            return Err(bad_field("kwargs_must_be_object", "kwargs must be an object: {\"name\": ..}"));
+        }
     }
     Ok(words)
 }

@@ -95,7 +95,7 @@ fn form(params: &QueryParams, usual: StreamFormat) -> Result<StreamFormat, Refus
         None => Ok(usual),
         Some("loop_event") => Ok(StreamFormat::Loop),
         Some("text_delta") => Ok(StreamFormat::Delta),
-        Some(_) => Err(bad_query("format is loop_event or text_delta")),
+        Some(_) => Err(bad_query("format must be loop_event or text_delta")),
     }
 }
 
@@ -109,7 +109,7 @@ async fn events(
     let form = form(params, usual)?;
     let since = since(&request.headers, params)?;
     let Ok(place) = Arc::clone(&streams.places).try_acquire_owned() else {
-        let message = "as many streams are open as may be; close one, or try again later";
+        let message = "stream limit reached; close one, or try again later";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message));
     };
     let handle = context.open(&id).await?;
@@ -150,7 +150,7 @@ fn since(headers: &HeaderMap, params: &QueryParams) -> Result<u64, Refusal> {
     match params.get("from") {
         None | Some("start") => Ok(0),
         Some("live") => Ok(u64::MAX),
-        Some(_) => Err(bad_query("from is live or start")),
+        Some(_) => Err(bad_query("from must be live or start")),
     }
 }
 

@@ -40,7 +40,8 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryParams {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let query = Query::<HashMap<String, String>>::from_request_parts(parts, state).await;
-        let Query(params) = query.map_err(|_| bad_query("the words after ? are not name=value"))?;
+        let Query(params) =
+            query.map_err(|_| bad_query("the part of the URL after ? must consist of name=value"))?;
         Ok(Self(params))
     }
 }

@@ -142,7 +142,7 @@ impl RestContext {
             whole.push_str(&piece);
             if whole.len() > WHOLE_BYTES_MAX {
                 let message = format!(
-                    "this session is longer than one answer may be ({} MiB); read it as a stream: \
+                    "this session is too long for one response ({} MiB); read it as a stream: \
                      GET /sessions/{id}/transcript",
                     WHOLE_BYTES_MAX >> 20
                 );
@@ -175,7 +175,7 @@ impl RestContext {
             _ => "unknown_choice",
         };
         let names = choices.iter().map(|choice| &*choice.value).collect::<Vec<_>>().join(", ");
-        Err(Refusal::new(StatusCode::BAD_REQUEST, code, format!("choose a {setting} of these: {names}")))
+        Err(Refusal::new(StatusCode::BAD_REQUEST, code, format!("unknown {setting}; choose one of {names}")))
     }
 
     pub fn spec(&self, setting: &str) -> Option<&SettingSpec> {
@@ -196,7 +196,7 @@ pub(super) fn refusal(error: ServiceError) -> Refusal {
         ServiceError::CwdNotAFolder(_) => Refusal::new(
             StatusCode::BAD_REQUEST,
             "bad_working_dir",
-            "working_dir is not a folder; name one that is there, with its whole path",
+            "working_dir is not a folder; use the full path of an existing folder",
         ),
         ServiceError::Open(error) => not_opened(error),
         ServiceError::Send(error) => not_accepted(error),
@@ -218,7 +218,7 @@ pub(super) fn refusal(error: ServiceError) -> Refusal {
 
 /// The same answer for every folder that is not open, so that it does not tell whether the folder exists.
 fn not_open() -> Refusal {
-    let message = "this folder is not open to clients; the server's owner can add it with --allow-dir";
+    let message = "clients have no access to this folder; the server's owner can add it with --allow-dir";
     Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
 }
 
@@ -227,7 +227,7 @@ pub(super) fn no_session() -> Refusal {
 }
 
 fn internal() -> Refusal {
-    let message = "something went wrong inside the server; the server goes on";
+    let message = "internal server error; the server keeps running, and its log says more";
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
 }
 
@@ -240,7 +240,7 @@ fn not_opened(error: OpenError) -> Refusal {
         }
         OpenError::Store(StoreError::BusyElsewhere) => {
             let message =
-                "the session is in the middle of a turn in another ropewalk; wait, or cancel it there";
+                "the session is running a turn in another ropewalk process; wait, or cancel it there";
             Refusal::new(StatusCode::CONFLICT, "busy_elsewhere", message)
         }
         OpenError::Agent(error) => {
@@ -253,7 +253,7 @@ fn not_opened(error: OpenError) -> Refusal {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", error.to_string())
         }
         OpenError::Store(error) => {
-            tracing::warn!(%error, "a request met trouble with the store");
+            tracing::warn!(%error, "a request failed in the session store");
             let message = "the session store could not be used; the server's log says why";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", message)
         }
@@ -283,7 +283,7 @@ fn not_accepted(error: SendError) -> Refusal {
 }
 
 pub(super) fn no_permission() -> Refusal {
-    let message = "this question is unknown, or answered already";
+    let message = "this permission request is unknown or already answered";
     Refusal::new(StatusCode::NOT_FOUND, "permission_not_found", message)
 }
 

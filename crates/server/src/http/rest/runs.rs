@@ -34,7 +34,7 @@ async fn costs(context: RestContext, params: QueryParams) -> Result<Json<Value>,
 fn filter(context: &RestContext, params: &QueryParams) -> Result<RunFilter, Refusal> {
     let now = context.state.registry.clock().now();
     let since = params.get("since").map(PastTime::parse).transpose();
-    let since = since.map_err(|hint| bad_query(&format!("since is not a time; {hint}")))?;
+    let since = since.map_err(|hint| bad_query(&format!("since is not a valid time; {hint}")))?;
     Ok(RunFilter {
         since: params.get("since").map(str::to_owned),
         since_at: since.map(|since| since.moment(now)),

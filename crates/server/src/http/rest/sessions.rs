@@ -34,8 +34,7 @@ async fn create(context: RestContext, JsonFields(fields): JsonFields) -> Result<
     check_persist(&context, &fields)?;
     let narrowing = ["allowed_tools", "allowedTools", "max_steps", "mode", "model", "approval"];
     if narrowing.iter().any(|name| fields.contains_key(*name)) {
-        let message =
-            "a session has only a working_dir here; POST /sessions takes mode, model and prompt too";
+        let message = "only working_dir can be set here; use POST /sessions to set mode, model or prompt";
         return Err(bad_field("unsupported_field", message));
     }
     let place = context.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
@@ -54,9 +53,9 @@ pub(super) fn check_persist(context: &RestContext, fields: &Map<String, Value>) 
     let Some(wanted) = fields.get("persist") else { return Ok(()) };
     let message = match wanted {
         Value::Bool(wanted) if *wanted == saves => return Ok(()),
-        Value::Bool(true) => "this server saves nothing: it was started with --no-save",
-        Value::Bool(false) => "this server saves its sessions; one that is started with --no-save does not",
-        _ => "persist is true or false",
+        Value::Bool(true) => "this server does not save sessions: it was started with --no-save",
+        Value::Bool(false) => "this server saves its sessions; use one that was started with --no-save",
+        _ => "persist must be true or false",
     };
     Err(bad_field("unsupported_field", message))
 }

@@ -136,7 +136,7 @@ impl Subscriber {
             Ok(LogRead::UpToDate) => self.up_to_date().await,
             Ok(LogRead::Ended { trouble }) => self.away(trouble.as_deref()).await,
             Err(error) => {
-                tracing::warn!(%error, session = %self.id, "a stream cannot be read on");
+                tracing::warn!(%error, session = %self.id, "could not continue reading a stream");
                 Err(StreamEnded)
             }
         }
@@ -234,7 +234,7 @@ impl Subscriber {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(StreamEnded),
             Err(_) => {
-                tracing::info!(session = %self.id, "a stream was not read from for too long");
+                tracing::info!(session = %self.id, "a stream was closed: its client did not read for too long");
                 if let Some(peer) = &self.pipe.peer {
                     peer.hang_up();
                 }

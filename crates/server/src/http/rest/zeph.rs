@@ -54,7 +54,7 @@ async fn list(context: RestContext, params: QueryParams) -> Result<Json<Value>, 
 
 fn since(context: &RestContext, params: &QueryParams) -> Result<Option<Timestamp>, Refusal> {
     let since = params.get("since").map(PastTime::parse).transpose();
-    let since = since.map_err(|hint| bad_query(&format!("since is not a time; {hint}")))?;
+    let since = since.map_err(|hint| bad_query(&format!("since is not a valid time; {hint}")))?;
     Ok(since.map(|since| since.moment(context.state.registry.clock().now())))
 }
 
@@ -62,7 +62,7 @@ async fn create(context: RestContext, JsonFields(fields): JsonFields) -> Result<
     // A caller that asks for restrictions that cannot be met must not get a session without them.
     check_persist(&context, &fields)?;
     if ["allowed_tools", "allowedTools", "max_steps"].iter().any(|name| fields.contains_key(*name)) {
-        let message = "allowed_tools and max_steps cannot be set here; choose a mode, or start the server so";
+        let message = "allowed_tools and max_steps cannot be set here; choose a mode, or set them when the server starts";
         return Err(bad_field("unsupported_field", message));
     }
     let place = context.place(some_text(&fields, &["working_dir", "cwd"])?).await?;
@@ -118,7 +118,7 @@ async fn rename(
     if let Some(title) = text(&fields, "title")? {
         let plain = !title.trim().is_empty() && !title.chars().any(char::is_control);
         if !plain || title.chars().count() > TITLE_CHARS_MAX {
-            let message = format!("a title has 1 to {TITLE_CHARS_MAX} characters, on one line");
+            let message = format!("a title must have 1 to {TITLE_CHARS_MAX} characters, on one line");
             return Err(bad_field("bad_title", &message));
         }
         context.service.rename(&context.caller, &id, title).await.map_err(refusal)?;
@@ -182,7 +182,7 @@ fn form(name: &str) -> Result<(&'static str, DocumentFormat), Refusal> {
         "html" => Ok(("text/html; charset=utf-8", DocumentFormat::Html)),
         "md" | "markdown" => Ok(("text/markdown; charset=utf-8", DocumentFormat::Markdown)),
         "json" => Ok(("application/json", DocumentFormat::Json { pretty: false })),
-        _ => Err(bad_query("format is html, md or json")),
+        _ => Err(bad_query("format must be html, md or json")),
     }
 }
 
@@ -201,11 +201,10 @@ async fn share(
             Ok(Json(json!({ "sink": "stdout", "format": format, "content_type": kind, "body": body })))
         }
         "file" | "http" => {
-            let message =
-                "this server neither writes files nor sends them for its clients; use the sink stdout";
+            let message = "this server does not write or send files for its clients; use the sink stdout";
             Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "sink_not_supported", message))
         }
-        _ => Err(bad_field("bad_sink", "sink is stdout")),
+        _ => Err(bad_field("bad_sink", "sink must be stdout")),
     }
 }
 
@@ -220,7 +219,7 @@ async fn deep_link(context: RestContext, JsonFields(fields): JsonFields) -> Resu
     }
     // A folder that does not exist gets the same answer as one that is not open.
     let hidden = |_| {
-        let message = "the link's folder is not one that this server opens to its clients";
+        let message = "clients of this server have no access to the link's folder";
         Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
     };
     let working_dir = match link.cwd.as_deref() {

@@ -93,10 +93,7 @@ async fn an_editor_that_does_not_take_what_was_typed_is_said_to_be_silent() {
         client.respond(&waiting.unwrap(), json!({ "exitCode": 0 })).await;
         client.serve(turn, |method, _| terminal(method, "", &json!({ "exitCode": 0 }))).await;
         let told = script.last_result();
-        assert!(
-            told.contains("[what was typed did not arrive: the editor did not answer in time]"),
-            "{told}"
-        );
+        assert!(told.contains("[the input did not arrive: the editor did not answer in time]"), "{told}");
     })
     .await;
 }

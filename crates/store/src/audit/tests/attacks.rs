@@ -223,7 +223,7 @@ fn a_rewound_folder_is_found_by_a_seal_kept_elsewhere() {
     }
     world.check_whole(20);
     let cut = &verified().cut[0];
-    assert_eq!((cut.witness.as_str(), cut.expected_rows, cut.found_rows), ("the anchor", 21, 20));
+    assert_eq!((cut.witness.as_str(), cut.expected_rows, cut.found_rows), ("the seal", 21, 20));
     let forged = anchor.replace("\"rows\": 21", "\"rows\": 20");
     let refused = verify(&world.folder(), &world.key, Some(forged.as_bytes()));
     assert!(matches!(refused, Err(VerifyError::Anchor(_))));

@@ -33,7 +33,7 @@ impl DatabaseAddress {
         let (plain, security) = TlsSettings::take_from(url);
         // A text that cannot be parsed is not repeated: it may contain the password.
         let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
-            failed(format!("the URL of the database cannot be read: {}", root_of(&error)))
+            failed(format!("could not parse the URL of the database: {}", root_of(&error)))
         })?;
         if config.get_hosts().is_empty() {
             return Err(failed("the URL of the database names no host: postgres://USER@HOST/NAME".into()));
@@ -74,7 +74,7 @@ impl DatabaseAddress {
         match connection.parameter("server_encoding") {
             Some("UTF8") | None => Ok((client, connection)),
             Some(other) => Err(failed(format!(
-                "the database is encoded in {other}; make one with: CREATE DATABASE name ENCODING 'UTF8'"
+                "the database is encoded in {other}; create one with: CREATE DATABASE name ENCODING 'UTF8'"
             ))),
         }
     }

@@ -213,7 +213,7 @@ async fn run_notify(
         match listen(&bus, &address, &mut messages, &tasks, &mut before).await {
             Ok(ListenEnd::ForGood) => return,
             Ok(ListenEnd::Lost) => pause = PAUSE_MIN,
-            Err(reason) => tracing::debug!(reason, "wake-ups cannot be heard"),
+            Err(reason) => tracing::debug!(reason, "could not listen for wake-ups"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -269,7 +269,7 @@ async fn listen(
 async fn notify(client: &Client, message: &str) -> bool {
     let told = client.query_typed("SELECT pg_notify('ropewalk', $1)", &[(&message, Type::TEXT)]).await;
     if let Err(error) = &told {
-        tracing::debug!(reason = cause(error), "a wake-up could not be told");
+        tracing::debug!(reason = cause(error), "could not send a wake-up");
     }
     told.is_ok()
 }
@@ -302,9 +302,12 @@ async fn run_nats(
                     (pause, warned) = (PAUSE_MIN, false);
                 }
                 if std::mem::replace(&mut warned, true) {
-                    tracing::debug!(reason, "the bus is gone again");
+                    tracing::debug!(reason, "lost the connection to the bus again");
                 } else {
-                    tracing::warn!(reason, "the bus is gone; wake-ups go through the database");
+                    tracing::warn!(
+                        reason,
+                        "lost the connection to the bus; wake-ups go through the database"
+                    );
                 }
                 // The lost messages may concern anything.
                 while messages.try_recv().is_ok() {}

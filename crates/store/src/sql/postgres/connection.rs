@@ -251,14 +251,14 @@ fn result_after(
             Ok(None)
         }
         StatementError::TooLong => Ok(Some(Err(DbError::Unavailable {
-            reason: "a statement took too long and was given up".into(),
+            reason: "a statement took too long and was cancelled".into(),
         }))),
         StatementError::Broken(reason) => Err(ConnectionLost(reason)),
     }
 }
 
 pub(super) fn conflict() -> DbError {
-    DbError::Unavailable { reason: "others hold what this needs; try again".into() }
+    DbError::Unavailable { reason: "the rows are locked by others; try again".into() }
 }
 
 impl StatementError {

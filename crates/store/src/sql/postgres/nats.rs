@@ -145,9 +145,9 @@ impl BusConnection {
         loop {
             let message = tokio::select! {
                 biased;
-                reason = self.ended.recv() => return reason.unwrap_or_else(|| "it hung up".into()),
+                reason = self.ended.recv() => return reason.unwrap_or_else(|| "it closed the connection".into()),
                 heard = self.messages.next() => {
-                    let Some(heard) = heard else { return "it hung up".into() };
+                    let Some(heard) = heard else { return "it closed the connection".into() };
                     if heard.payload.len() <= PAYLOAD_BYTES_MAX {
                         hear(&heard.payload);
                     }

@@ -47,7 +47,7 @@ pub(super) fn client_config(file: Option<&str>) -> Result<ClientConfig, DbError>
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        let reason = "there is no certificate to verify the server by; name one with sslrootcert=FILE";
+        let reason = "no certificate to verify the server with; set sslrootcert=FILE";
         return Err(DbError::Failed { reason: reason.into() });
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -77,7 +77,7 @@ impl TlsConnect<Socket> for Handshake {
     fn connect(self, stream: Socket) -> Self::Future {
         Box::pin(async move {
             let (config, name) =
-                self.0.ok_or_else(|| io::Error::other("its name is none that TLS can verify"))?;
+                self.0.ok_or_else(|| io::Error::other("its name is not one that TLS can verify"))?;
             TlsConnector::from(config).connect(name, stream).await.map(TlsStream)
         })
     }

@@ -27,16 +27,16 @@ pub(super) async fn hold(db: Arc<dyn Db>, name: String) -> Result<DropGuard, DbE
     let tasks = TaskTracker::new();
     tasks.spawn(async move {
         if let Err(error) = clean_up(&*db).await {
-            tracing::debug!(%error, "what dead processes left stays for now");
+            tracing::debug!(%error, "could not clean up after dead processes; trying again later");
         }
         while stop.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
             if let Err(error) = renew(&*db, &name).await {
-                tracing::warn!(%error, "cannot tell the others that this process lives");
+                tracing::warn!(%error, "could not renew the lease of this process");
             }
         }
         let goodbye = Statement::new("DELETE FROM log_owners WHERE name = $1", [name.into()]);
         if let Err(error) = db.run(vec![goodbye], Vec::new()).await {
-            tracing::debug!(%error, "the others find out by themselves that this process is gone");
+            tracing::debug!(%error, "could not end the lease of this process; the others notice when it expires");
         }
     });
     tasks.close();

@@ -42,7 +42,7 @@ impl JournalComparison {
     pub fn differ(&mut self, here: &Step, there: &Step) -> Option<String> {
         if here.process != there.process {
             let (here, there) = (here.process, there.process);
-            return Some(format!("program {here} of the agent said it here, and program {there} there"));
+            return Some(format!("process {here} of the agent sent it here, and process {there} there"));
         }
         let method = |step: &Step| step.answers.as_ref().map(|asked| asked.method.clone());
         if method(here) != method(there) {
@@ -51,7 +51,7 @@ impl JournalComparison {
         }
         let (Some(ours), Some(theirs)) = (&here.frame, &there.frame) else {
             let same = here.frame == there.frame && here.sha256 == there.sha256;
-            return (!same).then(|| "it is too long or no text, and not the same".into());
+            return (!same).then(|| "it differs, and is too long or not text, so it cannot be shown".into());
         };
         match (serde_json::from_str(ours), serde_json::from_str(theirs)) {
             (Ok(ours), Ok(theirs)) => self.values("", &ours, &theirs),

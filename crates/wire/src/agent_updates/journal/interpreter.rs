@@ -81,7 +81,7 @@ impl FrameInterpreter {
             Ok(RpcMessage::Notification { method, params }) => self.notification(process, &method, params),
             Ok(RpcMessage::Request { method, params, .. }) => self.request(process, &method, params),
             Ok(RpcMessage::Response { result, .. }) => match answers {
-                None => FrameMeaning::fault("it answers no request that waits"),
+                None => FrameMeaning::fault("it answers no pending request"),
                 Some(asked) => self.response(process, asked, result),
             },
         }

@@ -143,8 +143,8 @@ fn every_frame_is_judged_and_kept() {
             9 foreign ! `update.sessionUpdate` must be one of user_message_chunk, agent_message_chunk, agent_thought_chunk, tool_call, tool_call_update, plan, available_commands_update, current_mode_update, config_option_upd…
             10 text
             11 turn_ended
-            12  ! it answers no request that waits
-            13  ! it is no text
+            12  ! it answers no pending request
+            13  ! it is not text
         "#]],
     );
     let sound = replayed(&lines).unwrap();
@@ -175,10 +175,7 @@ fn a_frame_that_was_changed_is_named_by_its_step() {
         frame.push(' ');
         let mut changed = lines.clone();
         changed[at] = json(&step);
-        assert_eq!(
-            diverges(&changed),
-            format!("step {at}: its frame is not the one that was recorded: the hash is another")
-        );
+        assert_eq!(diverges(&changed), format!("step {at}: its frame was changed: the hash does not match"));
         step.sha256 = hex(step.frame.as_ref().unwrap().as_bytes());
         changed[at] = json(&step);
         assert!(diverges(&changed).starts_with(&format!("step {at}: it ")), "{}", diverges(&changed));
@@ -196,15 +193,15 @@ fn a_step_that_is_missing_doubled_or_moved_is_named() {
         assert!(diverges(&missing).starts_with(&format!("step {at}: it is missing")), "{at}");
         let mut doubled = lines.clone();
         doubled.insert(at, lines[at].clone());
-        let expected = format!("step {}: step {at} stands in its place, once more", at + 1);
+        let expected = format!("step {}: step {at} is repeated in its place", at + 1);
         assert_eq!(diverges(&doubled), expected);
     }
     let mut moved = lines.clone();
     moved.swap(4, 9);
-    assert_eq!(diverges(&moved), "step 4: it is missing: step 9 stands in its place");
+    assert_eq!(diverges(&moved), "step 4: it is missing: step 9 is in its place");
     let mut more = lines.clone();
     more.push(lines[13].clone());
-    assert_eq!(diverges(&more), "step 14: something stands after the end of the journal");
+    assert_eq!(diverges(&more), "step 14: there is data after the end of the journal");
 }
 
 #[test]
@@ -212,12 +209,12 @@ fn a_journal_without_its_end_says_so_and_one_without_a_head_is_none() {
     let lines = usual();
     let cut = replayed(&lines[..6]).unwrap();
     assert_eq!((cut.steps, cut.ended), (5, false));
-    assert_eq!(diverges(&lines[1..]), "the head of the journal: the file does not begin with one");
+    assert_eq!(diverges(&lines[1..]), "the head of the journal: the file does not start with one");
     assert_eq!(diverges(&[""; 0]), "the head of the journal: there is none");
     let other = [lines[0].replace("theirs", "others"), lines[1].clone()];
-    assert_eq!(diverges(&other), "step 1: it does not follow from the head: one of the two was changed");
+    assert_eq!(diverges(&other), "step 1: it does not match the head: one of the two was changed");
     let newer = [lines[0].replace("\"journal\":1", "\"journal\":2")];
-    assert_eq!(diverges(&newer), "the head of the journal: it has format 2, and 1 can be read");
+    assert_eq!(diverges(&newer), "the head of the journal: it has format 2, but this version reads 1");
 }
 
 /// As if the decoder had changed since: all links are valid, and one step was translated differently.
@@ -237,7 +234,7 @@ fn a_step_that_is_heard_as_something_else_is_named() {
     }
     let why = diverges(&forged);
     assert!(
-        why.starts_with("step 7: it was heard as text:0123456789abcdef and is heard as tool_ended:"),
+        why.starts_with("step 7: it was translated to text:0123456789abcdef, but now to tool_ended:"),
         "{why}"
     );
 }

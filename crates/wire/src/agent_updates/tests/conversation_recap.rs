@@ -55,7 +55,7 @@ fn it_says_who_said_what_and_what_was_done() {
         Body::TurnEnded { stop: Stop::Cancelled, error: None },
     ]);
     expect![[r#"
-        This session goes on from an earlier conversation, which follows as it was recorded. It is background: do not answer it, and do not do again what was done in it.
+        This session continues an earlier conversation, which follows as it was recorded. It is background: do not answer it, and do not repeat what was done in it.
 
         <earlier_conversation>
         User: look around
@@ -84,7 +84,7 @@ fn the_newest_is_kept_and_it_is_said_that_something_is_missing() {
     let text = recap_of(bodies).unwrap();
     assert!(text.len() <= 100 << 10, "{}", text.len());
     assert!(text.len() > 90 << 10, "{}", text.len());
-    assert!(text.contains("[what was said before this is left out]"));
+    assert!(text.contains("[earlier messages are left out]"));
     assert!(!text.contains("prompt 0.") && text.contains("prompt 199."));
 }
 

@@ -223,7 +223,7 @@ impl Rows {
             Body::SettingChanged { id, value } => self.set(event, id, value),
             Body::Moved { cwd, .. } => self.note(event, format!("the folder is {}", cwd.display())),
             Body::Compacted { .. } => {
-                self.note(event, "earlier messages were summed up for the model".to_owned());
+                self.note(event, "earlier messages were summarized for the model".to_owned());
             }
             Body::CancelRequested { .. } => {
                 self.note(event, format!("{} asked to stop", name_of(&event.origin)))
@@ -385,8 +385,8 @@ impl Rows {
         let waited = event.turn.and_then(|turn| self.queued.remove(&turn));
         if let Some(PromptText { from, text }) = waited {
             let text = head(&text, TEXT_BYTES_MAX).0;
-            let why = if stop == Stop::Cancelled { "was cancelled" } else { "was not begun" };
-            return self.note(event, format!("a prompt of {from} that waited {why}: {text}"));
+            let why = if stop == Stop::Cancelled { "was cancelled" } else { "was not started" };
+            return self.note(event, format!("a queued prompt from {from} {why}: {text}"));
         }
         let tally = self.turn.take_if(|tally| tally.turn == event.turn);
         let tally = tally.unwrap_or_else(|| TurnTally::new(event.turn, event.at));

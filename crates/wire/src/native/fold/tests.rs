@@ -284,7 +284,7 @@ fn a_prompt_that_never_began_is_not_lost() {
          ended",
         &expect![[r#"
             2@2: phone: one []
-            4@4: note a prompt of phone that waited was cancelled: two
+            4@4: note a queued prompt from phone was cancelled: two
             5@5: endTurn in 4 ms, 0 tools, 0 files
         "#]],
     );
