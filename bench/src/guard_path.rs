@@ -18,7 +18,7 @@ use engine::{
     approval_spec, decide,
 };
 use guard::{RulePaths, Rulebook, SecretRedactor, Workplace, assess_command};
-use sandbox::{Access, Files, Mode, Policy};
+use sandbox::{PathAccess, Files, Mode, Policy};
 use tokio::runtime::Runtime;
 
 use crate::stats::{Samples, micros};
@@ -107,7 +107,7 @@ impl<'a> GuardPath<'a> {
     fn call(&self, command: &Arc<str>, file: &Path, parts: &mut Parts) -> anyhow::Result<()> {
         let folder = &self.workspace.folder;
         let began = Instant::now();
-        let spot = self.files.find(black_box(file), Access::Write)?;
+        let spot = self.files.find(black_box(file), PathAccess::Write)?;
         let found = Instant::now();
         let place = Workplace { cwd: folder, roots: &self.roots, home: Some(&self.workspace.home) };
         let assessment = assess_command(black_box(command), &place);

@@ -10,7 +10,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 const DIST = process.env.WEB_DIST ?? fileURLToPath(new URL("../../crates/access/web", import.meta.url));
-const SOURCE = fileURLToPath(new URL("../../crates/access/src/web.rs", import.meta.url));
+const SOURCE = fileURLToPath(new URL("../../crates/access/src/web_app.rs", import.meta.url));
 const KINDS = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", png: "image/png", webmanifest: "application/manifest+json" };
 
 /** The policy as the server has it, so that both cannot differ. */

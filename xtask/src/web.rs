@@ -23,7 +23,7 @@ const DIST: &str = "crates/access/web";
 const FIRST_LOAD_BYTES_MAX: u64 = 60 * 1024;
 
 /// Where the binary's list of the app's files is, and how it begins.
-const TABLE: &str = "crates/access/src/web/table.rs";
+const TABLE: &str = "crates/access/src/web_app/embedded_files.rs";
 const TABLE_HEAD: &str =
     "//! The files of the app. Made by `cargo xtask web`.\n\nuse super::File;\n\n#[rustfmt::skip]\n";
 

@@ -8,14 +8,16 @@
 //!
 //! A change is written to the file first and holds then. The file may be shared with other servers, so every
 //! change is made to the file's current contents (`device_file`).
+//!
+//! This is the pairing of a phone, a tablet or another browser, and its end.
 
-mod addressees;
 pub(crate) mod device_file;
-mod device_requests;
+pub(crate) mod device_list;
 mod device_sign_in;
-pub(crate) mod device_store;
+mod native_requests;
 mod presence;
 pub mod push;
+mod push_addressees;
 pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
@@ -35,14 +37,14 @@ use wire::native::{DeviceView, PairingRequest, ReplyError, Role};
 use crate::AcceptedTokens;
 
 use device_file::FileStamp;
-pub(crate) use device_store::ABSENCE_MAX_MS;
-use device_store::{DeviceList, DeviceRecord};
+pub(crate) use device_list::ABSENCE_MAX_MS;
+use device_list::{DeviceList, DeviceRecord};
 use push::Push;
 use tickets::Tickets;
 
+pub use device_list::plain_name;
 pub(crate) use device_sign_in::{DeviceLogin, DeviceLoginError};
 pub use device_sign_in::{SignInDenial, SignInOutcome};
-pub use device_store::plain_name;
 pub use presence::{Presence, PresenceHandle};
 pub use tickets::{Code, TICKET_LIFE};
 

@@ -30,16 +30,16 @@ use metrics::{Metrics, RejectReason};
 use tokio::time::Instant;
 
 use crate::auth_rate_limit::AuthRateLimit;
-use crate::body::{REST_BYTES_MAX, RPC_BYTES_MAX};
+use crate::browser_proof::Proofs;
 use crate::devices::{DeviceLogin, DeviceLoginError, Devices};
+use crate::hosts_and_origins::{PageOrigin, ServerNames};
 use crate::listen::Peer;
-use crate::origins::{PageOrigin, ServerNames};
-use crate::proof::Proofs;
 use crate::refusal::Refusal;
-use crate::request;
+use crate::request_body::{REST_BYTES_MAX, RPC_BYTES_MAX};
 use crate::request_checks;
+use crate::request_headers;
 use crate::tokens::{AcceptedTokens, Digest, SessionTokens, TokenHolder, TokenMaker};
-use crate::web;
+use crate::web_app;
 use caller::{by_device, by_token};
 use gate_refusal::GateRefusal;
 
@@ -282,14 +282,14 @@ async fn admit(
     request: &mut Request,
 ) -> Result<Option<HeaderValue>, GateRefusal> {
     let gate = &state.gate;
-    request::no_token_in_url(request.uri()).map_err(GateRefusal::by(RejectReason::TokenInUrl))?;
-    let token =
-        request::take_token(request.headers_mut()).map_err(GateRefusal::by(RejectReason::BadToken))?;
+    request_headers::no_token_in_url(request.uri()).map_err(GateRefusal::by(RejectReason::TokenInUrl))?;
+    let token = request_headers::take_token(request.headers_mut())
+        .map_err(GateRefusal::by(RejectReason::BadToken))?;
     let counts = cookie::counts(request, page);
     let key = cookie::take(request.headers_mut(), &gate.cookie).filter(|_| counts);
     let proofs = Proofs::take(request.headers_mut());
     let path = request.uri().path();
-    if PUBLIC.contains(&path) || web::is_public(path) {
+    if PUBLIC.contains(&path) || web_app::is_public(path) {
         return Ok(None);
     }
     let cookie_settings = gate.jar(request);
@@ -366,7 +366,7 @@ async fn authenticate_device(
 /// Whether a caller may be on this path.
 fn check_path(caller: &HttpCaller, path: &str) -> Result<(), GateRefusal> {
     if let TokenScope::Session(id) = &caller.scope
-        && request::session_segment(path) != Some(id.as_str())
+        && request_headers::session_segment(path) != Some(id.as_str())
     {
         return Err(GateRefusal::unauthorized(
             RejectReason::Forbidden,

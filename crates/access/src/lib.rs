@@ -5,36 +5,36 @@
 //! once it has passed.
 
 mod auth_rate_limit;
-mod body;
+mod browser_proof;
 mod connection_limit;
 mod connection_slot;
 pub mod devices;
+pub mod document_sender;
 mod gate;
+mod hosts_and_origins;
 mod listen;
-mod origins;
-mod proof;
 mod refusal;
-mod request;
+mod request_body;
 pub mod request_checks;
-pub mod roles;
+mod request_headers;
+pub mod required_acts;
 pub mod sealed;
 mod secret_file;
 pub mod sign_in;
 mod tls;
 mod tokens;
-pub mod upload;
-pub mod web;
+pub mod web_app;
 pub mod websocket;
 
 pub use auth_rate_limit::AuthRateLimit;
-pub use body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
+pub use browser_proof::{PROOF_HEADER, Proofs};
 pub use gate::{
     Gate, GateParts, GateState, HttpCaller, TokenScope, UI_PROTOCOL, WS_PROTOCOL, cookie_of, pass,
 };
+pub use hosts_and_origins::{BadName, HostName, Origin, PageOrigin, ServerNames};
 pub use listen::{BoundListener, Peer};
-pub use origins::{BadName, HostName, Origin, PageOrigin, ServerNames};
-pub use proof::{PROOF_HEADER, Proofs};
 pub use refusal::Refusal;
+pub use request_body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
 pub use secret_file::create_secret_file;
 pub use tls::{Tls, TlsError};
 pub use tokens::{AcceptedTokens, Client, Digest, random, url_safe};

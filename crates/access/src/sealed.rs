@@ -5,8 +5,8 @@
 //! frames, and what a device may do. The sender of a call is identified by its key, and not by the hub: the hub's statement
 //! of the role can only reduce it.
 
-mod invite;
-mod opener;
+mod manage_devices;
+mod sealed_event_opener;
 #[cfg(test)]
 mod tests;
 mod vault_file;
@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use engine::Clock;
 use seal::{
-    Bond, CallReply, DeviceId, DeviceMessage, LaneRequest, Lanes, MachineId, PairingInvitation, PairingOffer,
+    CallReply, DeviceId, DeviceMessage, LaneRequest, Lanes, MachineId, PairingInvitation, PairingOffer,
+    SharedSecret,
 };
 use seal::{ContentPosition, PairingLink, SealError, SealedCall, SystemRandom, from_text, to_text};
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,9 @@ use wire::native::{ReplyError, Role};
 use wire::tunnel::{Operator, WrappedKey, WrappedKeys};
 
 use crate::devices::device_file::FileStamp;
-use crate::devices::device_store::name;
-pub use invite::{PairingInvite, bridged, devices, invite, paired, revoke};
-pub use opener::Opener;
+use crate::devices::device_list::name;
+pub use manage_devices::{PairingInvite, bridged, devices, invite, paired, revoke};
+pub use sealed_event_opener::SealedEventOpener;
 use vault_file::{DEVICES_MAX, VaultData};
 pub use vault_file::{SealedDevice, VaultError};
 
@@ -79,7 +80,7 @@ pub struct Vault {
 struct State {
     data: VaultData,
     stamp: FileStamp,
-    bonds: HashMap<DeviceId, Bond>,
+    bonds: HashMap<DeviceId, SharedSecret>,
     lanes: Lanes,
     invitations: Vec<OpenInvitation>,
 }
@@ -325,7 +326,7 @@ impl State {
             let known = self
                 .bonds
                 .remove(&id)
-                .map_or_else(|| Bond::at_machine(machine, &self.data.own, &device.point), Ok);
+                .map_or_else(|| SharedSecret::at_machine(machine, &self.data.own, &device.point), Ok);
             match known {
                 Ok(bond) => drop(bonds.insert(id, bond)),
                 Err(error) => tracing::warn!(%error, device = device.id, "the key of a device is not valid"),

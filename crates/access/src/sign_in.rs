@@ -15,13 +15,13 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use wire::json;
+use wire::json_errors;
 use wire::native::{ReplyError, Request};
 
 use crate::Refusal;
-use crate::body::JsonFields;
 use crate::devices::{Code, Devices, SignInDenial, SignInOutcome};
 use crate::gate::{ABOUT, CookieSettings, ENTRANCE, Gate, HttpCaller, SignInClient};
+use crate::request_body::JsonFields;
 
 /// The state of these routes.
 #[derive(Clone)]
@@ -156,9 +156,10 @@ async fn devices_request(
     Extension(caller): Extension<HttpCaller>,
     JsonFields(fields): JsonFields,
 ) -> Result<Response, Refusal> {
-    let request: Request = json::read_value(Value::Object(fields), "", "the request").map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("invalid request: {error}"))
-    })?;
+    let request: Request =
+        json_errors::read_value(Value::Object(fields), "", "the request").map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("invalid request: {error}"))
+        })?;
     let answered = state.devices.answer(&caller.visitor(), request).await.map_err(refused)?;
     Ok(Json(answered).into_response())
 }

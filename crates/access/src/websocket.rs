@@ -5,7 +5,7 @@
 //! task, so a frame costs no task and no queue besides those that the surface has anyway: it is read into a
 //! [`TextReceiver`], and written from the surface's own queue, whose items know how they are written ([`SocketItem`]).
 //!
-//! The sockets that we dial ourselves (`bridge/src/pipe/socket.rs`, `ropewalk/src/chat/socket.rs`) have loops of their own,
+//! The sockets that we dial ourselves (`bridge/src/tunnel_pipe/websocket.rs`, `ropewalk/src/chat/server_socket.rs`) have loops of their own,
 //! and say why.
 //!
 //! **Invariant:** after a close frame nothing is written.

@@ -15,19 +15,19 @@ use engine::{
 use sandbox::Fence;
 use tokio::sync::Semaphore;
 
-use crate::background::{BackgroundJob, BackgroundJobs};
+use crate::background_commands::{BackgroundJob, BackgroundJobs};
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
+use crate::last_read_versions::ReadVersions;
 use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
-use crate::read_versions::ReadVersions;
 use crate::reveal_hints::RevealHints;
-use crate::review::SessionReview;
 use crate::role::{AgentInfo, Role};
+use crate::session_review::SessionReview;
 use crate::tools::{self, Toolbox};
-use crate::undo::Undo;
-use crate::web::{WebAccess, WebClient};
+use crate::undo::UndoHistory;
+use crate::web_fetch::{WebAccess, WebClient};
 use crate::workspace::Workspace;
 use crate::{commands, mcp, role, turn};
 
@@ -225,7 +225,7 @@ impl Backend for Agent {
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
             workspace: Arc::new(Mutex::new(workspace)),
-            undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
+            undo: Arc::new(UndoHistory::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             context,
             knowledge: Mutex::default(),
@@ -256,7 +256,7 @@ pub(crate) struct AgentSession {
     pub(crate) read_versions: Arc<ReadVersions>,
     /// Limits the sub-agents that run at the same time.
     pub(crate) sub_agents: Semaphore,
-    pub(crate) undo: Arc<Undo>,
+    pub(crate) undo: Arc<UndoHistory>,
     pub(crate) background: BackgroundJobs,
     pub(crate) ledger: Ledger,
     pub(crate) reveal_hints: RevealHints,

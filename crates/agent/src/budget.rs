@@ -4,9 +4,9 @@
 //! known then, the size of the answer is not. So the last call before the limit may exceed it, and no call
 //! after it is made. If several processes share a budget, each of them may make that last call.
 
-mod costs;
-mod limit;
-mod spending;
+mod daily_spending;
+mod session_limit;
+mod turn_costs;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,10 +15,10 @@ use engine::{Totals, Usage};
 use crate::model::{Message, ModelInfo, ModelRequest};
 use crate::tools;
 
-pub use costs::Costs;
-pub(crate) use costs::money;
-pub(crate) use limit::{Limit, SessionLimit};
-pub use spending::DailySpending;
+pub use daily_spending::DailySpending;
+pub(crate) use session_limit::{Limit, SessionLimit};
+pub use turn_costs::TurnCosts;
+pub(crate) use turn_costs::money;
 
 /// A token is about four bytes of English or code.
 const BYTES_PER_TOKEN: u64 = 4;

@@ -7,10 +7,10 @@
 
 mod custom;
 mod diff;
-pub(crate) mod max_cost;
+pub(crate) mod keep_revert;
 mod permissions;
-pub(crate) mod review;
-mod show;
+mod read_only_commands;
+pub(crate) mod spending_limit;
 mod status;
 pub(crate) mod undo;
 
@@ -101,12 +101,12 @@ pub(crate) enum SlashCommand {
     Init,
     Permissions(permissions::PermissionsCommand),
     Undo(undo::UndoCommand),
-    Changes(review::ReviewCommand),
+    Changes(keep_revert::ReviewCommand),
     Diff(Option<String>),
     Rename(Option<String>),
     /// A prompt for the architect.
     Plan(String),
-    MaxCost(max_cost::MaxCostCommand),
+    MaxCost(spending_limit::MaxCostCommand),
     /// It could not be parsed; with the usage text.
     Unclear(&'static str),
     Tools,
@@ -147,7 +147,7 @@ pub(crate) async fn interpret(
     workspace: &Workspace,
     knowledge: &Knowledge,
 ) -> PromptMeaning {
-    let forced = max_cost::forced(content);
+    let forced = spending_limit::forced(content);
     let content = forced.as_deref().unwrap_or(content);
     match parse(content, &knowledge.commands) {
         None => PromptMeaning::Prompt { prompt: prompt::render(content, workspace).await, role: None },
@@ -200,13 +200,14 @@ fn parse(content: &[Content], custom: &[CustomCommand]) -> Option<SlashCommand> 
         "sandbox" => SlashCommand::Sandbox(argument),
         "undo" => SlashCommand::Undo(undo::UndoCommand::back(argument.as_deref())),
         "redo" => SlashCommand::Undo(undo::UndoCommand::forth(argument.as_deref())),
-        "revert" => SlashCommand::Changes(review::ReviewCommand::new(
-            review::ReviewAction::TakeBack,
+        "revert" => SlashCommand::Changes(keep_revert::ReviewCommand::new(
+            keep_revert::ReviewAction::TakeBack,
             argument.as_deref(),
         )),
-        "keep" => {
-            SlashCommand::Changes(review::ReviewCommand::new(review::ReviewAction::Keep, argument.as_deref()))
-        }
+        "keep" => SlashCommand::Changes(keep_revert::ReviewCommand::new(
+            keep_revert::ReviewAction::Keep,
+            argument.as_deref(),
+        )),
         "status" => SlashCommand::Status,
         "cost" => SlashCommand::Cost,
         "clear" => SlashCommand::Clear,
@@ -221,8 +222,8 @@ fn parse(content: &[Content], custom: &[CustomCommand]) -> Option<SlashCommand> 
         "exec" if argument.is_some() => SlashCommand::Unclear(EXEC_USAGE),
         "exec" => SlashCommand::Mode(Some("code".into())),
         "yolo" => SlashCommand::Approval(Some("full".into())),
-        "max-cost" => SlashCommand::MaxCost(max_cost::parse_argument(argument.as_deref())),
-        "force-send" => SlashCommand::Unclear(max_cost::FORCE_USAGE),
+        "max-cost" => SlashCommand::MaxCost(spending_limit::parse_argument(argument.as_deref())),
+        "force-send" => SlashCommand::Unclear(spending_limit::FORCE_USAGE),
         "tools" => SlashCommand::Tools,
         "mcp" => SlashCommand::Mcp,
         "config" => SlashCommand::Config,
@@ -304,18 +305,18 @@ pub(crate) async fn answer(
         SlashCommand::MaxCost(command) => {
             let (limit, spent) = (memory.limits.current(), memory.costs.total.cost_usd);
             let budget = &session.shared.config.budget;
-            max_cost::answer(command, limit, spent, budget, context.attended()).await
+            spending_limit::answer(command, limit, spent, budget, context.attended()).await
         }
         SlashCommand::Unclear(usage) => usage.to_owned(),
         SlashCommand::Diff(path) => diff::answer(path, &session.undo, workspace).await,
         SlashCommand::Rename(title) => rename(title, context).await?,
-        SlashCommand::Tools => show::tools(session, context),
-        SlashCommand::Mcp => show::mcp(session),
-        SlashCommand::Config => show::config(session, workspace, context),
-        SlashCommand::Doctor => show::doctor(session, workspace, context).await,
-        SlashCommand::Audit => show::audit(session, context).await,
-        SlashCommand::Share => show::share(&session.spec.id),
-        SlashCommand::Bridge => show::bridge(session),
+        SlashCommand::Tools => read_only_commands::tools(session, context),
+        SlashCommand::Mcp => read_only_commands::mcp(session),
+        SlashCommand::Config => read_only_commands::config(session, workspace, context),
+        SlashCommand::Doctor => read_only_commands::doctor(session, workspace, context).await,
+        SlashCommand::Audit => read_only_commands::audit(session, context).await,
+        SlashCommand::Share => read_only_commands::share(&session.spec.id),
+        SlashCommand::Bridge => read_only_commands::bridge(session),
         SlashCommand::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()

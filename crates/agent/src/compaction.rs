@@ -15,7 +15,7 @@ use crate::context::tokens;
 use crate::model::{
     Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, Thinking, is_offline,
 };
-use crate::summary::{self, cut};
+use crate::summary_without_model::{self, cut};
 use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled, usage_with_cost};
 
 /// Tokens that are kept free for the next answer.
@@ -98,7 +98,7 @@ impl TurnLoop {
         info: &ModelInfo,
     ) -> Result<Option<String>, LoopError> {
         let messages = self.conversation.messages();
-        let Some(plain) = summary::without_model(&messages) else { return Ok(None) };
+        let Some(plain) = summary_without_model::without_model(&messages) else { return Ok(None) };
         self.record_unless_sub_agent(Body::Compacting { given_up: false }).await?;
         let request = self.summary_request(info, &messages);
         let (summary, usage) = if is_offline(&info.id) || !self.within_budget(info, &request).await? {

@@ -16,11 +16,11 @@ use engine::{
     Body, Content, Event, LogRead, LogReader, Origin, PageRequest, Seq, ToolContent, ToolEnd, TurnId,
 };
 
-use crate::budget::{Costs, SessionLimit};
-use crate::commands::review::ReviewAction;
+use crate::budget::{SessionLimit, TurnCosts};
+use crate::commands::keep_revert::ReviewAction;
 use crate::commands::{self, PromptMeaning, SlashCommand};
 use crate::knowledge::Knowledge;
-use crate::links::LinkedPages;
+use crate::linked_pages::LinkedPages;
 use crate::model::{Image, Message, NativeReply, ToolCall};
 use crate::prompt::Prompt;
 use crate::workspace::Workspace;
@@ -34,7 +34,7 @@ const NO_RESULT: &str = "the tool call was interrupted; whether it took effect i
 pub(crate) struct Memory {
     pub(crate) past: Conversation,
     /// The cost of all earlier turns.
-    pub(crate) costs: Costs,
+    pub(crate) costs: TurnCosts,
     /// The limit that `/max-cost` has set.
     pub(crate) limits: SessionLimit,
     /// Everything up to this position is in `past`.

@@ -18,13 +18,13 @@ use engine::{
     PermissionOutcome, Risk, SessionGone, SurfaceId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart,
     TurnContext,
 };
-use sandbox::{Access, Mode, PermittedPath, ProtectedEntries};
+use sandbox::{Mode, PathAccess, PermittedPath, ProtectedEntries};
 
 use crate::agent::AgentSession;
-use crate::host::EditorCommand;
+use crate::editor_files::EditorCommand;
 use crate::model::Image;
 use crate::role::{self, Role};
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 use crate::tools::{self, Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, Toolbox};
 use crate::workspace::Workspace;
 use crate::{reveal_hints, undo};
@@ -167,7 +167,7 @@ impl ToolGuard {
         intent: Intent,
         start: &ToolStart,
     ) -> Result<ToolOutcome, CallError> {
-        let want = if tool.class == ToolClass::Edit { Access::Write } else { Access::Read };
+        let want = if tool.class == ToolClass::Edit { PathAccess::Write } else { PathAccess::Read };
         let spot = self.resolve(intent.path.as_deref(), want).await?;
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
         // What a built-in mode forbids is refused by the session's policy, as for every backend.
@@ -300,7 +300,11 @@ impl ToolGuard {
         }
     }
 
-    async fn resolve(&self, path: Option<&str>, want: Access) -> Result<Option<PermittedPath>, CallError> {
+    async fn resolve(
+        &self,
+        path: Option<&str>,
+        want: PathAccess,
+    ) -> Result<Option<PermittedPath>, CallError> {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
         let workspace = self.workspace.clone();
         Ok(Some(tools::blocking(move || workspace.find(&path, want)).await??))
@@ -347,7 +351,11 @@ impl ToolGuard {
         self.context.emit(blocked).await
     }
 
-    async fn resolve_all(&self, paths: Vec<String>, want: Access) -> Result<Vec<PermittedPath>, CallError> {
+    async fn resolve_all(
+        &self,
+        paths: Vec<String>,
+        want: PathAccess,
+    ) -> Result<Vec<PermittedPath>, CallError> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }

@@ -4,38 +4,38 @@
 //! guard that every tool call passes, the tools.
 
 mod agent;
-mod background;
+mod background_commands;
 mod budget;
-mod certificate;
+mod certificate_refusal;
 mod commands;
 mod compaction;
 mod context;
+mod editor_files;
+mod file_walk;
 mod guard;
-mod host;
 mod image_fallback;
 mod injection_markers;
 mod knowledge;
-mod links;
+mod last_read_versions;
+mod linked_pages;
 mod mcp;
 mod model;
 mod prompt;
-mod read_versions;
 mod reveal_hints;
-mod review;
 mod role;
 mod search_filter;
-mod summary;
+mod session_review;
+mod summary_without_model;
 mod title;
 mod tools;
 mod turn;
 mod turn_loop;
 mod undo;
-mod walk;
-mod web;
+mod web_fetch;
 mod workspace;
 
 pub use agent::{AccessConfig, Agent, AgentConfig, BridgeView, ReadAudit, ReadBridge};
-pub use budget::{Budget, Costs, DailySpending};
+pub use budget::{Budget, DailySpending, TurnCosts};
 pub use knowledge::KnowledgeConfig;
 pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers, consent_digest, consent_subject};
 pub use model::{
@@ -46,4 +46,4 @@ pub use model::{
 pub use role::AgentInfo;
 pub use tools::tools_named;
 pub use undo::UndoCleanup;
-pub use web::{HostResolver, WebAccess, is_public};
+pub use web_fetch::{HostResolver, WebAccess, is_public};

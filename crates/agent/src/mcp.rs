@@ -9,12 +9,12 @@
 
 mod client_servers;
 mod connection;
-mod environment;
 mod http;
-mod names;
-mod result;
 mod server;
+mod server_environment;
 mod tool;
+mod tool_names;
+mod tool_result;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ use sandbox::Fence;
 use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 use crate::tools::{self, ToolDefinition};
 use crate::turn_loop::{LoopError, unless_cancelled};
 pub(crate) use client_servers::ClientServers;
@@ -361,9 +361,10 @@ impl Servers {
         if state.servers.len() >= SERVERS_MAX {
             return Err(format!("a session has at most {SERVERS_MAX} tool servers"));
         }
-        let taken: HashSet<_> = state.servers.iter().map(|known| names::key(&known.tool_prefix)).collect();
+        let taken: HashSet<_> =
+            state.servers.iter().map(|known| tool_names::key(&known.tool_prefix)).collect();
         let server = Server::new(ServerSpec {
-            tool_prefix: names::server(&name, &taken),
+            tool_prefix: tool_names::server(&name, &taken),
             name,
             way,
             named_by,
@@ -434,7 +435,7 @@ fn check_entry(way: ServerTransport, named_by: NamedBy) -> Result<(ServerTranspo
         // The person's own file may set anything: it could as well name a script that does.
         ServerTransport::Child { .. } if named_by == NamedBy::Person => Ok((way, Vec::new())),
         ServerTransport::Child { command, arguments, environment } => {
-            let (environment, dropped) = environment::admitted(&environment);
+            let (environment, dropped) = server_environment::admitted(&environment);
             let notices = match dropped.is_empty() {
                 true => Vec::new(),
                 false => vec![format!(

@@ -4,21 +4,21 @@
 //! So there is no queue between model and turn, and nothing to clean up after a cancel.
 
 mod anthropic;
-mod call;
 pub mod catalog;
-mod chat;
-mod entries;
+mod conversation_entries;
 mod gemini;
 mod http;
+mod model_call;
 mod offline;
 mod ollama;
+mod openai_chat;
+mod openai_responses;
 mod price;
 mod provider;
 mod provider_error;
-mod responses;
 mod retry;
-mod schema;
 mod sse;
+mod tool_schema;
 mod wire;
 
 use std::sync::Arc;

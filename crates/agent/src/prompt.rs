@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Content, ResourceLink};
-use sandbox::{Access, DenialReason, FileError, UnusableReason};
+use sandbox::{DenialReason, FileError, PathAccess, UnusableReason};
 use serde::Deserialize;
 
-use crate::links;
+use crate::linked_pages;
 use crate::model::Image;
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 use crate::tools::list;
 use crate::workspace::{READ, Workspace};
 
@@ -54,7 +54,7 @@ pub(crate) async fn render(content: &[Content], workspace: &Workspace) -> Prompt
     let mut prompt = Prompt::default();
     let mut parts: Vec<String> = Vec::new();
     for block in content {
-        if matches!(block, Content::Link(link) if links::is_web_link(&link.uri)) {
+        if matches!(block, Content::Link(link) if linked_pages::is_web_link(&link.uri)) {
             // It is fetched once, when its turn starts, and is in the log.
             continue;
         }
@@ -206,7 +206,7 @@ enum LinkTarget {
 
 fn read_path(path: &Path, workspace: &Workspace) -> Result<LinkTarget, String> {
     const NEVER: &str = "files there are never given to a model";
-    let spot = workspace.find(path, Access::Read).map_err(|error| match error {
+    let spot = workspace.find(path, PathAccess::Read).map_err(|error| match error {
         FileError::Refused { reason: DenialReason::Hidden, .. } => NEVER,
         FileError::Refused { .. } | FileError::Unusable { .. } => "it is outside the workspace or not there",
     })?;

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::{FileChange, Location, ToolKind, TurnId};
-use sandbox::{Access, EntryKind};
+use sandbox::{EntryKind, PathAccess};
 
 use crate::tools::ToolOutcome;
 use crate::workspace::Workspace;
@@ -98,7 +98,7 @@ pub(crate) fn named_in(text: &str, workspace: &Workspace) -> Option<Location> {
     }
     let mut named = wrong.into_iter().chain(others).take(LOOKED_UP_MAX);
     named.find_map(|(name, line)| {
-        let spot = workspace.find(Path::new(name), Access::Read).ok()?;
+        let spot = workspace.find(Path::new(name), PathAccess::Read).ok()?;
         let of_others = |part: Component<'_>| OF_OTHERS.iter().any(|name| part.as_os_str() == *name);
         let ours = spot.kind() == Some(EntryKind::File) && !Path::new(name).components().any(of_others);
         ours.then(|| Location { path: spot.real().to_owned(), line: Some(line) })

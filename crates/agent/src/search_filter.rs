@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::guard::{PathAccess, Rulebook, assess_path};
+use ::guard::{FileAccess, Rulebook, assess_path};
 use engine::{AskRequest, PermissionRules as _, Risk, RuleEffect, ToolClass, ToolKind};
 
 use crate::tools::ToolJob;
@@ -29,7 +29,7 @@ impl SearchFilter {
     /// Whether a file below the start is skipped.
     pub(crate) fn hides(&mut self, path: &Path) -> bool {
         let secret =
-            assess_path(PathAccess::Read, path).is_some_and(|assessment| assessment.risk >= Risk::High);
+            assess_path(FileAccess::Read, path).is_some_and(|assessment| assessment.risk >= Risk::High);
         secret || self.forbids(path)
     }
 

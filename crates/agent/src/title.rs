@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::compaction::ask_once;
 use crate::context::Conversation;
 use crate::model::{ModelRequest, Thinking, is_offline};
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 use crate::turn_loop::{LoopError, TurnLoop, usage_with_cost};
 
 const GRACE: Duration = Duration::from_secs(1);

@@ -4,13 +4,13 @@
 //! of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 pub(crate) mod ask;
+pub(crate) mod command_output;
 mod edit;
 mod fetch;
 mod glob;
 mod jobs;
-mod lines;
+mod line_matching;
 pub(crate) mod list;
-pub(crate) mod output;
 mod patch;
 mod plan;
 mod read;
@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
-use crate::host::{EditorCommand, EditorTerminal};
+use crate::editor_files::{EditorCommand, EditorTerminal};
 use crate::model::{Image, ToolSpec};
 use crate::role::{self, Role};
 use crate::workspace::Workspace;

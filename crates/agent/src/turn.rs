@@ -10,7 +10,7 @@ use crate::commands::{self, PromptMeaning, SlashCommand};
 use crate::context::{Memory, TurnOpening};
 use crate::title::{self, TitleRequest};
 use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled};
-use crate::{image_fallback, injection_markers, links, reveal_hints, tools};
+use crate::{image_fallback, injection_markers, linked_pages, reveal_hints, tools};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -48,7 +48,7 @@ async fn begin(
     let caught_up = unless_cancelled(&context, catch_up).await?;
     caught_up.map_err(|error| LoopError::Failed(error.to_string()))?;
     // An unattended prompt may come from anybody, so the limit applies to it all the same.
-    let forced = context.attended() && commands::max_cost::forced(&input.content).is_some();
+    let forced = context.attended() && commands::spending_limit::forced(&input.content).is_some();
     session.ledger.begin(&memory.costs.total, memory.limits.current().filter(|_| !forced));
 
     let meaning =
@@ -68,7 +68,7 @@ async fn begin(
             return Ok(Stop::EndTurn);
         }
         PromptMeaning::Command(SlashCommand::Changes(command)) => {
-            let said = commands::review::answer(command, &session.undo, &workspace, &context).await?;
+            let said = commands::keep_revert::answer(command, &session.undo, &workspace, &context).await?;
             context.text(context.new_message(), said).await?;
             return Ok(Stop::EndTurn);
         }
@@ -88,7 +88,7 @@ async fn begin(
     let mut conversation = memory.past.clone();
     conversation.open(input.turn, TurnOpening::Prompt(prompt));
     *title = title::of_prompt(&conversation).filter(|_| !input.titled);
-    links::read(session, &input.content, &context, &mut conversation).await?;
+    linked_pages::read(session, &input.content, &context, &mut conversation).await?;
 
     let mut turn_loop = TurnLoop { session: Arc::clone(session), context, workspace, conversation, role };
     let naming = (!input.titled).then(|| TitleRequest::begin(&turn_loop));

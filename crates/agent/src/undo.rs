@@ -9,10 +9,10 @@
 //! **Invariant:** files are resolved again below the session's folder handles; what has become a link is
 //! refused.
 
-mod command;
+mod change_review;
+mod command_changes;
 mod hunks;
 mod journal;
-mod review;
 mod store;
 
 use std::io::{self, Read as _};
@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::{BoxFuture, FileChange, Follower, SessionHandle, SessionId, TurnId};
-use sandbox::{Access, FileError, Files, PermittedPath, UnusableReason};
+use sandbox::{FileError, Files, PathAccess, PermittedPath, UnusableReason};
 
 use self::journal::{Entry, State, UndoJournal};
 use self::store::{FILE_BYTES_MAX, UndoStore};
 use crate::tools::draft_name;
 
-pub(crate) use self::command::record_command;
-pub(crate) use self::review::RevertedChange;
+pub(crate) use self::change_review::RevertedChange;
+pub(crate) use self::command_changes::record_command;
 
 /// A larger text is restored without showing the change.
 const SHOWN_BYTES_MAX: usize = 4 << 20;
@@ -35,7 +35,7 @@ const SHOWN_BYTES_MAX: usize = 4 << 20;
 const NAMED_MAX: usize = 20;
 
 /// The undo history of a session.
-pub(crate) struct Undo {
+pub(crate) struct UndoHistory {
     /// The folder of all sessions. Without it, nothing is stored.
     all: Option<PathBuf>,
     session: SessionId,
@@ -70,7 +70,7 @@ pub(crate) struct UndoStepResult {
 /// The journal before a change that may not be made after all.
 pub(crate) struct PreviousJournal(Option<UndoJournal>);
 
-impl Undo {
+impl UndoHistory {
     pub(crate) fn new(all: Option<PathBuf>, session: SessionId) -> Self {
         Self { all, session, inner: Mutex::new(None) }
     }
@@ -250,7 +250,7 @@ fn plan_step(
             UndoDirection::Forth => (&*after, &mut *before),
         };
         let path = PathBuf::from(path.as_str());
-        let spot = find_unchanged(files, &path, Access::Write)?;
+        let spot = find_unchanged(files, &path, PathAccess::Write)?;
         let (now, bytes) =
             read_state(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
         let moved = wanted.permissions().filter(|_| wanted.permissions() != expected.permissions());
@@ -342,7 +342,7 @@ fn cannot_keep(path: &Path, error: &io::Error) -> String {
 }
 
 /// Resolves a path, if it still leads to the same file.
-fn find_unchanged(files: &Files, path: &Path, want: Access) -> Result<PermittedPath, String> {
+fn find_unchanged(files: &Files, path: &Path, want: PathAccess) -> Result<PermittedPath, String> {
     let spot = files.find(path, want).map_err(|error| error.to_string())?;
     if spot.real() != path {
         return Err(format!("{} is a link now, and files are not restored through links", path.display()));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ::guard::Rulebook;
 use engine::AskRequest;
-use sandbox::{Access, FileError, Files, Mode, PermittedPath, Policy, UnusableReason};
+use sandbox::{FileError, Files, Mode, PathAccess, PermittedPath, Policy, UnusableReason};
 
 use crate::agent::AccessConfig;
 use crate::search_filter::{denied_by, read_request};
@@ -86,7 +86,7 @@ impl Workspace {
     }
 
     /// Resolves a path, existing or not, if it may be accessed. Accesses the disk.
-    pub(crate) fn find(&self, path: &Path, want: Access) -> Result<PermittedPath, FileError> {
+    pub(crate) fn find(&self, path: &Path, want: PathAccess) -> Result<PermittedPath, FileError> {
         self.files()?.find(&self.cwd.join(path), want)
     }
 
@@ -128,7 +128,7 @@ mod tests {
             ..AccessConfig::default()
         };
         let workspace = Workspace::open(base.join("way"), std::slice::from_ref(&extra), None, &reach);
-        let find = |path: &Path| workspace.find(path, Access::Write).map(|spot| spot.real().to_owned());
+        let find = |path: &Path| workspace.find(path, PathAccess::Write).map(|spot| spot.real().to_owned());
         assert_eq!(find(Path::new("new/file")).unwrap(), work.join("new/file"));
         for inside in [&extra, &more] {
             assert_eq!(find(&inside.join("f")).unwrap(), inside.join("f"));
@@ -146,7 +146,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
         let workspace = Workspace::open(gone.clone(), &[], None, &AccessConfig::default());
-        let error = workspace.find(Path::new("a"), Access::Read).unwrap_err().to_string();
+        let error = workspace.find(Path::new("a"), PathAccess::Read).unwrap_err().to_string();
         assert!(
             error.starts_with(&gone.display().to_string()) && error.contains("create the folder again"),
             "{error}"

@@ -20,7 +20,7 @@ use wire::native::{
 use super::board_updates::BoardUpdates;
 use super::error_replies::{bad, busy};
 use super::session_watch::SessionWatch;
-use super::{AppServer, health, roles, surface};
+use super::{AppServer, health, role_check, surface};
 
 /// Sessions that one client may watch at once.
 const WATCHES_MAX: usize = 16;
@@ -124,7 +124,7 @@ impl ConnectionTask {
 
     /// Answers a request, or starts a task that will.
     async fn handle(&mut self, id: u64, request: Request) -> Result<(), Disconnected> {
-        if let Err(wrong) = roles::check(&self.caller, &self.visitor, &request) {
+        if let Err(wrong) = role_check::check(&self.caller, &self.visitor, &request) {
             return self.reply(id, Err(wrong)).await;
         }
         match request {

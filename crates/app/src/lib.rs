@@ -10,12 +10,12 @@ mod board_updates;
 mod connection;
 mod error_replies;
 mod feed;
-mod files;
+mod file_search;
 mod health;
-mod history;
-mod mirror_reader;
+mod history_reader;
+mod mirror_source;
 mod requests;
-mod roles;
+mod role_check;
 mod session_watch;
 
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use wire::Identity;
 use wire::native::{RequestEnvelope, RuleView, ServerFrame};
 
-pub use mirror_reader::MirrorReader;
+pub use mirror_source::MirrorSource;
 
 use board::Board;
 use feed::Feeds;

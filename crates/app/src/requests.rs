@@ -15,8 +15,8 @@ use wire::native::{ASK_LINES_MAX, Decision, ImageAttachment, ReplyBody, ReplyErr
 
 use super::connection::RequestContext;
 use super::error_replies::{bad, failed, not_done, not_found, wrong};
-use super::history::HistoryReader;
-use super::{board_updates, files};
+use super::history_reader::HistoryReader;
+use super::{board_updates, file_search};
 
 /// A prompt's key is stored in the log.
 const KEY_BYTES_MAX: usize = 128;
@@ -326,7 +326,7 @@ impl RequestContext {
             return Err(bad("the search text is too long; use fewer letters"));
         }
         let folder = Arc::clone(&self.session(session).await?.snapshot().cwd);
-        let files = blocking(move || files::find(&folder, &text)).await?;
+        let files = blocking(move || file_search::find(&folder, &text)).await?;
         Ok(ReplyBody::Files { files })
     }
 

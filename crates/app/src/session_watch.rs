@@ -10,7 +10,7 @@ use wire::native::fold::Viewer;
 use wire::native::{ServerFrame, ServerNotification, SessionState, ViewUpdate};
 
 use super::feed::{Feed, ViewerGuard};
-use service::Bridges;
+use service::BridgeStatuses;
 
 /// The least time between two views: more often than this nobody sees a difference.
 const FLUSH_EVERY: Duration = Duration::from_millis(33);
@@ -21,7 +21,7 @@ struct WatchEnded;
 pub(super) struct SessionWatch {
     session: SessionId,
     viewer_guard: ViewerGuard,
-    bridges: Bridges,
+    bridges: BridgeStatuses,
     viewer: Viewer,
     last_state: Option<(Arc<SessionState>, Vec<String>)>,
     frames: mpsc::Sender<ServerFrame>,
@@ -31,7 +31,7 @@ impl SessionWatch {
     pub fn new(
         session: SessionId,
         feed: &Arc<Feed>,
-        bridges: Bridges,
+        bridges: BridgeStatuses,
         name: Arc<str>,
         after: Option<u64>,
         frames: mpsc::Sender<ServerFrame>,

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tokio_rustls::rustls;
 
-use super::trust::{self, NAMELESS};
+use super::receiver_certificate::{self, NAMELESS};
 
 /// Of what a receiver says, in our own sentences.
 const QUOTED_CHARS_MAX: usize = 200;
@@ -154,7 +154,7 @@ impl BridgeError {
 /// hold only when they are asked.
 fn certificate(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return trust::why(error);
+        return receiver_certificate::why(error);
     }
     let inner = error.downcast_ref::<std::io::Error>()?.get_ref()?;
     certificate(inner)

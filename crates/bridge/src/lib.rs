@@ -1,28 +1,28 @@
 //! The bridge: sessions of this machine, watched and driven from an address elsewhere.
 //!
 //! All connections go out from here. Each bridged session has a tunnel of its own (`tunnel`), in one of two
-//! languages: ferret's frames (`plain_client`), or a mirror of the log (`mirror`), whichever the receiver accepts.
-//! If the receiver keeps mirrors, the machine holds one more connection (`machine`), by which people elsewhere send
+//! languages: ferret's frames (`ferret_receiver`), or a mirror of the log (`mirror_sender`), whichever the receiver accepts.
+//! If the receiver keeps mirrors, the machine holds one more connection (`machine_connection`), by which people elsewhere send
 //! requests; each of them is one more client of ours, with a role that this machine caps.
 //!
 //! Nothing here decides what somebody may do: roles, rules and guards are those of every other client.
 
-mod address;
 mod backlog;
-mod body;
-mod branch;
+mod batch_packer;
+mod body_codec;
 mod bridge_error;
-mod machine;
-mod mirror;
-mod operator;
-mod packing;
-mod pipe;
-mod plain_client;
+mod ferret_receiver;
+mod machine_connection;
+mod mirror_branch;
+mod mirror_sender;
+mod operator_connection;
+mod receiver_address;
+mod receiver_certificate;
 mod receiver_client;
-mod remote_answers;
+mod remote_permissions;
 mod timings;
-mod trust;
 mod tunnel;
+mod tunnel_pipe;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,24 +32,24 @@ use std::time::Duration;
 use access::sealed::Vault;
 use engine::{APPROVAL, Body, BoxFuture, Follower, Principal, SessionHandle, SessionId, follow_log};
 use metrics::Metrics;
-use service::{Bridges, ServiceRules};
+use service::{BridgeStatuses, ServiceRules};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{HubFrame, MachineInfo};
-use wire::{Identity, json};
+use wire::{Identity, json_errors};
 
 use app::AppServer;
 
-use body::BodyCodec;
+use body_codec::BodyCodec;
 use receiver_client::ReceiverClient;
 use tunnel::Tunnel;
 
-pub use address::{BadAddress, ReceiverAddress};
 pub use bridge_error::BridgeError;
+pub use receiver_address::{BadAddress, ReceiverAddress};
 pub use receiver_client::Token;
-pub use remote_answers::RemoteAnswers;
+pub use remote_permissions::RemoteAnswers;
 pub use timings::BridgeTimings;
 
 /// Events that a receiver without a mirror is sent again after a cut.
@@ -100,7 +100,7 @@ struct Shared {
     /// A random name of this process, to distinguish two processes that hold copies of one log.
     process: String,
     codec: BodyCodec,
-    bridges: Bridges,
+    bridges: BridgeStatuses,
     answers: RemoteAnswers,
     replay_window: u64,
     timings: BridgeTimings,
@@ -173,7 +173,7 @@ impl Bridge {
         if shared.machine.is_some() {
             let machine = Arc::clone(&shared);
             drop(shared.tasks.spawn(async move {
-                if let Err(trouble) = machine::run(&machine).await {
+                if let Err(trouble) = machine_connection::run(&machine).await {
                     machine.fail(trouble);
                 }
             }));
@@ -381,7 +381,7 @@ impl Follower for SessionFollower {
 
 /// Parses a frame of the receiver. `None`, if it is of a later version and not known here.
 fn parse_frame(frame: &[u8]) -> Result<Option<HubFrame>, BridgeError> {
-    match json::read_bytes::<HubFrame>(frame, "the frame") {
+    match json_errors::read_bytes::<HubFrame>(frame, "the frame") {
         Ok(down) => Ok(Some(down)),
         Err(error) => {
             let known = ["ready", "ack", "watched", "call"];
@@ -410,7 +410,7 @@ mod tests {
             let Err(trouble @ BridgeError::Malformed { .. }) = parse_frame(broken.as_bytes()) else {
                 panic!("{broken}")
             };
-            assert!(!json::names_internals(&trouble.to_string()), "{broken}: {trouble}");
+            assert!(!json_errors::names_internals(&trouble.to_string()), "{broken}: {trouble}");
         }
     }
 }

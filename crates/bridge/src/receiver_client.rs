@@ -17,16 +17,16 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use wire::json;
+use wire::json_errors;
 use wire::tunnel::{
-    FRAME_BYTES_MAX, HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registration, RegistrationReply,
+    HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registration, RegistrationReply, TUNNEL_FRAME_BYTES_MAX,
 };
 
-use super::address::ReceiverAddress;
 use super::bridge_error::BridgeError;
-use super::pipe::time_for;
+use super::receiver_address::ReceiverAddress;
+use super::receiver_certificate;
 use super::timings::BridgeTimings;
-use super::trust;
+use super::tunnel_pipe::time_for;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The answer to a registration.
@@ -97,7 +97,7 @@ impl ReceiverClient {
         choose_arithmetic();
         let client = match address.is_insecure() {
             true => Client::builder().danger_accept_invalid_certs(true),
-            false => Client::builder().tls_backend_preconfigured(trust::client_config()?),
+            false => Client::builder().tls_backend_preconfigured(receiver_certificate::client_config()?),
         };
         let client = client
             .redirect(Policy::none())
@@ -268,7 +268,7 @@ impl ReceiverClient {
         url.query_pairs_mut().append_pair("connection", connection);
         let timeout = self.timings.answer + time_for(body.len());
         let answer = self.ask("the tunnel", Method::POST, url, Some(body), timeout).await?;
-        bytes(answer, FRAME_BYTES_MAX, self.timings.answer).await
+        bytes(answer, TUNNEL_FRAME_BYTES_MAX, self.timings.answer).await
     }
 
     /// Long-polls for frames of the receiver.
@@ -278,7 +278,7 @@ impl ReceiverClient {
         url.query_pairs_mut().append_pair("connection", connection).append_pair("wait", &wait);
         let timeout = POLL_WAIT + self.timings.answer;
         let answer = self.ask("the tunnel", Method::GET, url, None, timeout).await?;
-        bytes(answer, FRAME_BYTES_MAX, self.timings.answer).await
+        bytes(answer, TUNNEL_FRAME_BYTES_MAX, self.timings.answer).await
     }
 
     pub async fn close(&self, target: &TunnelTarget, connection: &str) {
@@ -362,7 +362,8 @@ async fn read<T: DeserializeOwned>(
     most: usize,
     timeout: Duration,
 ) -> Result<T, BridgeError> {
-    json::read_bytes(&bytes(answer, most, timeout).await?, "the answer").map_err(BridgeError::malformed)
+    json_errors::read_bytes(&bytes(answer, most, timeout).await?, "the answer")
+        .map_err(BridgeError::malformed)
 }
 
 async fn bytes(mut answer: Response, most: usize, timeout: Duration) -> Result<Vec<u8>, BridgeError> {

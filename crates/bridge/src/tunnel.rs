@@ -11,13 +11,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use wire::tunnel::{Heartbeat, Registration, RegistrationReply};
 
-use super::branch::BranchState;
 use super::bridge_error::{BridgeError, quoted};
-use super::pipe::TunnelPipe;
-use super::plain_client::PlainClient;
+use super::ferret_receiver::FerretReceiver;
+use super::mirror_branch::BranchState;
 use super::receiver_client::TunnelTarget;
 use super::timings::Backoff;
-use super::{BridgedSession, ConnectionEnd, Shared, mirror};
+use super::tunnel_pipe::TunnelPipe;
+use super::{BridgedSession, ConnectionEnd, Shared, mirror_sender};
 
 /// Socket upgrades that something in between may block before polling is used instead.
 const BLOCKED_MAX: u32 = 2;
@@ -69,7 +69,7 @@ impl Tunnel {
     pub async fn run(mut self) -> Result<(), BridgeError> {
         self.shared.bridges.begin(&self.session, self.shared.receiver.address().to_string());
         let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.registrations.clone());
-        let mut plain = PlainClient::new(&self.shared);
+        let mut plain = FerretReceiver::new(&self.shared);
         let ended = tokio::select! {
             biased;
             ended = self.keep_connected(&mut plain) => ended,
@@ -92,7 +92,7 @@ impl Tunnel {
         ended
     }
 
-    async fn keep_connected(&mut self, plain: &mut PlainClient) -> Result<(), BridgeError> {
+    async fn keep_connected(&mut self, plain: &mut FerretReceiver) -> Result<(), BridgeError> {
         loop {
             let ConnectionEnd::Failed(trouble) = self.connect_once(plain).await else { return Ok(()) };
             // A certificate that was accepted once, for any session, may be accepted again.
@@ -113,7 +113,7 @@ impl Tunnel {
     }
 
     /// Runs one connection, from the first try to its end.
-    async fn connect_once(&mut self, plain: &mut PlainClient) -> ConnectionEnd {
+    async fn connect_once(&mut self, plain: &mut FerretReceiver) -> ConnectionEnd {
         let (shared, detach) = (Arc::clone(&self.shared), self.detach.clone());
         let handles = self.handles.clone();
         let opened = tokio::select! {
@@ -133,7 +133,7 @@ impl Tunnel {
             // Without a mirror the receiver takes plain frames only, and nothing of a sealed session is sent in those.
             ConnectionEnd::Failed(BridgeError::Unsealable)
         } else if pipe.mirror {
-            mirror::run(&shared, &mut self.handles, &mut self.branch_state, pipe, stop).await
+            mirror_sender::run(&shared, &mut self.handles, &mut self.branch_state, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
             let ended = plain.run(&handle, pipe, registration, stop).await;

@@ -134,7 +134,7 @@ impl Server {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) {
-        let mut served = self.connect(server::stream::over(input, output, &self.tasks));
+        let mut served = self.connect(server::byte_stream::over(input, output, &self.tasks));
         self.until_hung_up(&mut served).await;
         served.finish().await;
     }

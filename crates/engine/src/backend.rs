@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::authority::Standing;
+use crate::client_host::{HostAbilities, HostLink, Hosts};
 use crate::content::{CommandSpec, Content, Opaque};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
-use crate::host::{HostAbilities, HostLink, Hosts};
+use crate::event_log::LogReader;
 use crate::ids::{CallId, Clock, MessageId, Seq, SessionId, Timestamp, TurnId};
-use crate::log::LogReader;
 use crate::review::Review;
 use crate::settings::{SettingSpec, Settings};
 use crate::tool_servers::{ToolServer, ToolServers};

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::authority::{ConsentKind, Standing};
+use crate::client_host::TerminalId;
 use crate::content::{
     CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
 };
-use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SessionId, SurfaceId, Timestamp, TurnId};
 use crate::settings::SettingSpec;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Event;
-use crate::handle::SessionHandle;
-use crate::log::{Doorbell, LogRead, LogReader};
+use crate::event_log::{Doorbell, LogRead, LogReader};
+use crate::session_handle::SessionHandle;
 use crate::store::{PageRequest, StoreError};
 
 /// How long a reader waits before it looks again for what the store could not give it.

@@ -4,13 +4,13 @@
 //! and reload cannot interleave. A session that is evicted or idle for long only
 //! leaves memory; opening it again continues from the store.
 
-mod folders;
-mod follower;
-mod history;
+mod imported_history;
+mod log_followers;
 mod new_sessions;
-mod secrets;
+mod session_folders;
 #[cfg(test)]
 mod tests;
+mod text_redaction;
 mod used_sessions;
 
 use std::collections::{HashMap, HashSet};
@@ -24,20 +24,20 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::{Abilities, Backend, ForeignError, SessionOffer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
-use crate::handle::{SessionHandle, SessionOrigin};
 use crate::ids::{Clock, Epoch, Principal, Seq, SessionId, Timestamp};
-use crate::redactor::Redactor;
-use crate::rules::{MemoryRules, PermissionRules};
+use crate::redactor_trait::Redactor;
 use crate::session::{Effect, Input, Sender, Session};
+use crate::session_handle::{SessionHandle, SessionOrigin};
+use crate::session_task::{SessionTask, SessionTaskParts};
 use crate::settings::APPROVAL;
 use crate::store::{Claim, ListQuery, PageRequest, SessionRow, Store, StoreError, StoreFault};
-use crate::task::{SessionTask, SessionTaskParts};
+use crate::stored_rules::{MemoryRules, PermissionRules};
 use crate::tool_servers::ToolServer;
 
-pub use folders::{FolderEntry, FolderSession, SessionFolders};
-pub use follower::{Follower, FollowerFault};
-pub use history::{History, HistoryPiece};
+pub use imported_history::{History, HistoryPiece};
+pub use log_followers::{Follower, FollowerFault};
 pub use new_sessions::MakeId;
+pub use session_folders::{FolderEntry, FolderSession, SessionFolders};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);

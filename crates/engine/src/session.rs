@@ -9,23 +9,23 @@
 //! **Invariant:** no input widens the sandbox; there is none to send.
 
 mod asks;
-mod damage;
-mod folders;
-mod grants;
+mod log_damage;
 #[cfg(test)]
-mod random_orders;
+mod random_order_tests;
+mod session_grants;
 #[cfg(test)]
-mod script;
+mod test_script;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod working_folders;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::damage::NarrowedSettings;
-use self::grants::SessionGrants;
+use self::log_damage::NarrowedSettings;
+use self::session_grants::SessionGrants;
 use crate::authority::{Forbidden, Standing};
 use crate::backend::NewEvent;
 use crate::content::{Content, Opaque};
@@ -34,8 +34,8 @@ use crate::event::{
     ToolEvent, TurnEvent, Usage,
 };
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
-use crate::rules::{RuleHit, RuleScope};
 use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name, of_switch};
+use crate::stored_rules::{RuleHit, RuleScope};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;

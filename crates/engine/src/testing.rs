@@ -17,10 +17,10 @@ use crate::event::{
     AskRequest, Body, Event, Family, PermissionEvent, Risk, SetupEvent, SpeechEvent, Stop, ToolClass,
     ToolEnd, ToolEvent, ToolStart, TurnEvent,
 };
-use crate::handle::SessionHandle;
 use crate::ids::{CallId, Clock, Epoch, Seq, SessionId, SurfaceId, Timestamp};
-use crate::memory::MemoryStore;
+use crate::memory_store::MemoryStore;
 use crate::session::{Input, Sender};
+use crate::session_handle::SessionHandle;
 use crate::settings::approval_spec;
 use crate::store::{
     Claim, EventBatch, ListQuery, NewSession, PageRequest, SessionRow, Store, StoreError, StoreResult,

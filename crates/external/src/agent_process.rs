@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::agent_updates::{self, AgentAbilities};
-use wire::{RpcId, json};
+use wire::{RpcId, json_errors};
 
 use super::backend::{ExternalConfig, Folders, Shared, failed, foreign};
 use super::child_process::{ChildProcess, LaunchSpec, ProcessEvent};
@@ -167,8 +167,8 @@ impl AgentProcess {
             stop.cancel();
             return Err(failed(format!("{} only echoes its input; {PROTOCOL_HINT}", config.name)));
         };
-        let read =
-            json::read::<&RawValue>(&text, "its answer to initialize").map_err(|error| error.to_string());
+        let read = json_errors::read::<&RawValue>(&text, "its answer to initialize")
+            .map_err(|error| error.to_string());
         let read = read
             .and_then(|answer| agent_updates::initialize_response(answer).map_err(|error| error.to_string()));
         let (_, can) = match read {

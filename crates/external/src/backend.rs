@@ -18,9 +18,9 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use wire::agent_updates;
 
+use super::agent_journal::AgentJournal;
 use super::agent_process::ProcessKeepAlive;
 use super::connection::{ConnectionError, RequestOptions};
-use super::journal::AgentJournal;
 use super::process_pool::ProcessPool;
 use super::session::{ExternalSession, OutputLimits};
 

@@ -24,8 +24,8 @@ use sandbox::{
 };
 use tokio_util::task::TaskTracker;
 
+use super::agent_journal::JournalSender;
 use super::connection::{AgentConnection, ConnectionLimits, MessageReceiver};
-use super::journal::JournalSender;
 use stderr_tail::StderrTail;
 
 pub use environment::environment;

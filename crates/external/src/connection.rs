@@ -15,10 +15,10 @@
 //! **Invariant:** a task that receives messages must not wait for an answer at the same time, because the
 //! answer comes through the queue that the task itself empties.
 
+mod frame_writer;
 mod invalid_output;
+mod lone_surrogates;
 mod message_receiver;
-mod surrogates;
-mod writer;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use wire::RpcId;
 use wire::acp::write_cancel_request;
 
-use super::journal::JournalSender;
+use super::agent_journal::JournalSender;
 
 pub use invalid_output::InvalidOutput;
 pub use message_receiver::{AgentMessage, ConnectionEnd, DeferredReply, MessageReceiver, QueueSpace};
@@ -63,7 +63,7 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            line_bytes_max: wire::FRAME_BYTES_MAX,
+            line_bytes_max: wire::LINE_FRAME_BYTES_MAX,
             queued_bytes_max: 8 << 20,
             unsent_bytes_max: 64 << 20,
             write_wait: Duration::from_secs(30),
@@ -188,7 +188,7 @@ impl AgentConnection {
             invalid_output: AtomicU64::new(0),
             stopped_reading: CancellationToken::new(),
         });
-        tasks.spawn(writer::write(Arc::clone(&shared), unsent, output));
+        tasks.spawn(frame_writer::write(Arc::clone(&shared), unsent, output));
         let receiver = message_receiver::start(&shared, input, notes, tasks);
         (Self { shared }, receiver)
     }
@@ -219,18 +219,18 @@ impl AgentConnection {
     }
 
     pub fn notify(&self, method: &str, params: &impl Serialize) -> Result<(), ConnectionError> {
-        self.shared.send(writer::message(None, method, params)?)
+        self.shared.send(frame_writer::message(None, method, params)?)
     }
 
     /// Answers a request of the agent. Waits while the queue is full, because the agent would wait forever
     /// for a dropped answer.
     pub async fn answer(&self, id: &RpcId, result: &impl Serialize) -> Result<(), ConnectionError> {
-        self.shared.send_when_possible(writer::answer(id, result)?).await
+        self.shared.send_when_possible(frame_writer::answer(id, result)?).await
     }
 
     /// Answers a request of the agent with an error, and waits in the same way.
     pub async fn refuse(&self, id: &RpcId, error: &RpcError) -> Result<(), ConnectionError> {
-        self.shared.send_when_possible(writer::refusal(id, error)?).await
+        self.shared.send_when_possible(frame_writer::refusal(id, error)?).await
     }
 
     /// Closes the sending side: what is queued is still written, then the agent's input is closed.
@@ -260,7 +260,7 @@ impl AgentConnection {
         let number = self.shared.register(PendingRequest { reply, session, method: method.into() })?;
         // Created before sending can fail, so that a request that was not sent is removed again.
         let mut cancel_on_drop = CancelOnDrop { shared: Arc::clone(&self.shared), number, sent: false };
-        self.shared.send(writer::message(Some(number), method, params)?)?;
+        self.shared.send(frame_writer::message(Some(number), method, params)?)?;
         cancel_on_drop.sent = true;
         Ok((answer, cancel_on_drop))
     }
@@ -324,7 +324,7 @@ impl Shared {
     }
 
     fn refuse(&self, id: &RpcId, error: &RpcError) -> Result<(), ConnectionError> {
-        self.send(writer::refusal(id, error)?)
+        self.send(frame_writer::refusal(id, error)?)
     }
 
     fn close_output(&self) {

@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use engine::{Body, BoxFuture, EDITOR_SILENT, HostCall, HostError, HostReply, NoticeLevel, TurnContext};
-use sandbox::{Access, CommandLimits, FileError, Files, Helper, Mode, PermittedPath, Policy, UnusableReason};
+use sandbox::{
+    CommandLimits, FileError, Files, Helper, Mode, PathAccess, PermittedPath, Policy, UnusableReason,
+};
 use tokio_util::task::TaskTracker;
 use wire::acp::HostRequestError;
 
@@ -158,7 +160,7 @@ impl Shared {
         self: &Arc<Self>,
         turn: &TurnContext,
         path: &Path,
-        want: Access,
+        want: PathAccess,
     ) -> Result<PermittedPath, HostRequestError> {
         let (services, whole) = (Arc::clone(self), self.spec.cwd.join(path));
         let found = self.run_blocking(move || Ok(services.files()?.find(&whole, want))).await?;
@@ -169,13 +171,13 @@ impl Shared {
     }
 
     /// The agent's error for a file that cannot be accessed. A refusal of the sandbox is also logged.
-    async fn file_error(&self, turn: &TurnContext, want: Access, error: FileError) -> HostRequestError {
+    async fn file_error(&self, turn: &TurnContext, want: PathAccess, error: FileError) -> HostRequestError {
         let told = error.to_string();
         match error {
             FileError::Refused { path, .. } => {
                 self.log_blocked(
                     turn,
-                    if want == Access::Read { "read" } else { "write" },
+                    if want == PathAccess::Read { "read" } else { "write" },
                     Some(path),
                     &told,
                 )

@@ -4,15 +4,16 @@
 //! A [`ChildProcess`] is a running agent program, an [`AgentConnection`] is the JSON-RPC conversation with
 //! it, and [`HostServices`] are the files and terminals that we offer it.
 
+mod agent_journal;
 mod agent_process;
 mod backend;
 mod child_process;
 mod connection;
 mod host_services;
-mod journal;
 mod process_pool;
 mod session;
 
+pub use agent_journal::{AgentJournal, JournalSender};
 pub use backend::{AgentTimeouts, ExternalBackend, ExternalConfig, Folders, PolicyFactory};
 pub use child_process::{ChildProcess, LaunchError, LaunchSpec, ProcessEnd, ProcessEvent, environment};
 pub use connection::{
@@ -20,5 +21,4 @@ pub use connection::{
     InvalidOutput, MessageReceiver, RequestOptions, RpcError,
 };
 pub use host_services::{ByteCounter, Grant, HostServices, HostServicesSpec};
-pub use journal::{AgentJournal, JournalSender};
 pub use session::OutputLimits;

@@ -7,7 +7,7 @@
 
 mod join;
 mod output_budget;
-mod protected_entries;
+mod protected_file_reports;
 mod turn;
 
 use std::collections::HashMap;

@@ -6,17 +6,16 @@
 
 #[doc(hidden)]
 pub mod fuzz;
-mod launch;
-mod redact;
+mod program_launchers;
 mod regular_file;
 mod risk;
 mod rules;
+mod secret_redactor;
 pub mod shell;
 
-pub use redact::{REDACTED, SecretRedactor, is_secret_name, known_secrets};
 pub use regular_file::open_regular;
 pub use risk::{
-    Assessment, CommandScope, PathAccess, ProposedAction, Workplace, assess_action, assess_command,
+    Assessment, CommandScope, FileAccess, ProposedAction, Workplace, assess_action, assess_command,
     assess_path, covers, scope_of_always, with_git_settings, with_steered_programs,
 };
 pub use rules::{
@@ -24,3 +23,4 @@ pub use rules::{
     Rulebook, TrustedServer, UnsandboxedCommand, assess_unsandboxed, editor_terminal_digest,
     hypothetical_request, lock_folder, trusted_file,
 };
+pub use secret_redactor::{REDACTED, SecretRedactor, is_secret_name, known_secrets};

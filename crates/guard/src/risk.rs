@@ -15,25 +15,25 @@ use engine::Risk;
 
 use crate::shell::{self, DoubtReason, Nesting, Script, SimpleCommand, Word};
 
+mod command_options;
 mod command_scope;
 mod command_targets;
 mod dangerous_programs;
-mod file_searches;
-mod git;
-mod options;
+mod git_commands;
 mod ordinary_programs;
 mod proposed_action;
 mod read_only_programs;
+mod secret_searches;
 mod sensitive_paths;
-mod wrappers;
+mod wrapper_programs;
 
 pub(crate) use command_scope::covered;
 pub use command_scope::{CommandScope, covers, scope_of_always};
 pub(crate) use dangerous_programs::interprets;
-pub(crate) use git::{setting_runs as git_setting_runs, subcommand as git_subcommand};
+pub(crate) use git_commands::{setting_runs as git_setting_runs, subcommand as git_subcommand};
 pub use proposed_action::{ProposedAction, assess_action, with_git_settings, with_steered_programs};
 pub(crate) use read_only_programs::reads_with_known_options;
-pub use sensitive_paths::{PathAccess, assess_path};
+pub use sensitive_paths::{FileAccess, assess_path};
 
 /// Deeper nesting of `bash -c "bash -c .."` is not examined.
 const NESTING_MAX: usize = 8;
@@ -269,7 +269,7 @@ impl<'a> LineAssessor<'a> {
             let worst = dangerous_programs::finding(name, words, arguments, context);
             match worst {
                 Some(finding) => self.record(finding),
-                None if file_searches::may_show_secrets(name, arguments) => {
+                None if secret_searches::may_show_secrets(name, arguments) => {
                     self.record(Finding::new(
                         Risk::High,
                         "searches hidden or ignored files too, which may hold secrets",

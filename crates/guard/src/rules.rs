@@ -14,7 +14,7 @@ mod command_line;
 mod evaluate;
 mod file_text;
 mod glob;
-mod hypothetical;
+mod hypothetical_request;
 mod option_spellings;
 mod rule;
 mod rule_file;
@@ -25,8 +25,8 @@ mod started_programs;
 #[cfg(test)]
 mod tests;
 mod tool_names;
-mod trust;
-mod unsandboxed;
+mod trusted_servers;
+mod unsandboxed_commands;
 mod zeph;
 
 use std::collections::HashMap;
@@ -38,10 +38,10 @@ use engine::{
     RuleScope,
 };
 
-pub use self::hypothetical::hypothetical_request;
+pub use self::hypothetical_request::hypothetical_request;
 pub use self::rule_writer::lock_folder;
-pub use self::trust::{TrustedServer, trusted_file};
-pub use self::unsandboxed::{UnsandboxedCommand, assess_unsandboxed, editor_terminal_digest};
+pub use self::trusted_servers::{TrustedServer, trusted_file};
+pub use self::unsandboxed_commands::{UnsandboxedCommand, assess_unsandboxed, editor_terminal_digest};
 
 use self::cached_file::CachedFile;
 use self::chimera::ChimeraFile;

@@ -13,14 +13,14 @@ use serde_json::value::RawValue;
 use store::sql::{DbError, SqlValue, Statement, log};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use wire::methods::ANSWERS;
+use wire::method_names::ANSWERS;
 use wire::native::Role;
 
-use crate::accounts::PersonId;
+use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::ids::NodeId;
 use crate::metrics::GaugeGuard;
-use crate::schema::frames_log;
+use crate::relay_tables::frames_log;
 use crate::socket::{FrameChannel, OutgoingFrame};
 use crate::topics;
 

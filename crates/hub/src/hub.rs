@@ -11,22 +11,22 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::native::ReplyError;
 
-use crate::accounts::{Accounts, PersonId};
 use crate::audit::AuditEntry;
-use crate::feed::ViewFeeds;
+use crate::authenticator::{HubAuthenticator, PersonId};
 use crate::frame_relay::FrameRelays;
 use crate::ids::NodeId;
 use crate::long_polls::LongPolls;
 use crate::machine_calls::PendingCalls;
 use crate::machine_sockets::MachineSockets;
 use crate::metrics::HubMetrics;
+use crate::node_upkeep::PendingDisconnects;
 use crate::people::People;
 use crate::people_api::PeopleApi;
-use crate::reaper::PendingDisconnects;
-use crate::schema;
+use crate::relay_tables;
 use crate::session_list::SessionLists;
 use crate::socket::RequestRates;
 use crate::topics::{self, Topics};
+use crate::view_feed::ViewFeeds;
 
 /// A node that was silent for this long counts as dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
@@ -76,7 +76,7 @@ impl Default for HubOptions {
 pub struct HubParts {
     pub db: Arc<dyn Db>,
     /// Authenticates browsers and machines.
-    pub accounts: Arc<dyn Accounts>,
+    pub accounts: Arc<dyn HubAuthenticator>,
     /// The same accounts, where they are kept in the hub's database.
     pub people: Option<Arc<People>>,
     pub clock: Arc<dyn Clock>,
@@ -117,7 +117,7 @@ impl Hub {
     pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
         let HubParts { db, accounts, people, clock, node, owns_database, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
-        migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
+        migrate(db.as_ref(), relay_tables::LAYOUT, &relay_tables::STEPS).await?;
         // Share links are deleted together with their mirrors, so their tables must exist.
         crate::people::lay_out(db.as_ref()).await?;
         let wakeups = db.subscribe();
@@ -268,7 +268,7 @@ impl Hub {
         let entry =
             AuditEntry::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
         let mut work = vec![own.must_change(1)];
-        work.extend(schema::forget(session));
+        work.extend(relay_tables::forget(session));
         work.push(entry.statement(self.now(), Some(self.node.as_str())));
         let news = vec![
             topics::person(&person.0),

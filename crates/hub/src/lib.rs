@@ -12,12 +12,10 @@
 //!        <─ /ws/machine/ID ── machine_sockets <── machine_calls (or mail to the node that has the socket) <── browsers
 //! ```
 
-pub mod accounts;
 pub mod audit;
-mod bridge;
-mod browser;
-pub mod export;
-mod feed;
+pub mod authenticator;
+mod bridge_routes;
+mod browser_connection;
 mod frame_relay;
 mod hub;
 mod ids;
@@ -26,17 +24,19 @@ mod machine_calls;
 mod machine_sockets;
 mod metrics;
 mod mirror;
+mod node_upkeep;
 pub mod people;
 mod people_api;
-mod reaper;
+mod relay_tables;
 mod router;
-mod schema;
+pub mod session_export;
 mod session_list;
 mod socket;
 mod topics;
+mod view_feed;
 
 pub use hub::{Hub, HubOptions, HubParts};
 pub use ids::{MachineId, NodeId};
 pub use metrics::{HubMetrics, MachineCallOutcome};
+pub use relay_tables::{forget, forget_person};
 pub use router::{RouterOptions, router};
-pub use schema::{forget, forget_person};

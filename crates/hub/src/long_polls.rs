@@ -11,10 +11,10 @@ use axum::http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::Instant;
-use wire::json;
-use wire::tunnel::FRAME_BYTES_MAX;
+use wire::json_errors;
+use wire::tunnel::TUNNEL_FRAME_BYTES_MAX;
 
-use crate::accounts::PersonId;
+use crate::authenticator::PersonId;
 use crate::socket::{OutgoingFrame, SocketEnd};
 
 /// A connection without a request for this long is dropped.
@@ -100,7 +100,7 @@ impl LongPolls {
         let bad = |error| {
             Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"))
         };
-        let frames: Vec<&RawValue> = json::read_bytes(body, "the body").map_err(bad)?;
+        let frames: Vec<&RawValue> = json_errors::read_bytes(body, "the body").map_err(bad)?;
         for frame in frames {
             let sent =
                 tokio::time::timeout(UP_WAIT_MAX, poll.incoming.send(frame.get().to_owned().into())).await;
@@ -184,7 +184,7 @@ impl LongPoll {
     ) -> String {
         let mut bytes = 0;
         while frames.len() < FRAMES_MAX
-            && bytes < FRAME_BYTES_MAX / 4
+            && bytes < TUNNEL_FRAME_BYTES_MAX / 4
             && let Ok(next) = outgoing.try_recv()
         {
             if let OutgoingFrame::Text(text) = &next {

@@ -65,7 +65,7 @@ enum NodeMessage {
 type AnswerBody = Option<Box<RawValue>>;
 
 /// A request that was sent and is not answered yet.
-pub struct PendingCall {
+pub struct PendingMachineCall {
     hub: Arc<Hub>,
     socket: Option<(Arc<MachineSocket>, u64)>,
     message_number: Option<u64>,
@@ -102,7 +102,7 @@ impl RemoteAnswer {
     }
 }
 
-impl PendingCall {
+impl PendingMachineCall {
     /// The machine's answer: a `native` reply, or a sealed one.
     pub async fn answer(mut self) -> Result<Box<RawValue>, ReplyError> {
         let waiting = async {
@@ -138,7 +138,7 @@ impl PendingCall {
     }
 }
 
-impl Drop for PendingCall {
+impl Drop for PendingMachineCall {
     fn drop(&mut self) {
         if let Some((socket, call)) = &self.socket {
             socket.give_up(*call);
@@ -162,12 +162,12 @@ impl Hub {
         machine: &MachineId,
         by: Operator,
         body: Box<RawValue>,
-    ) -> Result<PendingCall, ReplyError> {
+    ) -> Result<PendingMachineCall, ReplyError> {
         let began = tokio::time::Instant::now();
         if let Some(socket) = self.machine_sockets.get(machine) {
             let (call, answered) = socket.call(by, body).map_err(|error| call_not_sent(self, error))?;
             let socket = Some((socket, call));
-            return Ok(PendingCall {
+            return Ok(PendingMachineCall {
                 hub: Arc::clone(self),
                 socket,
                 message_number: None,
@@ -185,7 +185,7 @@ impl Hub {
             }
             waiting.insert(number, answer);
         }
-        let pending = PendingCall {
+        let pending = PendingMachineCall {
             hub: Arc::clone(self),
             socket: None,
             message_number: Some(number),

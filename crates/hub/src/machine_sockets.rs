@@ -12,11 +12,11 @@ use store::sql::{DbError, SqlValue, Statement};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use wire::json;
+use wire::json_errors;
 use wire::tunnel::{BridgeFrame, HubFrame, MachineInfo, Operator, OperatorCall, WrappedKeys};
 
-use crate::accounts::PersonId;
 use crate::audit::AuditEntry;
+use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::ids::MachineId;
 use crate::metrics::GaugeGuard;
@@ -164,7 +164,7 @@ impl MachineConnection {
             .flatten()
             .ok_or((NOT_WELCOME, "the first frame of a machine must name it".to_owned()))?;
         let bad = |why: &str| (NOT_WELCOME, why.to_owned());
-        let mut machine = match json::read(&text, "the frame") {
+        let mut machine = match json_errors::read(&text, "the frame") {
             Ok(BridgeFrame::Machine(machine)) if machine.id == self.id.as_str() => machine,
             Ok(BridgeFrame::Machine(_)) => return Err(bad("the machine's id is not the one of its address")),
             Ok(_) => return Err(bad("the first frame of a machine must name it")),
@@ -294,7 +294,7 @@ impl MachineConnection {
     }
 
     async fn handle_frame(&self, socket: &MachineSocket, text: &str) -> Result<(), (u16, String)> {
-        match json::read(text, "the frame") {
+        match json_errors::read(text, "the frame") {
             Ok(BridgeFrame::Answer(answer)) => {
                 if let Some(waiting) = socket.waiting().remove(&answer.call) {
                     // The caller may be gone.

@@ -6,9 +6,9 @@
 //!
 //! A bridge whose log differs from what is mirrored asks for a branch before it sends anything else (`branching`).
 
+pub mod batch_intake;
 pub mod branching;
-pub mod intake;
-mod statements;
+mod sql_statements;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use engine::SessionId;
 use store::sql::{DbError, StatementResult};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::json;
+use wire::json_errors;
 use wire::tunnel::{
     BranchRequest, BranchedMirror, BridgeFrame, HubFrame, MirrorAck, MirrorReady, WatchState,
 };
 
-use crate::accounts::PersonId;
 use crate::audit::AuditEntry;
-use crate::feed::ViewFeed;
+use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::metrics::GaugeGuard;
 use crate::socket::{FrameChannel, OutgoingFrame};
 use crate::topics::{self, TopicReceiver};
-use intake::{BatchIntake, BridgeFrameError, DELTA_BYTES_MAX, MirrorPosition, PENDING_BYTES_MAX};
-use statements::{AttachTarget, MirrorOrigin};
+use crate::view_feed::ViewFeed;
+use batch_intake::{BatchIntake, BridgeFrameError, DELTA_BYTES_MAX, MirrorPosition, PENDING_BYTES_MAX};
+use sql_statements::{AttachTarget, MirrorOrigin};
 
 /// Waiting batches that are stored in one transaction.
 const FRAMES_AT_ONCE: usize = 32;
@@ -94,14 +94,14 @@ impl MirrorConnection {
     ) -> Result<Option<Self>, DbError> {
         let target = AttachTarget { session: &session, person: &person, node: &hub.node, now: hub.now().0 };
         let topics = vec![topics::person(&person.0)];
-        let found = match hub.run(statements::attach(&target), topics).await {
+        let found = match hub.run(sql_statements::attach(&target), topics).await {
             Ok(found) => found,
             Err(DbError::Refused { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         let row = |at: usize| found.get(at).and_then(|found: &StatementResult| found.rows.first());
         let (Some(log), Some(mirror)) = (row(0), row(2)) else { return Ok(None) };
-        let stored = statements::read_position(mirror, log.count(1)?, 0)?;
+        let stored = sql_statements::read_position(mirror, log.count(1)?, 0)?;
         let sealed = mirror.int(5)? != 0;
         Ok(Some(Self {
             hub: Arc::clone(hub),
@@ -132,7 +132,7 @@ impl MirrorConnection {
             // The next connection may number these views differently.
             self.feed().inspect(|feed| feed.reset());
         }
-        let detach = statements::detach(&self.session, self.epoch, self.hub.now().0);
+        let detach = sql_statements::detach(&self.session, self.epoch, self.hub.now().0);
         self.hub.report_disconnect(vec![detach], topics::person(&self.person.0)).await;
     }
 
@@ -221,7 +221,7 @@ impl MirrorConnection {
                 self.queue_dropped = true;
             }
             if self.queue_dropped {
-                self.intake.pending = intake::PendingBatch::default();
+                self.intake.pending = batch_intake::PendingBatch::default();
             }
         }
         Ok(())
@@ -229,13 +229,13 @@ impl MirrorConnection {
 
     /// Queues a batch. A branch is returned to the caller.
     fn handle_frame(&mut self, text: &str) -> Result<Option<BranchRequest>, CloseReason> {
-        let handled = match json::read(text, "the frame") {
+        let handled = match json_errors::read(text, "the frame") {
             Ok(BridgeFrame::Batch(batch)) => {
                 self.origin = None;
                 self.intake.take(batch).map(|()| None)
             }
             Ok(BridgeFrame::Branch(branch)) if self.origin.is_some() => {
-                intake::checked_source(branch.source).map(|source| Some(BranchRequest { source }))
+                batch_intake::checked_source(branch.source).map(|source| Some(BranchRequest { source }))
             }
             Ok(BridgeFrame::Branch(_)) => {
                 Err(BridgeFrameError::Unreadable("a branch must come before the first batch".into()))
@@ -330,7 +330,7 @@ impl MirrorConnection {
         }
         let (hub, batch) = (&self.hub, &self.intake.pending);
         let next = self.intake.next;
-        let work = statements::store(&self.session, self.epoch, &self.stored, &next, batch, hub.now().0);
+        let work = sql_statements::store(&self.session, self.epoch, &self.stored, &next, batch, hub.now().0);
         let mut topics = vec![topics::session(self.session.as_str())];
         topics.extend(batch.card.as_ref().map(|_| topics::person(&self.person.0)));
         match hub.run(work, topics).await {
@@ -378,13 +378,13 @@ impl MirrorConnection {
 
     /// Either another connection has the session, or the last attempt was stored and its answer was lost.
     async fn resolve_refused_write(&mut self, channel: &FrameChannel) -> Result<(), CloseReason> {
-        let found = self.hub.rows(statements::read_back(&self.session)).await;
+        let found = self.hub.rows(sql_statements::read_back(&self.session)).await;
         let Ok(rows) = found else {
             self.retry_at = Some(Instant::now() + topics::jittered(RETRY));
             return Ok(());
         };
         let read = |row: &store::sql::Row| {
-            Ok::<_, DbError>((statements::read_position(row, row.count(0)?, 1)?, row.count(6)?))
+            Ok::<_, DbError>((sql_statements::read_position(row, row.count(0)?, 1)?, row.count(6)?))
         };
         match rows.first().map(read) {
             Some(Ok((stored, epoch))) if epoch == self.epoch && stored != self.stored => {
@@ -401,7 +401,7 @@ impl MirrorConnection {
 
     /// After the queue was dropped: closes the connection as soon as the database is back, so that the bridge reconnects.
     async fn close_when_database_is_back(&mut self) -> Result<(), CloseReason> {
-        match self.hub.rows(statements::read_back(&self.session)).await {
+        match self.hub.rows(sql_statements::read_back(&self.session)).await {
             Ok(_) => Err((COME_BACK, "the hub's database was not reachable; reconnect to continue".into())),
             Err(_) => {
                 self.retry_at = Some(Instant::now() + topics::jittered(RETRY));
@@ -452,7 +452,7 @@ impl MirrorConnection {
         if self.feed().is_some() {
             return Ok(true);
         }
-        let rows = self.hub.rows(crate::feed::watchers(&self.session, self.hub.now().0)).await?;
+        let rows = self.hub.rows(crate::view_feed::watchers(&self.session, self.hub.now().0)).await?;
         Ok(rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() > 0)
     }
 

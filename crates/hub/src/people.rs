@@ -12,44 +12,44 @@
 //! identity provider for example, would end where the others do: in `browsers::new_browser`.
 
 mod browsers;
-mod layout;
+mod machine_tokens;
 mod members;
 mod passkeys;
 mod people_error;
+mod people_tables;
 mod public_url;
 mod push;
 mod revocation;
-mod routes;
-mod shares;
+mod share_links;
 mod sign_in_links;
-mod tokens;
+mod sign_in_routes;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use access::devices::Presence;
-use access::devices::push::{AllowedAddresses, Push, PushSender, VapidKeyError};
+use access::devices::push::{Push, PushAddressPolicy, PushSender, VapidKeyError};
 use access::{AuthRateLimit, BadName, Refusal, random, url_safe};
 use axum::http::HeaderMap;
 use engine::{BoxFuture, Clock, Timestamp};
 use store::sql::{Db, DbError, Statement, StatementResult, migrate};
 use tokio_util::sync::CancellationToken;
 use wire::native::ReplyError;
-use wire::native::hub::{HubReplyBody, HubRequest};
+use wire::native::hub_requests::{HubReplyBody, HubRequest};
 
 use self::passkeys::Challenges;
 use self::public_url::PublicUrl;
 use self::revocation::{Credential, Revocations};
-use crate::accounts::{Accounts, HubVisitor, MachineToken, PersonId, VisitorKind};
 use crate::audit;
+use crate::authenticator::{HubAuthenticator, HubVisitor, MachineToken, PersonId, VisitorKind};
 
 pub use people_error::{PeopleError, RefusalKind};
 pub use push::SessionNews;
 pub(crate) use revocation::TOPIC;
-pub use routes::{RemoteAddress, routes, throttle};
+pub use sign_in_routes::{RemoteAddress, routes, throttle};
 
 /// Deletes what else belongs to a removed person, in the same transaction.
-pub type Forgets = fn(&PersonId) -> Vec<Statement>;
+pub type ForgetPerson = fn(&PersonId) -> Vec<Statement>;
 
 pub struct PeopleOptions {
     /// Where browsers reach the hub, as in `https://hub.example.org`.
@@ -59,14 +59,14 @@ pub struct PeopleOptions {
     pub clock: Arc<dyn Clock>,
     /// The name of this node, for the audit.
     pub node: Arc<str>,
-    pub forgets: Forgets,
+    pub forgets: ForgetPerson,
     /// Without it, the hub sends no notifications.
     pub push: Option<PushOptions>,
 }
 
 pub struct PushOptions {
     /// The addresses that pushes may be sent to.
-    pub reach: AllowedAddresses,
+    pub reach: PushAddressPolicy,
     /// A `mailto:` or `https:` address that push services may write to.
     pub contact: String,
 }
@@ -88,7 +88,7 @@ pub struct People {
     node: Arc<str>,
     public_url: PublicUrl,
     behind_proxy: bool,
-    forgets: Forgets,
+    forgets: ForgetPerson,
     revocations: Revocations,
     presence: Presence,
     wrong: Mutex<AuthRateLimit>,
@@ -100,7 +100,7 @@ pub struct People {
 
 /// Creates the tables of people, if they do not exist yet.
 pub(crate) async fn lay_out(db: &dyn Db) -> Result<(), DbError> {
-    migrate(db, "people", &layout::STEPS).await
+    migrate(db, "people", &people_tables::STEPS).await
 }
 
 impl People {
@@ -199,7 +199,7 @@ struct PeopleAuditEntry<'a> {
     from: Option<RemoteAddress>,
 }
 
-impl Accounts for People {
+impl HubAuthenticator for People {
     fn visitor<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<HubVisitor, Refusal>> {
         Box::pin(async move { self.visitor_by_cookie(headers).await.map_err(PeopleError::refusal) })
     }

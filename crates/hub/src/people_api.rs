@@ -1,16 +1,16 @@
 //! What the relay needs of people: the view of a visitor, requests of browsers about themselves, and notifications.
 //!
-//! Authentication is `Accounts` alone. The rest exists only where people are kept in the database (`People`).
+//! Authentication is `HubAuthenticator` alone. The rest exists only where people are kept in the database (`People`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use access::devices::PresenceHandle;
 use engine::{SessionId, Timestamp};
-use wire::native::hub::PersonView;
+use wire::native::hub_requests::PersonView;
 use wire::native::{CardState, ReplyBody, ReplyError, Request};
 use wire::tunnel::CardEntry;
 
-use crate::accounts::{Accounts, HubVisitor, PersonId, VisitorKind};
+use crate::authenticator::{HubAuthenticator, HubVisitor, PersonId, VisitorKind};
 use crate::hub::wrong;
 use crate::people::{People, SessionNews};
 
@@ -18,7 +18,7 @@ use crate::people::{People, SessionNews};
 const REMEMBERED_MAX: usize = 8192;
 
 pub struct PeopleApi {
-    pub accounts: Arc<dyn Accounts>,
+    pub accounts: Arc<dyn HubAuthenticator>,
     people: Option<Arc<People>>,
     /// The last notified state of a session.
     last_notified: Mutex<std::collections::HashMap<SessionId, LastNotified>>,
@@ -31,7 +31,7 @@ struct LastNotified {
 }
 
 impl PeopleApi {
-    pub fn new(accounts: Arc<dyn Accounts>, people: Option<Arc<People>>) -> Self {
+    pub fn new(accounts: Arc<dyn HubAuthenticator>, people: Option<Arc<People>>) -> Self {
         Self { accounts, people, last_notified: Mutex::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::{Digest, PageOrigin, Refusal, ServerNames, request_checks, web};
+use access::{Digest, PageOrigin, Refusal, ServerNames, request_checks, web_app};
 use axum::Json;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -14,11 +14,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::SessionId;
 use serde_json::json;
-use wire::tunnel::FRAME_BYTES_MAX;
+use wire::tunnel::TUNNEL_FRAME_BYTES_MAX;
 
 use crate::hub::Hub;
 use crate::people::{self, People, throttle};
-use crate::{bridge, browser, metrics};
+use crate::{bridge_routes, browser_connection, metrics};
 
 /// Bytes of a body, on all routes but those of tunnels.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -67,10 +67,10 @@ pub fn router(hub: &Arc<Hub>, options: RouterOptions, people: Option<Arc<People>
         .route("/healthz", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics_page))
-        .merge(bridge::routes())
-        .merge(browser::routes())
+        .merge(bridge_routes::routes())
+        .merge(browser_connection::routes())
         .with_state(Arc::clone(hub))
-        .merge(web::routes());
+        .merge(web_app::routes());
     if let Some(people) = &people {
         routes = routes.layer(from_fn_with_state(Arc::clone(people), throttle));
         routes = routes.merge(people::routes(Arc::clone(people)));
@@ -120,7 +120,7 @@ fn admit(gate: &HubGate, request: &mut Request) -> Result<(), Refusal> {
     let base_url = base_url(gate, headers);
     let address = request_checks::address(gate.options.behind_proxy, request);
     let tunnel = request.uri().path().starts_with("/api/tunnel/");
-    request_checks::fit(request, if tunnel { FRAME_BYTES_MAX } else { BODY_BYTES_MAX })?;
+    request_checks::fit(request, if tunnel { TUNNEL_FRAME_BYTES_MAX } else { BODY_BYTES_MAX })?;
     let extensions = request.extensions_mut();
     extensions.insert(base_url);
     extensions.insert(ClientAddress(Some(address)));

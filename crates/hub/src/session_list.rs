@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use wire::native::{BranchOrigin, CardState, SessionCard};
 use wire::tunnel::WrappedKeys;
 
-use crate::accounts::PersonId;
+use crate::authenticator::PersonId;
 use crate::hub::{Hub, NODE_SILENCE_MS};
 use crate::topics;
 

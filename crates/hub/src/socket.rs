@@ -13,7 +13,7 @@ use axum::extract::ws::{Utf8Bytes, WebSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::accounts::PersonId;
+use crate::authenticator::PersonId;
 
 const RULES: SocketRules = SocketRules {
     ping_every: Duration::from_secs(20),

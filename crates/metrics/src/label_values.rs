@@ -1,7 +1,7 @@
 //! The closed sets of label values.
 
 use wire::RequestError;
-use wire::methods::METHODS;
+use wire::method_names::METHODS;
 
 /// Methods that no dialect has: a client can send any name, but only one of them is remembered.
 pub(super) const UNKNOWN: &str = "unknown";

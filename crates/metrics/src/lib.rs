@@ -7,12 +7,12 @@
 //! **Invariant:** every label has a closed set of values. Nothing that a client or an agent chose freely
 //! becomes a label, so nobody can make the server remember ever more series.
 
-mod follower;
 mod label_values;
+mod log_readers;
+mod metrics_follower;
 mod process;
-mod readers;
-mod requests;
-mod text;
+mod prometheus_text;
+mod request_outcomes;
 mod timed_store;
 
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-pub use self::follower::MetricsFollower;
 use self::label_values::{BY_DOOR_UNKNOWN, KINDS};
 pub use self::label_values::{DoorLabel, RejectReason, SessionStateLabel, SpanFate};
-pub use self::readers::LagHandle;
-use self::readers::LogReaders;
-pub use self::requests::{DeferredRequest, MessageOutcome, RequestTally, shortened};
+pub use self::log_readers::LagHandle;
+use self::log_readers::LogReaders;
+pub use self::metrics_follower::MetricsFollower;
+pub use self::request_outcomes::{DeferredRequest, MessageOutcome, RequestTally, shortened};
 
 /// The content type of [`Metrics::render`]: OpenMetrics, for scrapers that ask for it.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -256,7 +256,7 @@ impl Metrics {
 
     /// Everything, in the older text form ([`PLAIN_TEXT`]).
     pub fn render_plain(&self) -> String {
-        text::plain(&self.render())
+        prometheus_text::plain(&self.render())
     }
 
     fn appended(&self, events: usize, took: Duration, written: bool) {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use crate::cli::{AgentsCommand, AgentsHintOptions};
 use crate::cli_error::CliError;
-use crate::{config, external, terminal};
+use crate::{config, external_agents, output};
 
 pub fn run(command: &AgentsCommand) -> ExitCode {
     let (outcome, as_json) = match command {
@@ -34,15 +34,15 @@ fn in_runtime(work: impl Future<Output = Result<ExitCode, CliError>>) -> Result<
 
 /// `agents install-hint`: prints the steps to install an agent, one per line.
 fn hint(options: &AgentsHintOptions) -> Result<(), CliError> {
-    let entry = external::named(&config::user()?, &options.name)?;
+    let entry = external_agents::named(&config::user()?, &options.name)?;
     if options.json {
         let program = entry.program();
-        return terminal::put_json(&serde_json::json!({
+        return output::put_json(&serde_json::json!({
             "name": entry.name,
             "installed": program.is_some(),
             "program": program,
             "install": entry.install,
         }));
     }
-    terminal::put(&entry.install.iter().map(|line| format!("{line}\n")).collect::<String>())
+    output::put(&entry.install.iter().map(|line| format!("{line}\n")).collect::<String>())
 }

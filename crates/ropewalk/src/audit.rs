@@ -17,7 +17,7 @@ use wire::ClientInfo;
 use crate::cli::{AuditArchiveOptions, AuditCommand};
 use crate::cli_error::CliError;
 use crate::session_store::SessionStore;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 pub use show::{StartedAudit, reader};
 
@@ -63,7 +63,7 @@ pub fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
 /// Prints warnings about the audit log, for commands without logging.
 pub fn warn(audit: &Audit) {
     let say = |text: &str| {
-        terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
+        output::say(&format!("{} {}", output::stderr_paint().warn("warning:"), output::one_line(text)));
     };
     if let Some(error) = audit.trouble() {
         say(&format!("could not write the audit log: {}", error.full));
@@ -163,11 +163,11 @@ fn archive(options: &AuditArchiveOptions) -> Result<ExitCode, CliError> {
         Vec::new()
     };
     if options.json {
-        terminal::put_json(&json!({ "archived": done }))?;
+        output::put_json(&json!({ "archived": done }))?;
     } else if done.is_empty() {
-        terminal::say(&format!("No file is older than {} days.", options.retention));
+        output::say(&format!("No file is older than {} days.", options.retention));
     } else {
-        terminal::say(&format!("compressed {}", done.join(", ")));
+        output::say(&format!("compressed {}", done.join(", ")));
     }
     Ok(ExitCode::SUCCESS)
 }

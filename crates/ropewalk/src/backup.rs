@@ -13,7 +13,7 @@ use wire::timestamp;
 use crate::cli::BackupOptions;
 use crate::cli_error::CliError;
 use crate::session_store::SessionStore;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 /// Files of the state folder to back up. The others can be recreated, or are for a running server only.
 const STATE: [&str; 5] = ["devices.json", "sealed.json", "push.key", "http.token", "http.secret"];
@@ -148,19 +148,19 @@ fn back_up(options: &BackupOptions) -> Result<ExitCode, CliError> {
         store::back_up(&places.database(), &files, &options.file, &made_at, options.force).map_err(failed)?;
     if options.json {
         let backup = as_json(&report);
-        terminal::put_json(&json!({ "file": options.file, "backup": backup, "sessions_at": elsewhere }))?;
+        output::put_json(&json!({ "file": options.file, "backup": backup, "sessions_at": elsewhere }))?;
     } else {
         tell_damage(&report);
         if let Some(place) = &elsewhere {
-            let paint = terminal::stderr_paint();
+            let paint = output::stderr_paint();
             let text =
                 "they are not in this backup, which contains everything else; back up the database too";
-            terminal::say(&format!(
+            output::say(&format!(
                 "{} sessions are stored in {place}: {text} (pg_dump)",
                 paint.warn("warning:")
             ));
         }
-        terminal::put(&format!("{}: {}\n", options.file.display(), in_words(&report)))?;
+        output::put(&format!("{}: {}\n", options.file.display(), in_words(&report)))?;
     }
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -177,8 +177,8 @@ pub fn as_json(report: &BackupReport) -> serde_json::Value {
 
 pub fn tell_damage(report: &BackupReport) {
     let warn = |text: &str| {
-        let paint = terminal::stderr_paint();
-        terminal::say(&format!("{} {}", paint.warn("warning:"), terminal::one_line(text)));
+        let paint = output::stderr_paint();
+        output::say(&format!("{} {}", paint.warn("warning:"), output::one_line(text)));
     };
     for line in report.damage.iter().take(DAMAGE_MAX) {
         warn(&format!("damaged in the store and in the backup: {line}"));

@@ -1,6 +1,6 @@
 //! `ropewalk bridge`, and the bridge of the commands that serve: chooses the URL, the token and the session.
 
-mod machine;
+mod machine_id;
 mod status_lines;
 
 use std::io::IsTerminal;
@@ -20,21 +20,21 @@ use agent::{BridgeView, ReadBridge};
 use app::{AppServer, AppServerExtras, AppServerParts};
 use engine::{ListQuery, Principal, Registry, SessionId};
 use metrics::Metrics;
-use service::{Bridges, ServiceRules};
+use service::{BridgeStatuses, ServiceRules};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
 
-use self::machine::MachineClaim;
+use self::machine_id::MachineClaim;
 use self::status_lines::StatusLines;
 use crate::chat::ClientContext;
-use crate::chat::in_process::InProcessServer;
+use crate::chat::in_process_server::InProcessServer;
 use crate::cli::{BridgeOptions, ServeBridgeOptions};
 use crate::cli_error::CliError;
 use crate::config::{self, Config};
 use crate::sessions::find;
-use crate::{chat, eventlog, paths, run, sealed, secrets, server, terminal};
+use crate::{chat, chimera_event_log, output, paths, registry, run, sealed_devices, secrets};
 
 /// Variables that may hold the token.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -153,11 +153,11 @@ fn address_error(url: &str, error: BadAddress) -> CliError {
 }
 
 fn warn(text: &str) {
-    terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+    output::say(&format!("{} {text}", output::stderr_paint().warn("warning:")));
 }
 
 /// The bridge status of sessions, for the agent's command that shows it.
-pub fn reader(bridges: Bridges) -> ReadBridge {
+pub fn reader(bridges: BridgeStatuses) -> ReadBridge {
     Arc::new(move |session| {
         let status = bridges.status(session);
         Some(BridgeView {
@@ -194,7 +194,7 @@ impl RunningBridge {
     ) -> Result<Self, CliError> {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let rules = ServiceRules { source: SOURCE.into(), ..bridged.rules.confined() };
-        let host = server::host_name();
+        let host = registry::host_name();
         let machine = MachineClaim::take(&host)?;
         let app = AppServer::new(AppServerParts {
             registry: Arc::clone(bridged.registry),
@@ -208,12 +208,12 @@ impl RunningBridge {
         });
         let vault = match wanted.e2e {
             true => {
-                if sealed::devices()?.is_empty() {
+                if sealed_devices::devices()?.is_empty() {
                     teller(
                         "[ferret] bridge: encrypted end to end, but no device is paired yet; run ropewalk pair",
                     );
                 }
-                Some(Arc::new(sealed::vault(&machine.described().id, &wanted.address.to_string())?))
+                Some(Arc::new(sealed_devices::vault(&machine.described().id, &wanted.address.to_string())?))
             }
             false => None,
         };
@@ -302,7 +302,7 @@ async fn session(
                 .fix("remove --ephemeral, or remove --resume and --continue"));
         }
         (Some(text), _) => {
-            eventlog::import_named(text, folder).await?;
+            chimera_event_log::import_named(text, folder).await?;
             Some(find::one(registry, text).await?.id)
         }
         (None, true) => {
@@ -333,9 +333,7 @@ async fn drive(
 ) -> Result<ExitCode, CliError> {
     let watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if let Some(why) = unread_input() {
-        terminal::say(&format!(
-            "[ferret] bridge: {why}, so input is ignored; press Ctrl-C to end the bridge"
-        ));
+        output::say(&format!("[ferret] bridge: {why}, so input is ignored; press Ctrl-C to end the bridge"));
     }
     let said = Arc::new(StatusLines::new(session.clone(), in_process.rules().bridges.clone()));
     let bridged = BridgedServer {
@@ -377,7 +375,7 @@ fn unread_input() -> Option<&'static str> {
         return (!std::io::stdout().is_terminal()).then_some("standard output is not a terminal");
     }
     // Services get /dev/null, which is not a file, pipe or socket.
-    let kind = terminal::input_kind()?;
+    let kind = output::input_kind()?;
     (kind.is_fifo() || kind.is_socket() || kind.is_file()).then_some("standard input is not a terminal")
 }
 

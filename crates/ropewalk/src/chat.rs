@@ -3,8 +3,8 @@
 //! If a server of this person runs for the folder, the terminal connects to it, so that a phone, a browser and the terminal
 //! share the session. Otherwise the engine runs in this process, and the client uses the same protocol.
 
-pub mod in_process;
-mod socket;
+pub mod in_process_server;
+mod server_socket;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -19,12 +19,12 @@ use access::random;
 use engine::{APPROVAL, MODE, MODEL, SessionId, full_name};
 use tokio::sync::watch;
 
-use self::in_process::InProcessServer;
-use self::socket::ServerSocket;
+use self::in_process_server::InProcessServer;
+use self::server_socket::ServerSocket;
 use crate::cli::{ChatOptions, GuardOptions, OsSandbox, StoreOptions};
 use crate::cli_error::CliError;
 use crate::running_servers::{self, RunningServer};
-use crate::{eventlog, hidden_paths, run, terminal};
+use crate::{chimera_event_log, hidden_paths, output, run};
 
 /// `chat`: a new session, or one to continue.
 pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
@@ -62,7 +62,7 @@ async fn talk(options: &ChatOptions, start: WhichSession) -> Result<ExitCode, Cl
     if let WhichSession::Named(id) = &start
         && !options.guard.ephemeral
     {
-        eventlog::import_named(id, &folder).await?;
+        chimera_event_log::import_named(id, &folder).await?;
     }
     let wish = StartOptions {
         folder: folder.display().to_string(),
@@ -156,7 +156,7 @@ pub async fn show(
     context: ClientContext,
 ) -> Result<ExitCode, CliError> {
     let (reads, writes) = (io::stdin().is_terminal(), io::stdout().is_terminal());
-    let colour = terminal::wants_colour();
+    let colour = output::wants_colour();
     let seed = random()
         .map_err(|error| CliError::failed("the operating system's random generator failed").because(error))?;
     let seed = seed.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -186,7 +186,7 @@ pub async fn show(
         ScreenExit::Left { words } => {
             if let Some(words) = words {
                 let agent = options.agent.agent.as_ref().map(|agent| format!(" --agent {agent}"));
-                terminal::say(&(words + &agent.unwrap_or_default()));
+                output::say(&(words + &agent.unwrap_or_default()));
             }
             Ok(ExitCode::SUCCESS)
         }

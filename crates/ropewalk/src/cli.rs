@@ -5,6 +5,7 @@ mod audit;
 mod bridge;
 mod chat;
 mod config;
+mod environment_variables;
 mod http;
 mod hub;
 mod mcp;
@@ -15,7 +16,6 @@ mod run;
 mod share;
 mod store;
 mod up;
-mod variables;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use wire::{Dialect, DialectSelection};
 
 use other_programs::TypedCommand;
 
-use crate::external::{TYPOS_MAX, typos};
+use crate::external_agents::{TYPOS_MAX, typos};
 use crate::sessions::PastTime;
 
 pub use agents::{
@@ -563,7 +563,7 @@ pub struct DeleteOptions {
 #[derive(Debug, Clone, Args)]
 pub struct EditorOptions {
     /// Only this editor
-    #[arg(value_parser = crate::editors::NAMES)]
+    #[arg(value_parser = crate::editor_snippets::NAMES)]
     pub editor: Option<String>,
 }
 
@@ -573,9 +573,9 @@ impl Cli {
     }
 
     fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let mut command = variables::without_empty(<Self as CommandFactory>::command());
+        let mut command = environment_variables::without_empty(<Self as CommandFactory>::command());
         let matches = command.try_get_matches_from_mut(words).map_err(|error| {
-            let error = variables::name_variable(&command, error);
+            let error = environment_variables::name_variable(&command, error);
             explain_typo(&mut command, error)
         })?;
         Self::of(&matches)

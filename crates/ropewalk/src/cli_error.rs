@@ -10,8 +10,8 @@ use engine::{OpenError, SessionId, StoreError};
 use serde_json::json;
 use store::audit::AuditKeyError;
 
+use crate::output::{self, one_line};
 use crate::secrets;
-use crate::terminal::{self, one_line};
 
 #[derive(Debug)]
 pub struct CliError {
@@ -132,7 +132,7 @@ impl CliError {
     /// Prints it as a warning after `consequence`; the command continues.
     pub fn warn(&self, consequence: &str) {
         let text = one_line(&format!("{consequence}: {}", self.text()));
-        terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+        output::say(&format!("{} {text}", output::stderr_paint().warn("warning:")));
     }
 
     /// Prints the error and returns the exit code.
@@ -142,19 +142,19 @@ impl CliError {
         }
         if as_json {
             // If the output is closed, there is nobody to report to.
-            drop(terminal::put_json(&self.as_json()));
+            drop(output::put_json(&self.as_json()));
             return self.kind.exit();
         }
-        let paint = terminal::stderr_paint();
-        terminal::say(&format!("{} {}", paint.bad("error:"), one_line(&self.what)));
+        let paint = output::stderr_paint();
+        output::say(&format!("{} {}", paint.bad("error:"), one_line(&self.what)));
         if let Some(because) = &self.because {
-            terminal::say(&format!("{} {}", paint.quiet("because:"), one_line(because)));
+            output::say(&format!("{} {}", paint.quiet("because:"), one_line(because)));
         }
         for (id, title) in &self.candidates {
-            terminal::say(&format!("  {id}  {}", one_line(title)));
+            output::say(&format!("  {id}  {}", one_line(title)));
         }
         if let Some(fix) = &self.fix {
-            terminal::say(&format!("{} {}", paint.quiet("try:"), one_line(fix)));
+            output::say(&format!("{} {}", paint.quiet("try:"), one_line(fix)));
         }
         self.kind.exit()
     }

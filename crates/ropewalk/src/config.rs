@@ -7,10 +7,10 @@ mod agents;
 mod codex;
 mod error;
 mod keys;
+mod mcp_servers;
 mod models;
-mod servers;
+mod setting_source;
 mod show;
-mod source;
 
 use std::fmt;
 use std::io::Read;
@@ -23,7 +23,7 @@ use sandbox::Mode;
 use toml_edit::{Document, Item, Table, TableLike};
 
 use crate::cli_error::CliError;
-use crate::{paths, trust};
+use crate::{mcp_trust, paths};
 
 pub use acp::{AcpSettings, TransportChoice};
 pub use agents::{AgentEntry, OURS};
@@ -31,12 +31,12 @@ pub use codex::CodexDefaults;
 use error::{ConfigError, each_entry};
 #[cfg(test)]
 pub use keys::KEYS;
+pub use mcp_servers::{McpSettings, ServerEntry};
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
-pub use servers::{McpSettings, ServerEntry};
+pub use setting_source::{ResolvedSetting, SettingSource, SettingSources};
 #[cfg(test)]
 pub use show::defaults;
 pub use show::{ServerSettings, run};
-pub use source::{ResolvedSetting, SettingSource, SettingSources};
 
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
@@ -208,7 +208,7 @@ pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
 pub fn project_servers(workspace: &Path) -> Result<Vec<ProjectServer>, String> {
     let entries = project_entries(workspace)?.into_iter().filter(|entry| entry.enabled);
     let server = |entry: ServerEntry| {
-        let notices = trust::notices(workspace, &entry);
+        let notices = mcp_trust::notices(workspace, &entry);
         ProjectServer { shown: entry.one_line(), server: entry.server, notices }
     };
     Ok(entries.map(server).collect())
@@ -339,7 +339,7 @@ fn settings_of(table: &Table, sources: SettingSources) -> Result<Config, ConfigE
             Some("terminal") => config.editor_terminal = Some(terminal_of(key, item)?),
             Some("environment") => config.environment = list_of(key, item)?,
             Some("clients") => config.clients = clients_of(item)?,
-            Some("mcp") => config.mcp = servers::parse(item)?,
+            Some("mcp") => config.mcp = mcp_servers::parse(item)?,
             Some("bridge") => config.bridge = bridge_of(item, &mut config.unknown)?,
             Some("store") => config.store = store_of(item)?,
             Some("agent") => config.agent = Some(text_of(key, item)?.to_owned()),

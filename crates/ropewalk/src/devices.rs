@@ -9,14 +9,14 @@ use wire::native::{DeviceView, ReplyBody, Request, Role};
 
 use crate::cli::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
 use crate::cli_error::CliError;
-use crate::client::{self, Server};
-use crate::sealed;
-use crate::terminal;
+use crate::output;
+use crate::sealed_devices;
+use crate::server_client::{self, Server};
 
 pub fn run(command: &DevicesCommand) -> ExitCode {
     let (as_json, outcome) = match command {
-        DevicesCommand::List(options) => (options.server.json, client::run(list(options))),
-        DevicesCommand::Revoke(options) => (options.server.json, client::run(revoke(options))),
+        DevicesCommand::List(options) => (options.server.json, server_client::run(list(options))),
+        DevicesCommand::Revoke(options) => (options.server.json, server_client::run(revoke(options))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -25,7 +25,7 @@ pub fn run(command: &DevicesCommand) -> ExitCode {
 }
 
 async fn list(options: &DevicesListOptions) -> Result<(), CliError> {
-    let sealed = sealed::devices()?;
+    let sealed = sealed_devices::devices()?;
     // Devices with end-to-end keys are known without a server.
     let devices = match Server::find(&options.server) {
         Ok(server) => fetch(&server).await?,
@@ -33,11 +33,11 @@ async fn list(options: &DevicesListOptions) -> Result<(), CliError> {
         Err(error) => return Err(error),
     };
     if options.server.json {
-        let sealed: Vec<_> = sealed.iter().map(sealed::as_json).collect();
-        return terminal::put_json(&json!({ "devices": devices, "sealed": sealed }));
+        let sealed: Vec<_> = sealed.iter().map(sealed_devices::as_json).collect();
+        return output::put_json(&json!({ "devices": devices, "sealed": sealed }));
     }
     if devices.is_empty() && sealed.is_empty() {
-        return terminal::put("No devices are paired. To pair one: ropewalk pair\n");
+        return output::put("No devices are paired. To pair one: ropewalk pair\n");
     }
     let names = devices.iter().map(|device| &device.name).chain(sealed.iter().map(|device| &device.name));
     let width = names.map(|name| name.chars().count()).max().unwrap_or_default();
@@ -45,20 +45,20 @@ async fn list(options: &DevicesListOptions) -> Result<(), CliError> {
     let line = |device: &DeviceView| {
         let seen = device.seen_at.map_or_else(|| "never seen".to_owned(), |at| ago(Timestamp(at), now));
         let push = if device.push { "  notifications on" } else { "" };
-        let name = terminal::one_line(&device.name);
+        let name = output::one_line(&device.name);
         format!("{}  {name:width$}  {:8}  {seen}{push}\n", device.id, role(device.role))
     };
     let with_keys = |device: &SealedDevice| {
-        let (name, role) = (terminal::one_line(&device.name), role(device.role));
+        let (name, role) = (output::one_line(&device.name), role(device.role));
         let paired = ago(Timestamp(device.created_at), now).replace("active ", "");
         format!("{}  {name:width$}  {role:8}  end to end, paired {paired}\n", device.id)
     };
     let lines = devices.iter().map(line).chain(sealed.iter().map(with_keys));
-    terminal::put(&lines.collect::<String>())
+    output::put(&lines.collect::<String>())
 }
 
 async fn revoke(options: &DevicesRevokeOptions) -> Result<(), CliError> {
-    let sealed = sealed::devices()?;
+    let sealed = sealed_devices::devices()?;
     let server = match Server::find(&options.server) {
         Ok(server) => Some(server),
         Err(_) if !sealed.is_empty() => None,
@@ -68,22 +68,22 @@ async fn revoke(options: &DevicesRevokeOptions) -> Result<(), CliError> {
         Some(server) => fetch(server).await?,
         None => Vec::new(),
     };
-    devices.extend(sealed.iter().map(sealed::as_device));
+    devices.extend(sealed.iter().map(sealed_devices::as_device));
     let meant = options.devices.iter().map(|wish| find(&devices, wish));
     let meant = meant.collect::<Result<Vec<_>, _>>()?;
     for device in &meant {
         if sealed.iter().any(|sealed| sealed.id == device.id) {
-            sealed::revoke(&device.id)?;
+            sealed_devices::revoke(&device.id)?;
         } else if let Some(server) = &server {
             server.ask(&Request::Revoke { device: device.id.clone() }).await?;
         }
         if !options.server.json {
-            terminal::put(&format!("revoked {}\n", terminal::one_line(&device.name)))?;
+            output::put(&format!("revoked {}\n", output::one_line(&device.name)))?;
         }
     }
     if options.server.json {
         let ids: Vec<&str> = meant.iter().map(|device| device.id.as_str()).collect();
-        terminal::put_json(&json!({ "revoked": ids }))?;
+        output::put_json(&json!({ "revoked": ids }))?;
     }
     Ok(())
 }

@@ -13,9 +13,9 @@ use store::SqliteStore;
 
 use crate::cli::{DoctorOptions, GuardOptions};
 use crate::cli_error::CliError;
-use crate::guards::{self, Guards};
+use crate::guard_settings::{self, Guards};
 use crate::session_store::SessionStore;
-use crate::{hidden_paths, paths, run, terminal};
+use crate::{hidden_paths, output, paths, run};
 
 const KERNEL: &str = "use Linux 6.2 or newer with Landlock and unprivileged user namespaces";
 
@@ -53,9 +53,9 @@ async fn examine(options: &DoctorOptions) -> Result<ExitCode, CliError> {
     if options.json {
         let all: Vec<_> = findings.iter().map(as_json).collect();
         let report = json!({ "ok": well, "enforces_sandbox": ability.holds(), "findings": all });
-        terminal::put_json(&report)?;
+        output::put_json(&report)?;
     } else {
-        terminal::put(&report(&findings, &ability))?;
+        output::put(&report(&findings, &ability))?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -65,9 +65,9 @@ fn tell_stored(findings: &[Finding], as_json_text: bool) -> Result<ExitCode, Cli
     let well = findings.iter().all(|finding| finding.outcome.is_ok() || finding.optional);
     if as_json_text {
         let all: Vec<_> = findings.iter().map(as_json).collect();
-        terminal::put_json(&json!({ "ok": well, "findings": all }))?;
+        output::put_json(&json!({ "ok": well, "findings": all }))?;
     } else {
-        terminal::put(&lines(findings))?;
+        output::put(&lines(findings))?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -79,7 +79,7 @@ pub async fn ability() -> Result<SandboxSupport, CliError> {
             .because(error)
             .fix("set TMPDIR to a writable folder")
     })?;
-    Ok(sandbox::probe(&guards::helper()?, &scratch).await)
+    Ok(sandbox::probe(&guard_settings::helper()?, &scratch).await)
 }
 
 /// Checks of settings, rules and the state folder.

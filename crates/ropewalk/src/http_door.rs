@@ -28,7 +28,7 @@ use crate::lan::Lan;
 use crate::pushes::Pushes;
 use crate::running_servers::{self, ServerFile, ServerInfo};
 use crate::tokens::{self, MasterToken};
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 /// Open files that a server with many connections needs.
 const FILES_WANTED: u64 = 2048;
@@ -351,22 +351,22 @@ fn listen_error(address: SocketAddr, error: &std::io::Error) -> CliError {
 
 /// Prints the address and where the token is, never the token itself.
 fn announce(listening: &BoundListener, master: &MasterToken) {
-    terminal::say(&format!("listening on {}", listening.url()));
+    output::say(&format!("listening on {}", listening.url()));
     match master {
         MasterToken::None => warn(
             "no token is required: every program on this machine can run commands as you through this server",
         ),
-        MasterToken::Stored(_, path) => terminal::say(&format!("the token is in {}", path.display())),
-        MasterToken::Given(_, place) => terminal::say(&format!("using the token from {place}")),
+        MasterToken::Stored(_, path) => output::say(&format!("the token is in {}", path.display())),
+        MasterToken::Given(_, place) => output::say(&format!("using the token from {place}")),
     }
-    terminal::say("sign a browser in: ropewalk link");
+    output::say("sign a browser in: ropewalk link");
     if let Ok(state) = paths::state() {
         tracing::info!(state = %state.display(), "serving HTTP");
     }
 }
 
 fn warn(text: &str) {
-    terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+    output::say(&format!("{} {text}", output::stderr_paint().warn("warning:")));
 }
 
 /// Opens the gate once the session store has answered.

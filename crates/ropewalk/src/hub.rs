@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::devices::push::AllowedAddresses;
+use access::devices::push::PushAddressPolicy;
 use access::{BoundListener, HostName, ServerNames, Tls};
 use engine::{Clock, SystemClock, Timestamp};
 use hub::people::{People, PeopleError, PeopleOptions, PushOptions};
@@ -24,7 +24,7 @@ use crate::cli::{
     HubTokenOptions,
 };
 use crate::cli_error::CliError;
-use crate::{http_door, paths, server, terminal};
+use crate::{http_door, output, paths, registry};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 /// Every bridged session and every browser has a connection.
@@ -139,7 +139,7 @@ async fn people(
         node: node.as_str().into(),
         forgets: hub::forget_person,
         push: Some(PushOptions {
-            reach: AllowedAddresses {
+            reach: PushAddressPolicy {
                 allows: agent::is_public,
                 loopback: paths::variable("ROPEWALK_PUSH_LOOPBACK").is_some(),
             },
@@ -178,14 +178,14 @@ async fn serve(options: &HubOptions) -> Result<(), CliError> {
     let defaults = hub::HubOptions::default();
     let parts = HubParts {
         db,
-        accounts: Arc::clone(&people) as Arc<dyn hub::accounts::Accounts>,
+        accounts: Arc::clone(&people) as Arc<dyn hub::authenticator::HubAuthenticator>,
         people: Some(Arc::clone(&people)),
         clock: Arc::new(SystemClock),
         node,
         owns_database: !options.store.store.as_deref().is_some_and(is_postgres),
         options: hub::HubOptions {
             public_url: Some(public_url.clone()),
-            name: server::host_name(),
+            name: registry::host_name(),
             version: env!("CARGO_PKG_VERSION").into(),
             metrics_token: options.metrics_token.clone(),
             prune_after: options.prune_days.map_or(defaults.prune_after, in_days),
@@ -196,19 +196,19 @@ async fn serve(options: &HubOptions) -> Result<(), CliError> {
     };
     let hub = Hub::open(parts).await.map_err(|error| no_database(&error))?;
     let front = front(options, &listening, &public_url)?;
-    terminal::say(&format!("listening on {}, public URL {public_url}", listening.url()));
+    output::say(&format!("listening on {}, public URL {public_url}", listening.url()));
     match people.setup_link().await.map_err(failed)? {
         Some(link) => {
-            terminal::say(&format!("no admin yet; whoever opens this link becomes the admin:\n  {link}"))
+            output::say(&format!("no admin yet; whoever opens this link becomes the admin:\n  {link}"))
         }
-        None => terminal::say("to create a sign-in link: ropewalk hub link --person NAME"),
+        None => output::say("to create a sign-in link: ropewalk hub link --person NAME"),
     }
     let router = hub::router(&hub, front, Some(Arc::clone(&people)));
     let stop = hub.stopping();
     let keeping = hub.spawn(people.run_upkeep(stop.clone()));
     let serving = hub.spawn(listening.serve(router, stop.clone()));
     stopped().await?;
-    terminal::say("stopping");
+    output::say("stopping");
     hub.finish().await;
     drop(tokio::join!(serving, keeping));
     Ok(())
@@ -307,7 +307,7 @@ async fn audit(options: &HubAuditOptions) -> Result<(), CliError> {
     let mut text = String::new();
     for line in lines {
         if options.json {
-            terminal::put_json(&json!(line))?;
+            output::put_json(&json!(line))?;
             continue;
         }
         let at = wire::timestamp::rfc3339(Timestamp(line.at));
@@ -315,7 +315,7 @@ async fn audit(options: &HubAuditOptions) -> Result<(), CliError> {
         let (person, about, address) = (or_dash(line.person), or_dash(line.about), or_dash(line.address));
         text.push_str(&format!("{at}  {:20}  {person:14}  {address:15}  {about}\n", line.what));
     }
-    terminal::put(&text)
+    output::put(&text)
 }
 
 async fn local_people(options: &HubStoreOptions) -> Result<Arc<People>, CliError> {
@@ -328,14 +328,14 @@ async fn local_people(options: &HubStoreOptions) -> Result<Arc<People>, CliError
 async fn link(options: &HubLinkOptions) -> Result<(), CliError> {
     let people = local_people(&options.store).await?;
     let link = people.link_for(&options.person).await.map_err(failed)?;
-    terminal::put(&format!("{link}\n"))
+    output::put(&format!("{link}\n"))
 }
 
 async fn token(options: &HubTokenOptions) -> Result<(), CliError> {
     let people = local_people(&options.store).await?;
     let until = options.days.map(|days| Timestamp(SystemClock.now().0 + i64::from(days) * 86_400_000));
     let token = people.token_for(&options.person, &options.name, until).await.map_err(failed)?;
-    terminal::put(&format!("{token}\n"))
+    output::put(&format!("{token}\n"))
 }
 
 /// Asks the hub on this machine whether it is ready.
@@ -351,7 +351,7 @@ fn status(options: &HubStatusOptions) -> Result<(), CliError> {
     if status.contains(" 200 ")
         || (paths::variable("ROPEWALK_HUB_TLS_CERT").is_some() && !status.contains(" 503 "))
     {
-        return terminal::put("ready\n");
+        return output::put("ready\n");
     }
     Err(CliError::failed("the hub is not ready").because(status.to_owned()))
 }

@@ -2,52 +2,52 @@
 
 mod agents;
 mod audit;
-mod backends;
 mod backup;
 mod bridge;
-mod browser;
 mod chat;
+mod chimera_event_log;
 mod cli;
 mod cli_error;
-mod client;
+mod command_environment;
 mod config;
 mod devices;
 mod doctor;
-mod editors;
-mod environment;
-mod eventlog;
-mod external;
-mod guards;
+mod editor_snippets;
+mod external_agents;
+mod guard_settings;
 mod hidden_paths;
 mod http_door;
 mod hub;
 mod lan;
 mod logging;
 mod mcp;
+mod mcp_trust;
 mod metrics;
 mod models;
+mod open_browser;
+mod output;
 mod pair;
 mod paths;
 mod permissions;
 mod pushes;
 #[cfg(test)]
 mod reference_tests;
+mod registry;
 mod restore;
 mod rule_list;
 mod run;
 mod running_servers;
+mod sandbox_backends;
 mod sandbox_run;
-mod sealed;
+mod sealed_devices;
 mod secrets;
 mod serve;
-mod server;
+mod server_client;
 mod session_store;
 mod sessions;
 mod state_lock;
-mod terminal;
 mod tokens;
 mod traces;
-mod trust;
 mod up;
 
 use std::io::IsTerminal;
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // The chain in full: the last cause usually names what to do.
-            terminal::say(&format!("ropewalk: {error:#}"));
+            output::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -138,7 +138,7 @@ fn carry_out(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Sandbox(command) => sandbox_run::run(command),
         CliCommand::Audit(command) => audit::run(command),
         CliCommand::Agents(command) => Ok(agents::run(&command)),
-        CliCommand::Editors(options) => editors::run(&options),
+        CliCommand::Editors(options) => editor_snippets::run(&options),
         CliCommand::Config(command) => Ok(config::run(&command)),
     }
 }

@@ -18,8 +18,8 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ServerEntry};
-use crate::terminal::{self, one_line};
-use crate::{guards, paths, run, secrets, trust};
+use crate::output::{self, one_line};
+use crate::{guard_settings, mcp_trust, paths, run, secrets};
 
 const NAME_CHARS_MAX: usize = 64;
 
@@ -44,7 +44,7 @@ fn servers(config: &Config) -> Vec<ToolServer> {
             Some(server)
         }
         Err(reason) => {
-            guards::warn(&format!("skipping the MCP server {}: {reason}", entry.server.name));
+            guard_settings::warn(&format!("skipping the MCP server {}: {reason}", entry.server.name));
             None
         }
     };
@@ -74,8 +74,10 @@ pub fn run(command: &McpCommand) -> ExitCode {
         McpCommand::Add(options) => (add(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Remove(options) => (remove(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Check(options) => (check(options), options.json),
-        McpCommand::Trust(options) => (trust::trust(options).map(|()| ExitCode::SUCCESS), options.json),
-        McpCommand::Untrust(options) => (trust::untrust(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Trust(options) => (mcp_trust::trust(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Untrust(options) => {
+            (mcp_trust::untrust(options).map(|()| ExitCode::SUCCESS), options.json)
+        }
         McpCommand::Serve(options) => (serve::run(options), false),
     };
     outcome.unwrap_or_else(|error| error.report(as_json))
@@ -95,10 +97,10 @@ fn list(options: &McpListOptions) -> Result<(), CliError> {
         };
         let all =
             yours.iter().map(|one| entry(one, "user")).chain(theirs.iter().map(|one| entry(one, "project")));
-        return terminal::put_json(&json!({ "servers": all.collect::<Vec<Value>>() }));
+        return output::put_json(&json!({ "servers": all.collect::<Vec<Value>>() }));
     }
     if yours.is_empty() && theirs.is_empty() {
-        return terminal::put("No MCP servers. To add one: ropewalk mcp add NAME -- COMMAND\n");
+        return output::put("No MCP servers. To add one: ropewalk mcp add NAME -- COMMAND\n");
     }
     let mut out = String::new();
     for (entries, note) in [(&yours, ""), (&theirs, "  (from this project: you are asked before it starts)")]
@@ -109,7 +111,7 @@ fn list(options: &McpListOptions) -> Result<(), CliError> {
             writeln!(out, "{name}  {way}{off}{note}").ok();
         }
     }
-    terminal::put(&out)
+    output::put(&out)
 }
 
 fn add(options: &McpAddOptions) -> Result<(), CliError> {
@@ -136,10 +138,10 @@ fn add(options: &McpAddOptions) -> Result<(), CliError> {
     }
     let replaced = change(|servers| servers.insert(name, Item::Table(entry)).is_some())?;
     if options.json {
-        return terminal::put_json(&json!({ "added": name, "replaced": replaced }));
+        return output::put_json(&json!({ "added": name, "replaced": replaced }));
     }
     let how = if replaced { "Replaced" } else { "Added" };
-    terminal::put(&format!("{how} {}. To check it: ropewalk mcp check {}\n", one_line(name), one_line(name)))
+    output::put(&format!("{how} {}. To check it: ropewalk mcp check {}\n", one_line(name), one_line(name)))
 }
 
 fn put_pairs(entry: &mut Table, key: &str, pairs: &[String], mark: char) -> Result<(), CliError> {
@@ -163,9 +165,9 @@ fn remove(options: &McpRemoveOptions) -> Result<(), CliError> {
             .fix("ropewalk mcp list"));
     }
     if options.json {
-        return terminal::put_json(&json!({ "removed": name }));
+        return output::put_json(&json!({ "removed": name }));
     }
-    terminal::put(&format!("Removed {}.\n", one_line(name)))
+    output::put(&format!("Removed {}.\n", one_line(name)))
 }
 
 /// Changes `[mcp.servers]` in the person's file and keeps the rest unchanged.
@@ -253,9 +255,9 @@ fn check(options: &McpCheckOptions) -> Result<ExitCode, CliError> {
     let views = runtime.block_on(agent::check_servers(&wanted, &environment, &folder));
     let well = views.iter().all(|view| view.state == ServerState::Ready);
     if options.json {
-        terminal::put_json(&json!({ "servers": views.iter().map(view_json).collect::<Vec<_>>() }))?;
+        output::put_json(&json!({ "servers": views.iter().map(view_json).collect::<Vec<_>>() }))?;
     } else {
-        terminal::put(&views.iter().map(view_text).collect::<String>())?;
+        output::put(&views.iter().map(view_text).collect::<String>())?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

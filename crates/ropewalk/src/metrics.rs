@@ -13,7 +13,7 @@ use crate::{cli_error::CliError, paths};
 /// The standard variable for the collector.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-pub struct Meters {
+pub struct ServerMetrics {
     pub metrics: Arc<Metrics>,
     traces: Option<Arc<Traces>>,
     exporter: Option<Exporter>,
@@ -21,7 +21,7 @@ pub struct Meters {
     stop: CancellationToken,
 }
 
-impl Meters {
+impl ServerMetrics {
     /// `otlp` is the collector of the command line, if any.
     pub fn new(otlp: Option<&str>) -> Result<Self, CliError> {
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), SystemClock.now());

@@ -3,9 +3,9 @@
 //! They are determined once, when the process starts, without waiting: local model servers are remembered from the last
 //! probe. Only if nothing else is found, this machine is probed at once.
 
-mod find;
+mod available_models;
 mod known_providers;
-mod local;
+mod local_servers;
 mod show;
 
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use crate::cli_error::CliError;
 use crate::config::{self, Config, ModelSettings, ResolvedSetting, SettingSource};
 use crate::{paths, secrets};
 
-pub use find::{AvailableModels, MissingProvider};
-use local::LocalServer;
+pub use available_models::{AvailableModels, MissingProvider};
+use local_servers::LocalServer;
 
 /// The offline models that the settings allow.
 struct OfflineModels(Vec<ModelInfo>);
@@ -65,7 +65,7 @@ impl Models {
         let wish = wish.map(str::to_owned).or_else(|| chosen(config).map(|chosen| chosen.value));
         let (found, probe) = find_without_waiting(&config.models, wish.as_deref()).await?;
         for warning in &found.warnings {
-            crate::guards::warn(warning);
+            crate::guard_settings::warn(warning);
         }
         let model = match wish {
             Some(wish) => Some(found.resolve(&wish)?),
@@ -104,7 +104,7 @@ impl Models {
 
     /// Probes this machine, for the next start.
     pub async fn refresh_local() {
-        let found = local::refresh().await;
+        let found = local_servers::refresh().await;
         tracing::debug!(servers = found.len(), "looked for model servers on this machine");
     }
 }
@@ -120,7 +120,7 @@ pub fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
 /// Everything that is available, with a probe of this machine.
 async fn look_everywhere() -> Result<(Config, AvailableModels), CliError> {
     let config = config::user()?;
-    let local = if probes(&config.models) { local::refresh().await } else { Vec::new() };
+    let local = if probes(&config.models) { local_servers::refresh().await } else { Vec::new() };
     let wish = chosen(&config).map(|chosen| chosen.value);
     let found = find_all(&config.models, &local, wish.as_deref());
     Ok((config, found))
@@ -134,20 +134,20 @@ async fn find_without_waiting(
     if !probes(settings) {
         return Ok((find_all(settings, &[], wish), false));
     }
-    let remembered = local::remembered();
+    let remembered = local_servers::remembered();
     let first = find_all(settings, remembered.as_deref().unwrap_or_default(), wish);
-    let wants_local = wish.is_some_and(|wish| local::names(wish) && first.resolve(wish).is_err());
+    let wants_local = wish.is_some_and(|wish| local_servers::names(wish) && first.resolve(wish).is_err());
     if !wants_local && (remembered.is_some() || !first.providers.is_empty()) {
         return Ok((first, true));
     }
-    let local = local::refresh().await;
+    let local = local_servers::refresh().await;
     Ok((find_all(settings, &local, wish), false))
 }
 
 fn find_all(settings: &ModelSettings, local: &[LocalServer], wish: Option<&str>) -> AvailableModels {
     let variable = |name: &str| paths::variable(name).and_then(|value| value.into_string().ok());
     let offline_only = variable("ROPEWALK_OFFLINE").is_some();
-    let found = find::find(settings, &variable, local, wish, offline_only);
+    let found = available_models::find(settings, &variable, local, wish, offline_only);
     for provider in &found.providers {
         let headers = provider.config.headers.iter().map(|(_, value)| value);
         for secret in provider.config.key.iter().chain(headers) {

@@ -11,10 +11,10 @@ use wire::native::{DeviceView, Invitation, PairingRequest, ReplyBody, Request, R
 
 use crate::cli::PairOptions;
 use crate::cli_error::CliError;
-use crate::client::{self, Server};
 use crate::devices::role;
-use crate::sealed;
-use crate::terminal;
+use crate::output;
+use crate::sealed_devices;
+use crate::server_client::{self, Server};
 
 /// How often to poll for a device. A person is waiting.
 pub const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -24,15 +24,15 @@ const ENTER_WAIT: Duration = Duration::from_secs(30);
 const QUIET: usize = 4;
 
 pub fn run(options: &PairOptions) -> ExitCode {
-    match client::run(pair(options)) {
+    match server_client::run(pair(options)) {
         Ok(code) => code,
         Err(error) => error.report(options.server.json),
     }
 }
 
 async fn pair(options: &PairOptions) -> Result<ExitCode, CliError> {
-    if let Some(hub) = sealed::bridged()? {
-        return sealed::pair(&hub, options).await;
+    if let Some(hub) = sealed_devices::bridged()? {
+        return sealed_devices::pair(&hub, options).await;
     }
     if !options.yes && !io::stdin().is_terminal() {
         return Err(CliError::usage("pairing needs a terminal to confirm the device")
@@ -48,19 +48,19 @@ async fn pair(options: &PairOptions) -> Result<ExitCode, CliError> {
     }
     show(&invitation, options.server.json)?;
     let knock = wait_for_knock(&server, (&invitation, options.role.role()), &waiting).await?;
-    let name = terminal::one_line(&knock.name);
+    let name = output::one_line(&knock.name);
     let word = role(options.role.role());
     let question = format!("Pair \"{name}\" as {word}? Check that it shows these words: {}", knock.words);
-    if !options.yes && !terminal::says_yes(&question)? {
+    if !options.yes && !output::says_yes(&question)? {
         server.ask(&Request::Admit { knock: knock.id, role: None }).await?;
         return Err(CliError::failed(format!("{name} was not paired")));
     }
     server.ask(&Request::Admit { knock: knock.id, role: Some(options.role.role()) }).await?;
     let device = wait_for_device(&server, &before).await?;
     if options.server.json {
-        terminal::put_json(&json!({ "device": device, "words": knock.words }))?;
+        output::put_json(&json!({ "device": device, "words": knock.words }))?;
     } else {
-        terminal::put(&format!(
+        output::put(&format!(
             "{name} is paired as {word}. To revoke it: ropewalk devices revoke {}\n",
             device.id
         ))?;
@@ -124,11 +124,11 @@ fn is_loopback(url: &str) -> bool {
 
 fn show(invitation: &Invitation, as_json: bool) -> Result<(), CliError> {
     if as_json {
-        return terminal::put_json(&json!({ "url": invitation.url, "code": invitation.code }));
+        return output::put_json(&json!({ "url": invitation.url, "code": invitation.code }));
     }
     let colours = io::stdout().is_terminal();
-    terminal::put_bytes(qr_text(&invitation.qr, colours).as_bytes())?;
-    terminal::put(&format!(
+    output::put_bytes(qr_text(&invitation.qr, colours).as_bytes())?;
+    output::put(&format!(
         "Scan the code with the phone's camera, or open\n\n  {}\n\nor type the code {} there. It works once, within five minutes.\n\n",
         invitation.url, invitation.code
     ))

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use crate::cli_error::CliError;
-use crate::{config, environment};
+use crate::{command_environment, config};
 
 /// A variable that is set and not empty.
 pub fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
@@ -176,7 +176,7 @@ pub fn variables() -> impl Iterator<Item = (String, String)> {
 
 /// The environment of a browser that we open.
 pub fn for_browser() -> Vec<(OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| environment::is_for_browser(name)).collect()
+    std::env::vars_os().filter(|(name, _)| command_environment::is_for_browser(name)).collect()
 }
 
 /// The environment of an external agent: harmless variables, those passed on, and those set.
@@ -186,5 +186,5 @@ pub fn for_agent(pass: &[String], set: &[(String, String)]) -> Vec<(OsString, Os
 
 /// The environment of the commands that the agent runs, including these names.
 pub fn passed_on(more: &[String]) -> Vec<(OsString, OsString)> {
-    environment::for_commands(std::env::vars_os(), more)
+    command_environment::for_commands(std::env::vars_os(), more)
 }

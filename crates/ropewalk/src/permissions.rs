@@ -15,9 +15,9 @@ use crate::cli::{
     PermissionsWhyOptions, RuleLocationArgs,
 };
 use crate::cli_error::CliError;
-use crate::guards::Guards;
-use crate::terminal::{self, exact_line, one_line};
-use crate::{paths, run, server};
+use crate::guard_settings::Guards;
+use crate::output::{self, exact_line, one_line};
+use crate::{paths, registry, run};
 
 pub fn run(command: &PermissionsCommand) -> ExitCode {
     let (outcome, as_json) = match command {
@@ -39,7 +39,7 @@ fn list(options: &PermissionsListOptions) -> Result<(), CliError> {
     if options.json {
         let sources: Vec<Value> = sources.iter().map(source_json).collect();
         let outside: Vec<Value> = outside.iter().map(outside_json).collect();
-        return terminal::put_json(&json!({ "folder": folder, "sources": sources, "outside": outside }));
+        return output::put_json(&json!({ "folder": folder, "sources": sources, "outside": outside }));
     }
     let mut out = String::new();
     // Files of other programs are shown only to people who have them.
@@ -48,10 +48,10 @@ fn list(options: &PermissionsListOptions) -> Result<(), CliError> {
         show_source(&mut out, source);
     }
     show_outside(&mut out, &outside);
-    terminal::put(&out)?;
-    let paint = terminal::stderr_paint();
+    output::put(&out)?;
+    let paint = output::stderr_paint();
     for warning in sources.iter().flat_map(|source| &source.warnings) {
-        terminal::say(&format!("{} {}", paint.warn("warning:"), one_line(warning)));
+        output::say(&format!("{} {}", paint.warn("warning:"), one_line(warning)));
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ fn add(options: &PermissionsAddOptions) -> Result<(), CliError> {
     let changed = with_audit(|book| book.add(&place, effect, &options.rule))?;
     let RuleEditResult { file, unchanged, previous } = &changed;
     if options.json {
-        return terminal::put_json(&json!({
+        return output::put_json(&json!({
             "rule": options.rule, "effect": effect.as_str(), "file": file, "folder": folder_of(&place),
             "changed": !unchanged, "before": previous.map(RuleEffect::as_str),
         }));
@@ -139,7 +139,7 @@ fn add(options: &PermissionsAddOptions) -> Result<(), CliError> {
         }
         (false, None) => format!("{rule} is now set to {}{}.", effect.as_str(), in_folder(&place)),
     };
-    terminal::put(&format!("{said}\n{}\n", file.display()))
+    output::put(&format!("{said}\n{}\n", file.display()))
 }
 
 fn remove(options: &PermissionsRemoveOptions) -> Result<(), CliError> {
@@ -169,11 +169,11 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), CliError> {
                 "folder": folder_of(place),
             })
         };
-        return terminal::put_json(&json!({ "removed": done.iter().map(one).collect::<Vec<_>>() }));
+        return output::put_json(&json!({ "removed": done.iter().map(one).collect::<Vec<_>>() }));
     }
     for (place, changed) in &done {
         let was = changed.previous.map_or("a rule", RuleEffect::as_str);
-        terminal::put(&format!(
+        output::put(&format!(
             "Removed {}, which was {was}{}.\n",
             exact_line(&options.rule),
             in_folder(place)
@@ -192,11 +192,11 @@ fn forget_outside(options: &PermissionsRemoveOptions) -> Result<(), CliError> {
             .fix("`ropewalk permissions list`, or pass -C DIR for an answer of another folder"));
     }
     if options.json {
-        return terminal::put_json(&json!({ "removed": gone.iter().map(outside_json).collect::<Vec<_>>() }));
+        return output::put_json(&json!({ "removed": gone.iter().map(outside_json).collect::<Vec<_>>() }));
     }
     for UnsandboxedCommand { folder, line, .. } in &gone {
         let line = exact_line(line);
-        terminal::put(&format!(
+        output::put(&format!(
             "{line} needs permission again to run outside the sandbox in {}.\n",
             folder.display()
         ))?;
@@ -210,13 +210,13 @@ pub fn with_audit<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> 
     let runtime = runtime.map_err(|error| CliError::failed("could not change the rules").because(error))?;
     let _within = runtime.enter();
     let limits = SessionLimits { attended: false, ..SessionLimits::default() };
-    let (registry, audit) = server::audited_registry(limits, false, &Guards::none())?;
+    let (registry, audit) = registry::audited_registry(limits, false, &Guards::none())?;
     let book = Rulebook::new(paths::rules()?);
     if let Some(audit) = &audit {
-        server::audit_changes(&book, &registry, audit);
+        registry::audit_changes(&book, &registry, audit);
     }
     let outcome = runtime
-        .block_on(server::audit_must_be_free(audit.as_ref()))
+        .block_on(registry::audit_must_be_free(audit.as_ref()))
         .and_then(|()| change(&book).map_err(cli_error));
     runtime.block_on(registry.shutdown());
     outcome
@@ -292,7 +292,7 @@ fn why(options: &PermissionsWhyOptions) -> Result<(), CliError> {
         hits: &hits,
         ruling: engine::decide(&settings, &request, decisive.as_ref()),
     };
-    if options.json { terminal::put_json(&explanation.json()) } else { terminal::put(&explanation.text()) }
+    if options.json { output::put_json(&explanation.json()) } else { output::put(&explanation.text()) }
 }
 
 impl RuleExplanation<'_> {

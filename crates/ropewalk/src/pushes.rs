@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use access::devices::Devices;
-use access::devices::push::{self, AllowedAddresses, Push, PushParts, PushSender, Vapid};
+use access::devices::push::{self, Push, PushAddressPolicy, PushParts, PushSender, Vapid};
 use engine::{Follower, SystemClock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cli_error::CliError;
 use crate::config::Config;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 /// If set to 1, pushes may go to this machine and without TLS: for tests with their own push service.
 const LOOPBACK: &str = "ROPEWALK_PUSH_LOOPBACK";
@@ -33,12 +33,12 @@ impl Pushes {
             Ok(vapid) => vapid,
             Err(error) => {
                 let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
-                terminal::say(&format!("notifications are off: {error}{why}"));
+                output::say(&format!("notifications are off: {error}{why}"));
                 return Ok(None);
             }
         };
         let loopback = paths::variable(LOOPBACK).is_some_and(|value| value == "1");
-        let reach = AllowedAddresses { allows: agent::is_public, loopback };
+        let reach = PushAddressPolicy { allows: agent::is_public, loopback };
         let (push, office) = push::open(PushParts { vapid, allowed: reach, clock: Arc::new(SystemClock) });
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         Ok(Some(Self { push, office: Some(office), tasks, stop }))

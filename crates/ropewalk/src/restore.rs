@@ -22,7 +22,7 @@ use crate::backup::{StatePaths, as_json, in_words, tell_damage};
 use crate::cli::RestoreOptions;
 use crate::cli_error::CliError;
 use crate::state_lock::StateLock;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 /// The file name of the plan, in the state folder.
 const PLAN: &str = "restore-plan.json";
@@ -85,13 +85,13 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, CliError> {
     if options.json {
         let into = places.state.display().to_string();
         let report = json!({ "into": into, "set_aside": set_aside, "backup": as_json(&report) });
-        terminal::put_json(&report)?;
+        output::put_json(&report)?;
     } else {
         tell_damage(&report);
         if let Some(folder) = &set_aside {
-            terminal::say(&format!("the previous state is in {}", folder.display()));
+            output::say(&format!("the previous state is in {}", folder.display()));
         }
-        terminal::put(&format!("restored into {}: {}\n", places.state.display(), in_words(&report)))?;
+        output::put(&format!("restored into {}: {}\n", places.state.display(), in_words(&report)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +171,7 @@ fn stage(places: &StatePaths, options: &RestoreOptions, plan: &mut RestorePlan) 
             None => match places.of(name) {
                 Some(target) => (staged(&target), Some(target)),
                 None => {
-                    terminal::say(&format!("skipping {name}, which this version does not know"));
+                    output::say(&format!("skipping {name}, which this version does not know"));
                     return Ok(());
                 }
             },
@@ -244,9 +244,9 @@ fn finish_interrupted(state: &Path) -> Result<(), CliError> {
     match finish(state) {
         Ok(Some(plan)) => {
             let backup = plan.backup.display();
-            terminal::say(&format!("note: finished the interrupted restore of {backup}"));
+            output::say(&format!("note: finished the interrupted restore of {backup}"));
             if let Some(folder) = plan.set_aside {
-                terminal::say(&format!("note: the previous state is in {}", folder.display()));
+                output::say(&format!("note: the previous state is in {}", folder.display()));
             }
             Ok(())
         }

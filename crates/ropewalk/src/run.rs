@@ -23,11 +23,11 @@ use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
 use crate::cli_error::CliError;
 use crate::config::OURS;
-use crate::external::{self, OwnAgentOptions};
-use crate::guards::Guards;
+use crate::external_agents::{self, OwnAgentOptions};
+use crate::guard_settings::Guards;
 use crate::models::Models;
 use crate::sessions::{self, find};
-use crate::{eventlog, server, terminal};
+use crate::{chimera_event_log, output, registry};
 
 /// How long an interrupted turn may take to end and its last output to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
@@ -69,7 +69,7 @@ async fn in_registry(
     choose_agent(&mut guards, options)?;
     // An estimate stores nothing.
     if let Some(SessionToResume::Named(id)) = resumed(options).filter(|_| !options.estimate_cost) {
-        eventlog::import_named(id, &folder(options.session.cwd.as_deref())?).await?;
+        chimera_event_log::import_named(id, &folder(options.session.cwd.as_deref())?).await?;
     }
     let chosen = options.agent.agent.is_some() || options.command.is_some();
     if let Some(start) = resumed(options).filter(|_| !chosen) {
@@ -83,8 +83,8 @@ async fn in_registry(
     guards.models.budget.estimate_only = options.estimate_cost;
     let limits = SessionLimits { attended: false, ..SessionLimits::default() };
     let (registry, audit) = match options.estimate_cost {
-        true => (server::scratch_registry(limits, &guards)?, None),
-        false => server::audited_registry(limits, true, &guards)?,
+        true => (registry::scratch_registry(limits, &guards)?, None),
+        false => registry::audited_registry(limits, true, &guards)?,
     };
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
@@ -102,7 +102,7 @@ async fn in_registry(
 }
 
 fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), CliError> {
-    let command = options.command.as_deref().map(external::split).transpose().map_err(|wrong| {
+    let command = options.command.as_deref().map(external_agents::split).transpose().map_err(|wrong| {
         CliError::usage("could not parse --command").because(wrong).fix("quote it as for a shell")
     })?;
     if command.as_ref().is_some_and(Vec::is_empty) {
@@ -111,7 +111,7 @@ fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), CliErro
     let (budget, guard) = (&options.budget, &options.guard);
     let own_options = OwnAgentOptions { budget, guard, model: None, estimate: options.estimate_cost };
     let home = folder(options.session.cwd.as_deref())?;
-    external::choose(guards, &options.agent, &command.unwrap_or_default(), &own_options, &home)
+    external_agents::choose(guards, &options.agent, &command.unwrap_or_default(), &own_options, &home)
 }
 
 /// Fails if another agent has worked in the session: switching agents must be requested explicitly.
@@ -120,7 +120,7 @@ pub async fn check_session_agent(
     cwd: &Path,
     guards: &Guards,
 ) -> Result<(), CliError> {
-    let registry = server::registry(SessionLimits::default(), false, &Guards::none())?;
+    let registry = registry::registry(SessionLimits::default(), false, &Guards::none())?;
     let worked = async {
         let id = session(&registry, start, cwd).await?;
         sessions::agent_of(&registry, &id).await
@@ -133,7 +133,7 @@ pub async fn check_session_agent(
     }
     let name = |agent: Option<&Arc<str>>| agent.map_or(OURS.to_owned(), ToString::to_string);
     let (worked, chosen) = (name(worked.as_ref()), name(chosen));
-    let resumed = match external::named(&guards.config, &worked) {
+    let resumed = match external_agents::named(&guards.config, &worked) {
         Err(_) if worked != OURS => "add --command with the command that starts it".to_owned(),
         Ok(_) | Err(_) => format!("add --agent {worked}"),
     };
@@ -188,7 +188,7 @@ async fn one_turn(
         opened = open(registry, options, &by) => opened?,
         () = stops.recv() => return Ok(ExitCode::from(INTERRUPTED)),
         seconds = timed_out(limit) => {
-            terminal::say(&format!("timed out after {seconds} s, before the session started"));
+            output::say(&format!("timed out after {seconds} s, before the session started"));
             return Ok(ExitCode::from(LIMITED));
         }
     };
@@ -236,7 +236,7 @@ async fn prompt(
         ended = &mut printing => (Some(ended), false),
         () = stops.recv() => (interrupt(handle, by, turn, stops, &mut printing).await, false),
         seconds = timed_out(limit) => {
-            terminal::say(&format!("timed out after {seconds} s; cancelling the turn"));
+            output::say(&format!("timed out after {seconds} s; cancelling the turn"));
             (interrupt(handle, by, turn, stops, &mut printing).await, true)
         }
     };

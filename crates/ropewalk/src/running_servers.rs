@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{ServeCommand, StatusOptions, StopOptions};
 use crate::cli_error::CliError;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 /// How often to check whether a server has stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -230,13 +230,13 @@ fn status(options: &StatusOptions) -> Result<ExitCode, CliError> {
     let servers = all()?;
     if options.json {
         let facts: Vec<&Value> = servers.iter().map(|server| &server.facts).collect();
-        terminal::put_json(&json!({ "running": facts }))?;
+        output::put_json(&json!({ "running": facts }))?;
     } else if servers.is_empty() {
-        terminal::put("No server is running.\n")?;
+        output::put("No server is running.\n")?;
     }
     for server in servers.iter().filter(|_| !options.json) {
         let version = server.facts["version"].as_str().unwrap_or("?");
-        terminal::put(&format!("{}  pid {}  version {version}\n", server.address(), server.pid))?;
+        output::put(&format!("{}  pid {}  version {version}\n", server.address(), server.pid))?;
     }
     Ok(if servers.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -268,10 +268,10 @@ fn stop(options: &StopOptions) -> Result<ExitCode, CliError> {
         }
     }
     if options.json {
-        terminal::put_json(&json!({ "ended": ended }))?;
+        output::put_json(&json!({ "ended": ended }))?;
     } else {
         for address in &ended {
-            terminal::put(&format!("stopped {address}\n"))?;
+            output::put(&format!("stopped {address}\n"))?;
         }
     }
     Ok(if undone { ExitCode::from(UNDONE) } else { ExitCode::SUCCESS })

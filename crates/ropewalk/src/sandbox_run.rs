@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{SandboxCommand, SandboxRunOptions};
 use crate::cli_error::CliError;
-use crate::{guards, hidden_paths, paths, run, terminal};
+use crate::{guard_settings, hidden_paths, output, paths, run};
 
 /// Maximum number of queued output chunks; a full queue slows the command down.
 const OUTPUT_MAX: usize = 16;
@@ -38,7 +38,7 @@ pub fn run(command: SandboxCommand) -> anyhow::Result<ExitCode> {
 
 async fn fenced(options: SandboxRunOptions) -> Result<ExitCode, CliError> {
     if options.mode == Mode::Off {
-        guards::warn("the sandbox is off: the command can access everything that you can");
+        guard_settings::warn("the sandbox is off: the command can access everything that you can");
     }
     let command = command(&options)?;
     let cancel = CancellationToken::new();
@@ -76,7 +76,7 @@ fn command(options: &SandboxRunOptions) -> Result<ChildCommand, CliError> {
     roots.insert(0, cwd.clone());
     let mut words = options.command.iter().cloned();
     let program = words.next().ok_or_else(|| CliError::usage("no command given"))?;
-    let homes = guards::homes(options.mode)?;
+    let homes = guard_settings::homes(options.mode)?;
     Ok(ChildCommand {
         program: Program::Exec { program: program.into(), arguments: words.collect() },
         cwd,
@@ -94,7 +94,7 @@ fn command(options: &SandboxRunOptions) -> Result<ChildCommand, CliError> {
                 homes,
                 ..Policy::default()
             },
-            helper: guards::helper()?,
+            helper: guard_settings::helper()?,
         }),
     })
 }
@@ -123,7 +123,7 @@ fn show(mut output: mpsc::Receiver<Output>, as_json: bool, unheard: &Cancellatio
                 eprintln!("{line}");
             }
             Output::Refused(violation) => {
-                eprintln!("{} {violation}", terminal::stderr_paint().warn("sandbox:"));
+                eprintln!("{} {violation}", output::stderr_paint().warn("sandbox:"));
             }
         }
     }
@@ -140,7 +140,7 @@ fn exit_code(ended: &CommandExit) -> ExitCode {
         EndCause::TooManyProcesses => Some("stopped because it started too many processes"),
     };
     if let Some(note) = note {
-        eprintln!("{} {note}", terminal::stderr_paint().warn("sandbox:"));
+        eprintln!("{} {note}", output::stderr_paint().warn("sandbox:"));
     }
     let code = ended.code.or_else(|| Some(128 + ended.signal_number()?));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

@@ -1,7 +1,7 @@
 //! `ropewalk serve`: serves an editor on standard input and output until it disconnects, or HTTP until the server is
 //! stopped, or both on the same sessions.
 
-mod relay;
+mod stdio_relay;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -20,26 +20,26 @@ use crate::bridge::{BridgeConfig, BridgedServer, RunningBridge};
 use crate::cli::ServeOptions;
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ServerSettings};
-use crate::external::{self, ExternalAgent, OwnAgentOptions};
-use crate::guards::Guards;
+use crate::external_agents::{self, ExternalAgent, OwnAgentOptions};
+use crate::guard_settings::Guards;
 use crate::http_door::{HttpDoor, OpenHttpDoor, Shared};
-use crate::metrics::Meters;
+use crate::metrics::ServerMetrics;
 use crate::models::Models;
 use crate::session_store::SessionStore;
 use crate::up::UpSetup;
-use crate::{audit, backends, editors, paths, run, server, terminal};
-use relay::JoinDecision;
+use crate::{audit, editor_snippets, output, paths, registry, run, sandbox_backends};
+use stdio_relay::JoinDecision;
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
     let options = match config::user().and_then(|config| options.clone().with_transport(&config)) {
         Ok(options) => options,
         Err(error) => return Ok(error.report(false)),
     };
-    let differs = match relay::find_running(&options) {
-        Ok(JoinDecision::Join(found)) => return relay::run(&found, &options),
+    let differs = match stdio_relay::find_running(&options) {
+        Ok(JoinDecision::Join(found)) => return stdio_relay::run(&found, &options),
         Ok(JoinDecision::Differs(found, why)) => {
             let address = found.address();
-            terminal::say(&format!(
+            output::say(&format!(
                 "another ropewalk already serves {address}, but {why}; serving this editor only, without HTTP"
             ));
             true
@@ -57,8 +57,8 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 /// Two editors may start a server at the same time: the one that loses joins the other.
 fn finish_or_join(prepared: ServerSetup, options: &ServeOptions) -> anyhow::Result<ExitCode> {
     let Err(error) = serve_to_the_end(prepared)? else { return Ok(ExitCode::SUCCESS) };
-    match relay::find_running(options) {
-        Ok(JoinDecision::Join(found)) => relay::run(&found, options),
+    match stdio_relay::find_running(options) {
+        Ok(JoinDecision::Join(found)) => stdio_relay::run(&found, options),
         Ok(JoinDecision::Differs(..) | JoinDecision::NoServer) | Err(_) => Ok(error.report(false)),
     }
 }
@@ -93,7 +93,7 @@ fn serve_to_the_end(prepared: ServerSetup) -> anyhow::Result<Result<(), CliError
 struct ServerSetup {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
-    meters: Meters,
+    meters: ServerMetrics,
     rules: ServiceRules,
     identity: Identity,
     dialect: DialectSelection,
@@ -141,7 +141,7 @@ impl ServerSetup {
             identity: &shared.identity,
             metrics: Some(&shared.metrics),
         };
-        let teller = Arc::new(|text: &str| terminal::say(&terminal::harmless(text)));
+        let teller = Arc::new(|text: &str| output::say(&output::harmless(text)));
         RunningBridge::start(wanted, &bridged, None, teller).map(Some)
     }
 
@@ -149,7 +149,7 @@ impl ServerSetup {
     async fn open(&mut self, started: Timestamp) -> Result<(Shared, Option<OpenHttpDoor>), CliError> {
         let (registry, audit) = (&self.registry, self.audit.as_ref());
         if let Some(audit) = audit {
-            server::audit_devices(&self.devices, registry, audit);
+            registry::audit_devices(&self.devices, registry, audit);
         }
         let shared = Shared {
             registry: Arc::clone(registry),
@@ -161,7 +161,7 @@ impl ServerSetup {
             started,
             idle_timeout: self.idle_timeout,
             devices: Arc::clone(&self.devices),
-            extras: server::extras(registry, audit, &self.rules.home_dir)?,
+            extras: registry::extras(registry, audit, &self.rules.home_dir)?,
         };
         let http = match self.door.take() {
             Some(door) => Some(door.open(&shared).await?),
@@ -178,13 +178,13 @@ fn prepare(options: &ServeOptions) -> Result<ServerSetup, CliError> {
     let home_dir = run::folder(options.cwd.as_deref())?;
     let (budget, guard) = (&options.budget, &options.guard);
     let own_options = OwnAgentOptions { budget, guard, model: options.model.as_deref(), estimate: false };
-    external::choose(&mut guards, &options.agent, &options.command, &own_options, &home_dir)?;
+    external_agents::choose(&mut guards, &options.agent, &options.command, &own_options, &home_dir)?;
     if guards.external_agent.is_none() {
         guards.models = models(options, &guards.config)?;
     }
     let bridge = BridgeConfig::for_server(&options.bridge, &guards.config)?;
     let door = HttpDoor::prepare(&options.http, &guards.config)?;
-    let door = door.map(|door| door.started_with(relay::options_digest(options)));
+    let door = door.map(|door| door.started_with(stdio_relay::options_digest(options)));
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let settings = ServerSettings::of(options, &guards.config);
@@ -215,9 +215,9 @@ fn prepare(options: &ServeOptions) -> Result<ServerSetup, CliError> {
         adapters: vec![guards.external_agent.as_ref().map_or("ropewalk", |agent| &agent.name).to_owned()],
         disabled: guards.config.acp.disable.clone(),
     };
-    let meters = Meters::new(options.otlp.as_deref())?;
+    let meters = ServerMetrics::new(options.otlp.as_deref())?;
     let pushes = door.as_ref().and_then(HttpDoor::follower);
-    let (registry, audit) = server::serving_registry(limits, &guards, &meters, pushes)?;
+    let (registry, audit) = registry::serving_registry(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none() || takes_piped_input(options);
     let dialect = options.spoken();
@@ -245,7 +245,7 @@ fn prepare(options: &ServeOptions) -> Result<ServerSetup, CliError> {
 /// `ferret serve --http` promises that an editor plugin and an HTTP client can share one process, and has no option for it.
 /// So if standard input is a pipe, it is served too. Services and background jobs have /dev/null there.
 fn takes_piped_input(options: &ServeOptions) -> bool {
-    options.preferred == Some(Dialect::Ferret) && terminal::input_is_piped()
+    options.preferred == Some(Dialect::Ferret) && output::input_is_piped()
 }
 
 /// How many updates are replayed to a client of a dialect that numbers them. The variable is otter's.
@@ -399,7 +399,7 @@ fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &SandboxBa
         let backends = hello.version.is_none().then(|| backends.clone());
         Box::pin(async move {
             if let Some(backends) = backends {
-                backends.set(backends::names().await);
+                backends.set(sandbox_backends::names().await);
             }
             if let Some(audited) = audited {
                 audited.await;
@@ -419,6 +419,6 @@ fn welcome() {
     );
     // An editor should start the same command that was typed.
     let words: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    eprintln!("{}", editors::all(&words));
+    eprintln!("{}", editor_snippets::all(&words));
     eprintln!("Press Ctrl-D to stop.");
 }

@@ -18,7 +18,7 @@ use store::sql::{PostgresAddress, PostgresStore};
 use crate::cli::StoreOptions;
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ResolvedSetting, SettingSource};
-use crate::{guards, paths, secrets};
+use crate::{guard_settings, paths, secrets};
 
 pub const VARIABLE: &str = "ROPEWALK_STORE_URL";
 /// A longer file does not hold an address.
@@ -165,7 +165,9 @@ fn read_file(path: &Path) -> Result<PostgresAddress, CliError> {
     let file = file.ok_or_else(|| unreadable(std::io::ErrorKind::NotFound.into()))?;
     if file.metadata().map_err(unreadable)?.permissions().mode() & 0o077 != 0 {
         WARNED.call_once(|| {
-            guards::warn(&format!("other users of this machine can read {place}; run chmod 600 {place}"))
+            guard_settings::warn(&format!(
+                "other users of this machine can read {place}; run chmod 600 {place}"
+            ))
         });
     }
     let mut text = String::new();

@@ -17,8 +17,8 @@ use engine::{Body, PageRequest, Principal, Registry, Seq, SessionId, SessionLimi
 
 use crate::cli::SessionsCommand;
 use crate::cli_error::CliError;
-use crate::guards::Guards;
-use crate::{eventlog, run as one_run, server};
+use crate::guard_settings::Guards;
+use crate::{chimera_event_log, registry, run as one_run};
 pub use wire::past_time::PastTime;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
@@ -31,14 +31,14 @@ pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let outcome = runtime.block_on(async {
         let limits = SessionLimits { attended: false, ..SessionLimits::default() };
         if let Some(id) = named(&command).filter(|_| changes(&command)) {
-            eventlog::import_named(id, &one_run::folder(None)?).await?;
+            chimera_event_log::import_named(id, &one_run::folder(None)?).await?;
         }
         // Reading sessions needs no audit, and so no key.
         let (registry, audit) = match changes(&command) {
-            true => server::audited_registry(limits, false, &Guards::none())?,
-            false => (server::registry(limits, false, &Guards::none())?, None),
+            true => registry::audited_registry(limits, false, &Guards::none())?,
+            false => (registry::registry(limits, false, &Guards::none())?, None),
         };
-        let outcome = match server::audit_must_be_free(audit.as_ref()).await {
+        let outcome = match registry::audit_must_be_free(audit.as_ref()).await {
             Ok(()) => carry_out_there(&registry, command).await,
             Err(error) => Err(error),
         };
@@ -100,7 +100,7 @@ fn named(command: &SessionsCommand) -> Option<&str> {
 /// Carries out the command; reads a session of chimera without importing it.
 async fn carry_out_there(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), CliError> {
     let reading = match named(&command).filter(|_| !changes(&command)) {
-        Some(id) => eventlog::open_read_only(registry, id).await?,
+        Some(id) => chimera_event_log::open_read_only(registry, id).await?,
         None => None,
     };
     let Some(passing) = reading else { return carry_out(registry, command).await };

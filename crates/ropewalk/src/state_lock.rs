@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cli_error::CliError;
-use crate::terminal;
+use crate::output;
 
 const FILE: &str = "state.lock";
 /// How often to retry while waiting for the lock.
@@ -40,7 +40,7 @@ impl StateLock {
             [] => format!("a backup is being restored into {}", state.display()),
             pids => format!("{} is restoring a backup into {}", pid_list(pids), state.display()),
         };
-        terminal::say(&format!("note: {restoring}; waiting for it to finish"));
+        output::say(&format!("note: {restoring}; waiting for it to finish"));
         match wait(&file, FlockOperation::NonBlockingLockShared, RESTORE_WAIT_MAX, state)? {
             true => Ok(Some(Self { _file: file })),
             false => Err(CliError::failed("the state folder is locked")

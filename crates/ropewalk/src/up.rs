@@ -11,12 +11,12 @@ use wire::native::Role;
 
 use crate::cli::{LinkOptions, UpOptions};
 use crate::cli_error::CliError;
-use crate::client::{self, Server};
 use crate::http_door::{HttpDoor, OpenHttpDoor, Shared};
 use crate::lan::Lan;
 use crate::running_servers::{self, RunningServer};
+use crate::server_client::{self, Server};
 use crate::session_store::SessionStore;
-use crate::{browser, run, serve, terminal};
+use crate::{open_browser, output, run, serve};
 
 /// How many ports to try after the default one.
 const PORTS_MORE: u16 = 20;
@@ -53,10 +53,10 @@ fn prepare(options: &UpOptions) -> Result<Option<UpSetup>, CliError> {
 
 /// A server of this person already runs: signs in there.
 fn greet_again(server: &RunningServer, folder: &Path, options: &UpOptions) -> Result<(), CliError> {
-    let link = client::run(async {
+    let link = server_client::run(async {
         let link = Server::of(server)?.link().await?;
         if wants_browser(options.no_open) {
-            browser::open(&link).await;
+            open_browser::open(&link).await;
         }
         Ok(link)
     })?;
@@ -79,11 +79,11 @@ fn greet_again(server: &RunningServer, folder: &Path, options: &UpOptions) -> Re
             "To apply {option}, restart it: ropewalk serve stop, then run this command again.\n"
         ));
     }
-    terminal::put(&text)
+    output::put(&text)
 }
 
 fn wants_browser(no_open: bool) -> bool {
-    !no_open && std::io::stdout().is_terminal() && browser::has_screen()
+    !no_open && std::io::stdout().is_terminal() && open_browser::has_screen()
 }
 
 /// The options of `up` that concern the person, not the server.
@@ -114,13 +114,13 @@ impl UpSetup {
         let link = match shared.devices.login(&owner) {
             Ok(invitation) => invitation.url,
             Err(wrong) => {
-                return terminal::say(&format!("could not create a sign-in link: {}", wrong.message));
+                return output::say(&format!("could not create a sign-in link: {}", wrong.message));
             }
         };
         // If the output is closed, nobody reads the link.
-        drop(terminal::put(&welcome(&link, shared, open, thinks)));
+        drop(output::put(&welcome(&link, shared, open, thinks)));
         if wants_browser(self.no_open) {
-            browser::open(&link).await;
+            open_browser::open(&link).await;
         }
     }
 }
@@ -159,10 +159,10 @@ fn welcome(link: &str, shared: &Shared, open: &OpenHttpDoor, (who, thinks): &(&s
 
 /// `ropewalk link`.
 pub fn link(options: &LinkOptions) -> ExitCode {
-    let linked = client::run(async { Server::find(&options.server)?.link().await });
+    let linked = server_client::run(async { Server::find(&options.server)?.link().await });
     let said = linked.and_then(|link| match options.server.json {
-        true => terminal::put_json(&json!({ "url": link })),
-        false => terminal::put(&format!("{link}\n")),
+        true => output::put_json(&json!({ "url": link })),
+        false => output::put(&format!("{link}\n")),
     });
     match said {
         Ok(()) => ExitCode::SUCCESS,

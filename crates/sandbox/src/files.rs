@@ -11,7 +11,7 @@
 //! **Invariant:** nothing is opened for a tool that [`Policy::judge`] refuses, however the [`PermittedPath`] was created.
 
 mod atomic_write;
-mod beneath;
+mod open_beneath;
 mod resolve;
 
 use std::ffi::{OsStr, OsString};
@@ -25,8 +25,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 
 use crate::git;
-use crate::policy::{Access, DenialReason, Mode, Policy};
-use beneath::{FOLDER, FolderHandle};
+use crate::policy::{DenialReason, Mode, PathAccess, Policy};
+use open_beneath::{FOLDER, FolderHandle};
 
 const PERMISSIONS: Bits = Bits::RWXU.union(Bits::RWXG).union(Bits::RWXO);
 
@@ -147,7 +147,7 @@ impl Files {
     }
 
     /// Resolves an absolute path, existing or not, if the policy permits to reach it.
-    pub fn find(&self, path: &Path, want: Access) -> Result<PermittedPath, FileError> {
+    pub fn find(&self, path: &Path, want: PathAccess) -> Result<PermittedPath, FileError> {
         let real = self.resolve(path, want)?;
         self.judge(&real, want)?;
         let root = self.root_of(&real).unwrap_or(&self.everything);
@@ -157,7 +157,7 @@ impl Files {
 
     /// Opens a regular file for reading. Never blocks on anything else.
     pub fn open_file(&self, target: &PermittedPath) -> Result<File, FileError> {
-        self.judge(&target.real, Access::Read)?;
+        self.judge(&target.real, PathAccess::Read)?;
         let open = || -> Result<OwnedFd, UnusableReason> {
             // A device may do something merely because it is opened, so it is looked at first.
             regular(FileType::from_raw_mode(target.stat()?.st_mode))?;
@@ -171,7 +171,7 @@ impl Files {
 
     /// The entries of a folder, in no order.
     pub fn entries(&self, target: &PermittedPath) -> Result<Vec<Entry>, FileError> {
-        self.judge(&target.real, Access::Read)?;
+        self.judge(&target.real, PathAccess::Read)?;
         let read = || -> Result<Vec<Entry>, Errno> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
             let folder = Dir::new(target.root.handle.open(&target.below, flags)?)?;
@@ -194,7 +194,7 @@ impl Files {
         draft: &str,
         permissions: Option<u32>,
     ) -> Result<(), FileError> {
-        self.judge(&target.real, Access::Write)?;
+        self.judge(&target.real, PathAccess::Write)?;
         let (Some(parent), Some(name)) = (target.below.parent(), target.below.file_name()) else {
             return Err(target.unusable(UnusableReason::Folder));
         };
@@ -210,7 +210,7 @@ impl Files {
 
     /// Removes a regular file; folders and whatever else is there stay.
     pub fn remove(&self, target: &PermittedPath) -> Result<(), FileError> {
-        self.judge(&target.real, Access::Write)?;
+        self.judge(&target.real, PathAccess::Write)?;
         let (Some(parent), Some(name)) = (target.below.parent(), target.below.file_name()) else {
             return Err(target.unusable(UnusableReason::Folder));
         };
@@ -223,14 +223,14 @@ impl Files {
         remove().map_err(|reason| target.unusable(reason))
     }
 
-    fn judge(&self, real: &Path, want: Access) -> Result<(), FileError> {
+    fn judge(&self, real: &Path, want: PathAccess) -> Result<(), FileError> {
         let refused = |reason| FileError::Refused { path: real.to_owned(), reason };
         self.policy.judge(want, real).map_err(refused)?;
         // The table lets commands read what the machine consists of; a file tool has no use for it.
         if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
             return Err(refused(DenialReason::Outside));
         }
-        let fenced = want == Access::Write && self.policy.mode != Mode::Off;
+        let fenced = want == PathAccess::Write && self.policy.mode != Mode::Off;
         if fenced && (self.is_in_bare_repository(real) || self.is_named_by_repository(real)) {
             return Err(refused(DenialReason::Protected));
         }

@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::account_homes::account_homes;
-use crate::protected::{PROTECTED_IN_GIT, protected_below};
+use crate::protected_names::{PROTECTED_IN_GIT, protected_below};
 
 mod index;
-mod programs;
+mod setting_programs;
 mod settings;
 
-pub use programs::{git_program_setting, git_read_only_environment};
+pub use setting_programs::{git_program_setting, git_read_only_environment};
 use settings::{GitSetting, GitSettings, read_file};
 
 /// The largest file that only contains the path of a repository.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncWriteExt, Interest};
 
-use crate::frames;
+use crate::helper_frames;
 use crate::helper_report::HelperReport;
 use crate::helper_request::HelperRequest;
 use crate::policy::Policy;
@@ -99,7 +99,7 @@ impl HelperConnection {
     /// The next report, or `None` at the end. Safe to drop.
     pub(crate) async fn next(&mut self) -> Option<HelperReport> {
         loop {
-            match frames::take_frame(&mut self.received)
+            match helper_frames::take_frame(&mut self.received)
                 .map(|frame| frame.map(|body| HelperReport::read(&body)))
             {
                 Ok(Some(Ok(report))) => return Some(report),

@@ -1,6 +1,6 @@
 //! What the helper reports to the program that started it.
 
-use crate::frames::{MalformedFrame, Reader, Writer};
+use crate::helper_frames::{MalformedFrame, Reader, Writer};
 use crate::violation::Violation;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

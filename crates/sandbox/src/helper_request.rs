@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::command::{ChildCommand, Program};
-use crate::frames::{MalformedFrame, Reader, Writer};
+use crate::helper_frames::{MalformedFrame, Reader, Writer};
 use crate::policy::{Mode, Policy};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,20 +14,20 @@ mod command;
 #[cfg(target_os = "linux")]
 mod fence;
 mod files;
-mod frames;
 mod git;
 mod helper;
+mod helper_frames;
 mod helper_report;
 mod helper_request;
 mod policy;
 mod probe;
 mod process_group;
-mod protected;
+mod protected_names;
+mod pseudo_terminal;
 mod run;
-mod service;
+mod service_process;
 mod signal_names;
-mod steered_programs;
-mod terminal;
+mod version_manager_shims;
 mod violation;
 
 pub use account_homes::account_homes;
@@ -37,14 +37,14 @@ pub use fence::helper_main;
 pub use files::{Entry, EntryKind, FileError, Files, PermittedPath, UnusableReason};
 pub use git::{git_program_setting, git_read_only_environment};
 pub use helper::{Fence, HELPER_ARGUMENT, Helper};
-pub use policy::{Access, DenialReason, Mode, Policy, UnknownMode};
+pub use policy::{DenialReason, Mode, PathAccess, Policy, UnknownMode};
 pub use probe::{FenceBackend, SandboxSupport, probe};
-pub use protected::{PROTECTED, ProtectedEntries, ProtectedKind, protected_below};
+pub use protected_names::{PROTECTED, ProtectedEntries, ProtectedKind, protected_below};
+pub use pseudo_terminal::{PseudoTerminal, WindowSize};
 pub use run::{Chunk, CommandExit, EndCause, Output, StartError, StdStream, run, run_in_terminal};
-pub use service::{ServiceEvent, ServicePipes, ServiceProcess};
-pub use steered_programs::steered_program;
-pub use terminal::{PseudoTerminal, WindowSize};
-pub use violation::{Op, Violation};
+pub use service_process::{ServiceEvent, ServicePipes, ServiceProcess};
+pub use version_manager_shims::steered_program;
+pub use violation::{RefusedOperation, Violation};
 
 /// There is no fence to build here, so nothing is started.
 #[cfg(not(target_os = "linux"))]

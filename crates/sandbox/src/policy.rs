@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::protected::{PROTECTED_IN_HOME, is_protected, normalised_name};
+use crate::protected_names::{PROTECTED_IN_HOME, is_protected, normalised_name};
 
 /// How far a session's tools and commands reach. Fixed when the process starts; ordered from narrow
 /// to wide.
@@ -70,7 +70,7 @@ impl FromStr for Mode {
 
 /// How a path would be accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum PathAccess {
     Read,
     /// Create, change, rename or remove.
     Write,
@@ -110,14 +110,14 @@ pub struct Policy {
 
 impl Policy {
     /// Judges a path that has no link left in it.
-    pub fn judge(&self, want: Access, real: &Path) -> Result<(), DenialReason> {
+    pub fn judge(&self, want: PathAccess, real: &Path) -> Result<(), DenialReason> {
         if self.mode == Mode::Off {
             return Ok(());
         }
         if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
             return Err(DenialReason::Hidden);
         }
-        if want == Access::Read {
+        if want == PathAccess::Read {
             return Ok(());
         }
         if !self.mode.writes() {
@@ -180,7 +180,7 @@ mod tests {
             ("/home", "/home/me/code/a", Err(DenialReason::Outside)),
             ("/", "/srv/a", Err(DenialReason::Outside)),
         ] {
-            assert_eq!(policy(root).judge(Access::Write, Path::new(path)), expected, "{root} {path}");
+            assert_eq!(policy(root).judge(PathAccess::Write, Path::new(path)), expected, "{root} {path}");
         }
     }
 
@@ -219,12 +219,12 @@ mod tests {
             ("/more/.git/worktrees/w/commondir", Err(Protected)),
             ("/more/.config/nextest.toml", Ok(())),
         ] {
-            assert_eq!(judge(Mode::WorkspaceWrite, Access::Write, path), expected, "{path}");
-            let narrow = judge(Mode::ReadOnly, Access::Write, path);
+            assert_eq!(judge(Mode::WorkspaceWrite, PathAccess::Write, path), expected, "{path}");
+            let narrow = judge(Mode::ReadOnly, PathAccess::Write, path);
             assert!(matches!(narrow, Err(ReadOnly | Hidden)), "{path}");
-            assert_eq!(judge(Mode::Off, Access::Write, path), Ok(()), "{path}");
+            assert_eq!(judge(Mode::Off, PathAccess::Write, path), Ok(()), "{path}");
         }
-        assert_eq!(judge(Mode::ReadOnly, Access::Read, "/etc/passwd"), Ok(()));
-        assert_eq!(judge(Mode::WorkspaceWriteNetwork, Access::Read, "/home/me/.ssh/id"), Err(Hidden));
+        assert_eq!(judge(Mode::ReadOnly, PathAccess::Read, "/etc/passwd"), Ok(()));
+        assert_eq!(judge(Mode::WorkspaceWriteNetwork, PathAccess::Read, "/home/me/.ssh/id"), Err(Hidden));
     }
 }

@@ -11,7 +11,7 @@ use crate::command::{ChildCommand, CommandLimits, Program};
 use crate::helper::{Fence, Helper};
 use crate::policy::{DenialReason, Mode, Policy};
 use crate::run::{Output, run};
-use crate::violation::{Op, Violation};
+use crate::violation::{RefusedOperation, Violation};
 
 /// The mechanism that fences are built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +137,9 @@ fn evaluate(text: &str, refused: &[Violation], processes_max: u32) -> SandboxSup
     let happened = |word: &str| text.lines().any(|line| line == word);
     let must_not = |word: &str, what: &str| if happened(word) { Err(what.to_owned()) } else { Ok(()) };
     let reported = |op, reason| refused.iter().any(|seen| seen.op == op && seen.reason == reason);
-    let all_reported = reported(Op::Create, Some(DenialReason::Outside))
-        && reported(Op::Create, Some(DenialReason::Protected))
-        && reported(Op::Read, Some(DenialReason::Hidden));
+    let all_reported = reported(RefusedOperation::Create, Some(DenialReason::Outside))
+        && reported(RefusedOperation::Create, Some(DenialReason::Protected))
+        && reported(RefusedOperation::Read, Some(DenialReason::Hidden));
     let ids = text.lines().find_map(|line| line.strip_prefix("pids=")?.parse::<u64>().ok());
     SandboxSupport {
         backend: Ok(FenceBackend::Namespaces),

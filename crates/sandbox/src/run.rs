@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::command::{ChildCommand, CommandLimits};
 use crate::helper_report::HelperReport;
 use crate::process_group::ProcessGroup;
+use crate::pseudo_terminal::{PseudoTerminal, TerminalReader, TerminalWriter};
 use crate::signal_names;
-use crate::terminal::{PseudoTerminal, TerminalReader, TerminalWriter};
 use crate::violation::Violation;
 
 /// The largest piece of output that is handed on at once.

@@ -6,12 +6,12 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
-use crate::frames::{MalformedFrame, Reader, Writer};
+use crate::helper_frames::{MalformedFrame, Reader, Writer};
 use crate::policy::DenialReason;
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violation {
-    pub op: Op,
+    pub op: RefusedOperation,
     pub path: Option<PathBuf>,
     /// What was tried, where there is no path to say it: `a connection over IPv4`.
     pub detail: String,
@@ -22,7 +22,7 @@ pub struct Violation {
 
 /// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Op {
+pub enum RefusedOperation {
     Read,
     Write,
     Create,
@@ -43,24 +43,24 @@ pub enum Op {
     More,
 }
 
-impl Op {
-    pub const ALL: [Op; 16] = [
-        Op::Read,
-        Op::Write,
-        Op::Create,
-        Op::Remove,
-        Op::Rename,
-        Op::Link,
-        Op::Permissions,
-        Op::Attributes,
-        Op::Network,
-        Op::Signal,
-        Op::Trace,
-        Op::Mount,
-        Op::Namespace,
-        Op::Kernel,
-        Op::Terminal,
-        Op::More,
+impl RefusedOperation {
+    pub const ALL: [RefusedOperation; 16] = [
+        RefusedOperation::Read,
+        RefusedOperation::Write,
+        RefusedOperation::Create,
+        RefusedOperation::Remove,
+        RefusedOperation::Rename,
+        RefusedOperation::Link,
+        RefusedOperation::Permissions,
+        RefusedOperation::Attributes,
+        RefusedOperation::Network,
+        RefusedOperation::Signal,
+        RefusedOperation::Trace,
+        RefusedOperation::Mount,
+        RefusedOperation::Namespace,
+        RefusedOperation::Kernel,
+        RefusedOperation::Terminal,
+        RefusedOperation::More,
     ];
 
     pub fn name(self) -> &'static str {
@@ -122,7 +122,7 @@ impl fmt::Debug for Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.op == Op::More {
+        if self.op == RefusedOperation::More {
             return f.write_str("more actions were refused than are listed here");
         }
         match &self.path {
@@ -155,7 +155,7 @@ const REASONS: [DenialReason; 4] =
 
 impl Violation {
     pub(crate) fn write(&self, writer: &mut Writer) {
-        writer.number(Op::ALL.iter().position(|op| *op == self.op).unwrap_or(0) as u64);
+        writer.number(RefusedOperation::ALL.iter().position(|op| *op == self.op).unwrap_or(0) as u64);
         writer.number(u64::from(self.path.is_some()));
         if let Some(path) = &self.path {
             writer.path(path);
@@ -168,7 +168,7 @@ impl Violation {
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, MalformedFrame> {
         let nth = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let op = *Op::ALL.get(nth(reader.number()?)).ok_or(MalformedFrame)?;
+        let op = *RefusedOperation::ALL.get(nth(reader.number()?)).ok_or(MalformedFrame)?;
         let path = if reader.number()? == 1 { Some(reader.path()?) } else { None };
         let detail = reader.string()?;
         let reason = match reader.number()? {
@@ -183,7 +183,7 @@ impl Violation {
 mod tests {
     use super::*;
 
-    fn violation(op: Op, path: Option<&str>) -> Violation {
+    fn violation(op: RefusedOperation, path: Option<&str>) -> Violation {
         Violation {
             op,
             path: path.map(Into::into),
@@ -196,15 +196,18 @@ mod tests {
     #[test]
     fn people_understand_what_was_refused() {
         let text = |op, path| violation(op, path).to_string();
-        assert_eq!(text(Op::Write, Some("/etc/x")), "write to /etc/x refused: it is outside the workspace");
-        assert_eq!(text(Op::Network, None), "a connection over IPv4 refused by the sandbox");
-        let hostile = text(Op::Create, Some("/a\u{1b}[2J\n\u{202e}b"));
+        assert_eq!(
+            text(RefusedOperation::Write, Some("/etc/x")),
+            "write to /etc/x refused: it is outside the workspace"
+        );
+        assert_eq!(text(RefusedOperation::Network, None), "a connection over IPv4 refused by the sandbox");
+        let hostile = text(RefusedOperation::Create, Some("/a\u{1b}[2J\n\u{202e}b"));
         assert_eq!(hostile, "creating /a\\u{1b}[2J\\u{a}\\u{202e}b refused: it is outside the workspace");
     }
 
     #[test]
     fn violations_survive_the_way_from_the_helper() {
-        for op in Op::ALL {
+        for op in RefusedOperation::ALL {
             for path in [None, Some("/a\u{fffd}")] {
                 let violation = violation(op, path);
                 let mut writer = Writer::default();

@@ -9,8 +9,8 @@ use ring::digest::{SHA256, digest};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use ring::hmac;
 
-use crate::context::Context;
-use crate::message::to_text;
+use crate::key_context::Context;
+use crate::message_format::to_text;
 use crate::random::array;
 use crate::{Random, SealError};
 
@@ -150,7 +150,7 @@ impl fmt::Debug for PrivateKey {
 
 /// The secret that a machine and one of its devices share. Both ends derive the same one.
 #[derive(Clone)]
-pub struct Bond {
+pub struct SharedSecret {
     pub(crate) machine: MachineId,
     pub(crate) device: DeviceId,
     /// Who it is between: part of every key.
@@ -158,7 +158,7 @@ pub struct Bond {
     shared: Zeroizing<[u8; 32]>,
 }
 
-impl Bond {
+impl SharedSecret {
     pub fn at_machine(id: &MachineId, own: &PrivateKey, device: &Point) -> Result<Self, SealError> {
         Self::new(id, own.public(), *device, own.agree(device)?)
     }
@@ -188,9 +188,9 @@ impl Bond {
     }
 }
 
-impl fmt::Debug for Bond {
+impl fmt::Debug for SharedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bond")
+        f.debug_struct("SharedSecret")
             .field("machine", &self.machine)
             .field("device", &self.device)
             .finish_non_exhaustive()

@@ -11,9 +11,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::context::Context;
-use crate::key::{Bond, DeviceId, MAC_BYTES, NONCE_BYTES, SymmetricKey};
-use crate::message::{CALL, LANE_ANSWER, LANE_ASK, REPLY, Reader};
+use crate::key::{DeviceId, MAC_BYTES, NONCE_BYTES, SharedSecret, SymmetricKey};
+use crate::key_context::Context;
+use crate::message_format::{CALL, LANE_ANSWER, LANE_ASK, REPLY, Reader};
 use crate::random::array;
 use crate::{Random, SealError};
 
@@ -59,7 +59,7 @@ impl SealedCall {
     }
 }
 
-impl Bond {
+impl SharedSecret {
     /// At the device: what to send, and what waits for the answer.
     pub fn ask_lane(&self, random: &mut dyn Random) -> Result<(Vec<u8>, LaneOpening), SealError> {
         let lane = LaneId(array(random)?);
@@ -101,7 +101,7 @@ impl Bond {
 /// The keys of a lane, the same at both ends.
 #[derive(Clone)]
 struct LaneKeys {
-    bond: Bond,
+    bond: SharedSecret,
     lane: LaneId,
     call: SymmetricKey,
     reply: SymmetricKey,
@@ -123,7 +123,7 @@ fn nonce(counter: u64) -> [u8; NONCE_BYTES] {
 
 /// The device's end of a lane that the machine has not answered yet.
 pub struct LaneOpening {
-    bond: Bond,
+    bond: SharedSecret,
     lane: LaneId,
 }
 

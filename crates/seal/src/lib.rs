@@ -10,24 +10,24 @@
 //! **Invariant:** everything that is public but meaningful (who, which session, which position) is part
 //! of the authenticated data. Moving a sealed message elsewhere makes it unreadable.
 
-mod content;
-mod context;
+mod comparison_words;
+mod content_keys;
 mod error;
 mod key;
+mod key_context;
 mod lane;
-mod message;
-mod pairing;
-mod pairing_words;
+mod message_format;
 mod random;
+mod sealed_pairing;
 
-pub use content::{ContentKeys, ContentPosition};
+pub use comparison_words::two as two_words;
+pub use content_keys::{ContentKeys, ContentPosition};
 pub use error::SealError;
-pub use key::{Bond, DeviceId, Fingerprint, MachineId, Point, PrivateKey};
+pub use key::{DeviceId, Fingerprint, MachineId, Point, PrivateKey, SharedSecret};
 pub use lane::{CallReply, DeviceLane, Lane, LaneId, LaneOpening, LaneRequest, Lanes, SealedCall};
-pub use message::{DeviceMessage, from_text, to_text};
-pub use pairing::{
+pub use message_format::{DeviceMessage, from_text, to_text};
+pub use random::{Random, SystemRandom};
+pub use sealed_pairing::{
     DevicePairing, Enrolment, INVITATION_MS, NAME_BYTES_MAX, PairedMachine, PairingInvitation, PairingLink,
     PairingOffer, PairingSecret,
 };
-pub use pairing_words::two as two_words;
-pub use random::{Random, SystemRandom};

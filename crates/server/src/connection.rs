@@ -24,15 +24,15 @@ use wire::{
     OwnedRpcMessage, Replies, RequestError, RpcId, RpcMessage, UpdateStart,
 };
 
-use crate::command_sender::CommandSender;
 use crate::frame_batch::FrameBatch;
 use crate::handlers::Handlers;
-use crate::host::Editor;
+use crate::host_calls::Editor;
 use crate::link::Link;
 use crate::panics::contain;
 use crate::pending_replies::{PendingAsk, PendingReplies};
 use crate::request_order::{RequestOrder, RequestSlot};
 use crate::writer::{AttachAnswer, AttachFrom, AttachedSessions, OutgoingFrames, Writer, WriterCommand};
+use crate::writer_command_sender::CommandSender;
 
 /// Commands that may wait for the writer before the reader waits too.
 pub(crate) const COMMANDS_MAX: usize = 64;
@@ -488,7 +488,7 @@ impl Reader {
         };
         self.handlers
             .pending_replies
-            .tally(|tally| tally.noticed(wire::methods::REQUEST_PERMISSION, outcome));
+            .tally(|tally| tally.noticed(wire::method_names::REQUEST_PERMISSION, outcome));
         let Handlers { service, caller, .. } = &self.handlers;
         match service.answer(caller, &handle, ask, answer).await {
             Ok(_) => {}

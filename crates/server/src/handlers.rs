@@ -12,17 +12,17 @@ use metrics::shortened;
 use service::{
     Caller, LIST_MAX, NewSessionOptions, OTTER, Service, ServiceError, ServiceRules, UpdateNumbers,
 };
-use wire::document::WHOLE_BYTES_MAX;
+use wire::session_document::WHOLE_BYTES_MAX;
 use wire::{
     ClientRequest, Cursor, Dialect, RequestError, RequestOutcome, RpcId, SessionView, SettingReply, TurnText,
     UpdateStart, WorkspaceParams,
 };
 
-use crate::ask_deadline;
-use crate::command_sender::CommandSender;
-use crate::host::Editor;
+use crate::bernstein_ask_deadline;
+use crate::host_calls::Editor;
 use crate::pending_replies::PendingReplies;
 use crate::writer::{AttachAnswer, AttachFrom, WriterCommand};
+use crate::writer_command_sender::CommandSender;
 
 /// A prompt's request id is stored in the log.
 const REQUEST_ID_BYTES_MAX: usize = 256;
@@ -281,7 +281,7 @@ impl Handlers {
         let new = NewSessionOptions { cwd, ..NewSessionOptions::default() };
         let (handle, hold) = self.service.create_held(&self.caller, new).await.map_err(fault)?;
         self.pending_replies.opened(handle.id());
-        let patience = ask_deadline::expire_unanswered_asks(handle.clone());
+        let patience = bernstein_ask_deadline::expire_unanswered_asks(handle.clone());
         drop(self.service.registry().tracker().spawn(patience));
         let by = &self.caller.sender;
         let change = Input::Change { by: by.clone(), id: APPROVAL.into(), value: Arc::clone(&approval) };

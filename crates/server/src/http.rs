@@ -4,6 +4,7 @@
 //! sees the request, and is one of the request's extensions ([`HttpCaller`]).
 
 mod acp;
+mod app_socket;
 mod bernstein;
 mod health;
 pub mod metrics;
@@ -11,7 +12,6 @@ mod rest;
 mod sse;
 #[cfg(test)]
 mod tests;
-mod ui;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use ::metrics::Metrics;
 use access::devices::Devices;
 use access::sign_in::{self, SignInState};
-use access::web;
+use access::web_app;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
@@ -135,9 +135,9 @@ pub fn router(state: Arc<HttpState>) -> Router {
         .merge(health::routes())
         .merge(acp::routes())
         .merge(rest::routes())
-        .merge(ui::routes())
+        .merge(app_socket::routes())
         .merge(sign_in::routes(state.sign_in_state()))
-        .merge(web::routes())
+        .merge(web_app::routes())
         .merge(metrics::routes(Arc::clone(&state.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })

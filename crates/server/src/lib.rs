@@ -3,13 +3,12 @@
 //!
 //! This crate knows neither what a method means nor how a permission is decided.
 
-mod ask_deadline;
-mod command_sender;
+mod bernstein_ask_deadline;
 mod connection;
 mod flushed_connection;
 mod frame_batch;
 mod handlers;
-mod host;
+mod host_calls;
 pub mod http;
 mod link;
 mod panics;
@@ -17,8 +16,9 @@ mod pending_replies;
 mod request_order;
 mod tool_servers;
 mod writer;
+mod writer_command_sender;
 
 pub use connection::{Connection, ConnectionParts, OnInitialize, PreopenedSession};
 pub use flushed_connection::FlushedConnection;
 pub use frame_batch::{FrameBatch, FrameMark, FramePosition, PositionedFrame};
-pub use link::{Incoming, Link, memory, stdio, stream};
+pub use link::{Incoming, Link, byte_stream, memory, stdio};

@@ -1,9 +1,9 @@
 //! A bidirectional transport of frames: frames arrive, batches of bytes leave. Both queues are bounded, so a peer that stops
 //! reading stops its own connection's writer and nothing else.
 
+pub mod byte_stream;
 pub mod memory;
 pub mod stdio;
-pub mod stream;
 
 use tokio::sync::mpsc;
 use wire::Frame;

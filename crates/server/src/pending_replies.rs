@@ -1,5 +1,7 @@
 //! The replies that a connection and its client still owe each other, shared by the connection's reading and writing half:
 //! prompts that are not answered yet, permission requests that were sent, and the sessions that the client has open.
+//!
+//! That is both directions: what we still have to answer, and what we asked and the client has not answered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

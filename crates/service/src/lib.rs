@@ -6,20 +6,20 @@
 //!
 //! **Invariant:** no door opens, makes, changes or deletes a session in another way.
 
-mod bridges;
+mod bridge_statuses;
 mod caller;
 mod error;
-mod folders;
-mod rules;
+mod folder_access;
+mod new_sessions;
 mod service;
+mod service_rules;
 mod session_text;
-mod sessions;
 mod update_numbers;
 
-pub use bridges::{Bridges, REMOTE_UNNAMED, remote_name};
+pub use bridge_statuses::{BridgeStatuses, REMOTE_UNNAMED, remote_name};
 pub use caller::Caller;
 pub use error::ServiceError;
-pub use rules::{LIST_MAX, ServiceRules};
 pub use service::{NewSessionOptions, Service};
+pub use service_rules::{LIST_MAX, ServiceRules};
 pub use session_text::{SessionText, SessionTextError};
 pub use update_numbers::{OTTER, UpdateCounting, UpdateNumbers, UpdatesStart};

@@ -8,13 +8,13 @@ use engine::{
     PageRequest, PermissionAnswer, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId,
     SessionRow, TurnId, full_id,
 };
-use wire::document::{DocumentFormat, WHOLE_BYTES_MAX};
+use wire::session_document::{DocumentFormat, WHOLE_BYTES_MAX};
 use wire::{EventPage, EventRange};
 
 use crate::session_text::{Part, read_part};
 use crate::{Caller, ServiceError, ServiceRules, SessionText, SessionTextError};
 
-pub use crate::sessions::NewSessionOptions;
+pub use crate::new_sessions::NewSessionOptions;
 
 /// The longest reason for a cancel that is stored.
 const REASON_CHARS_MAX: usize = 200;

@@ -8,18 +8,18 @@
 //! **Invariant:** no row contains the text of a prompt or of an answer.
 
 mod archive;
-mod audited_session;
-mod canonical;
-mod chain;
-mod follow;
-mod head;
+mod canonical_json;
+mod chain_files;
+mod chain_head;
+mod chain_reader;
+mod chain_writer;
+mod entry_builder;
 mod key;
 mod lock;
-mod read;
 mod row;
-mod segment;
+mod session_auditor;
 mod verify;
-mod writer;
+mod writer_thread;
 
 #[cfg(test)]
 mod tests;
@@ -36,13 +36,13 @@ use engine::{BoxFuture, Clock, ListQuery, Principal, Seq, SessionId, Settings, S
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::chain::Chain;
-pub use self::head::{ChainHead, ChainHeadError};
+pub use self::chain_head::{ChainHead, ChainHeadError};
+pub use self::chain_reader::{ChainLine, archive, last_positions, rows};
+use self::chain_writer::ChainWriter;
 pub use self::key::{AuditKey, AuditKeyError, marks};
-pub use self::read::{ChainLine, archive, last_positions, rows};
 pub use self::row::{AuditEntry, AuditRow, GENESIS};
 pub use self::verify::{BrokenRow, MissingRows, TornRow, VerifyError, VerifyReport, seal, verify};
-use self::writer::{AuditJob, Writer};
+use self::writer_thread::{AuditJob, Writer};
 
 /// Days after which a day's file is compressed.
 pub const RETENTION_DAYS: u32 = 90;
@@ -200,7 +200,7 @@ impl Audit {
             if shared && !matches!(self.shared.cursor(row.id.as_str()).await, Ok(Some(_))) {
                 continue;
             }
-            if let Err(error) = follow::catch_up(&self.shared, &row, &self.shared.store).await {
+            if let Err(error) = session_auditor::catch_up(&self.shared, &row, &self.shared.store).await {
                 tracing::error!(session = %row.id, %error, "the audit could not catch up on a session");
             }
         }
@@ -243,8 +243,8 @@ impl Shared {
 /// Writes a row that acknowledges that the chain was cut. A row before it reports what is missing at this
 /// moment.
 pub fn acknowledge(folder: &Path, key: &AuditKey, now: Timestamp, reason: &str) -> io::Result<()> {
-    Chain::open(folder, key.clone(), RETENTION_DAYS)?
-        .append(now, &[chain::acknowledgement(now, "local", reason)])
+    ChainWriter::open(folder, key.clone(), RETENTION_DAYS)?
+        .append(now, &[chain_writer::acknowledgement(now, "local", reason)])
 }
 
 fn sha256(bytes: &[u8]) -> String {

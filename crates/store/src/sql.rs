@@ -12,8 +12,8 @@
 pub mod log;
 mod postgres;
 mod postgres_store;
+mod session_store;
 mod sqlite;
-mod store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use tokio::sync::broadcast;
 
 pub use postgres::{PostgresAddress, PostgresDb};
 pub use postgres_store::PostgresStore;
+pub use session_store::SqlStore;
 pub use sqlite::SqliteDb;
-pub use store::SqlStore;
 
 /// The topic that means "look everywhere": it is sent when the real topics are not known.
 pub const EVERYWHERE: &str = "*";

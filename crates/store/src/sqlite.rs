@@ -12,24 +12,24 @@
 mod append;
 mod backup;
 mod blob;
+mod boot_and_mount;
 mod checksum;
-mod condition;
-mod copy;
+mod database_copy;
+mod deletion_sweep;
 mod events;
 mod examine;
 mod lineage;
-mod owner;
 mod page_cache;
 mod page_digest;
+mod process_locks;
 mod reader;
-mod request;
-pub(crate) mod row;
 mod salvage;
 mod schema;
-mod session;
-mod sweep;
-mod unfinished;
-mod uptime;
+mod session_lifecycle;
+pub(crate) mod session_row;
+mod store_condition;
+mod thread_requests;
+mod unfinished_sessions;
 mod writer;
 
 use std::path::PathBuf;
@@ -48,9 +48,9 @@ pub use self::backup::{
 pub use self::examine::{ExamineDepth, ExamineReport, examine, last_positions};
 pub use self::salvage::{SalvagedSession, salvage};
 
-use self::condition::StoreCondition;
 use self::reader::Reader;
-use self::request::{ReadRequest, ReplySender, WriteRequest};
+use self::store_condition::StoreCondition;
+use self::thread_requests::{ReadRequest, ReplySender, WriteRequest};
 use self::writer::Writer;
 
 /// Calls that may wait for the writer, and as many for the reader. Past that, callers wait to queue.
@@ -211,15 +211,15 @@ impl Store for SqliteStore {
     }
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
-        Box::pin(unfinished::fork(self.writes.clone(), source.clone(), session))
+        Box::pin(unfinished_sessions::fork(self.writes.clone(), source.clone(), session))
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        self.import_from(session, Box::new(unfinished::AllEvents(events)))
+        self.import_from(session, Box::new(unfinished_sessions::AllEvents(events)))
     }
 
     fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
-        Box::pin(unfinished::import(self.writes.clone(), session, source))
+        Box::pin(unfinished_sessions::import(self.writes.clone(), session, source))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {

@@ -9,7 +9,7 @@ use std::str::Chars;
 
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::Span;
-use wire::html::ansi::skip_string;
+use wire::transcript_html::strip_ansi::skip_string;
 
 use crate::sanitize::{is_harmful, visible};
 use crate::theme::Theme;

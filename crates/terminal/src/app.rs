@@ -5,10 +5,10 @@
 //! only reads. The client shows only what the server sent, so that two clients of one session cannot differ; nothing
 //! is assumed to be done before the server confirms it.
 
-mod frames;
 mod keys;
-mod leaving;
+mod quit;
 mod requests;
+mod server_frames;
 
 use std::collections::HashMap;
 
@@ -20,8 +20,8 @@ use crate::completion::Completions;
 use crate::composer::Composer;
 use crate::formatting;
 use crate::layout::Areas;
-use crate::picker::Picker;
 use crate::session_opener::{OpenFailure, SessionOpener, StartOptions};
+use crate::session_picker::Picker;
 use crate::theme::Theme;
 use crate::transcript::Transcript;
 

@@ -40,7 +40,7 @@ pub enum AskInput {
 
 /// The result of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub enum AskOutcome {
+pub enum AskKeyResult {
     Nothing,
     Answer { ask: u64, decision: Decision, text: Option<String> },
 }
@@ -127,10 +127,10 @@ impl AskPanel {
     }
 
     /// A single key, while nothing is being written.
-    pub fn press(&mut self, key: char) -> AskOutcome {
-        let Some(ask) = self.current() else { return AskOutcome::Nothing };
+    pub fn press(&mut self, key: char) -> AskKeyResult {
+        let Some(ask) = self.current() else { return AskKeyResult::Nothing };
         if self.is_sent() {
-            return AskOutcome::Nothing;
+            return AskKeyResult::Nothing;
         }
         let id = ask.ask;
         let risk = if ask.more > 0 { "critical" } else { ask.risk.as_str() }.to_owned();
@@ -147,7 +147,7 @@ impl AskPanel {
                 'n' | 'd' => return self.answer(id, Decision::DenyOnce, None),
                 _ => {}
             }
-            return AskOutcome::Nothing;
+            return AskKeyResult::Nothing;
         }
         match key {
             'y' | 'a' => self.allow(id, &risk, Decision::AllowOnce),
@@ -155,18 +155,18 @@ impl AskPanel {
             'n' | 'd' => self.answer(id, Decision::DenyOnce, None),
             'D' | 'N' => {
                 self.input = AskInput::Writing(Composer::default(), Decision::DenyOnce);
-                AskOutcome::Nothing
+                AskKeyResult::Nothing
             }
             _ => {
                 self.input = AskInput::Choosing;
-                AskOutcome::Nothing
+                AskKeyResult::Nothing
             }
         }
     }
 
     /// Enter: sends what is written; for a question without choices, starts writing.
-    pub fn enter(&mut self) -> AskOutcome {
-        let Some(ask) = self.current() else { return AskOutcome::Nothing };
+    pub fn enter(&mut self) -> AskKeyResult {
+        let Some(ask) = self.current() else { return AskKeyResult::Nothing };
         let id = ask.ask;
         let writes = ask.question.as_ref().is_some_and(|question| question.free_text);
         match std::mem::take(&mut self.input) {
@@ -174,7 +174,7 @@ impl AskPanel {
                 let text = field.text().trim().to_owned();
                 if text.is_empty() && decision == Decision::Reply {
                     self.input = AskInput::Writing(field, decision);
-                    return AskOutcome::Nothing;
+                    return AskKeyResult::Nothing;
                 }
                 self.answer(id, decision, Some(text).filter(|text| !text.is_empty()))
             }
@@ -183,32 +183,32 @@ impl AskPanel {
             }
             AskInput::Choosing if writes && !self.is_sent() => {
                 self.input = AskInput::Writing(Composer::default(), Decision::Reply);
-                AskOutcome::Nothing
+                AskKeyResult::Nothing
             }
-            AskInput::Typing(..) | AskInput::Choosing | AskInput::Armed(_) => AskOutcome::Nothing,
+            AskInput::Typing(..) | AskInput::Choosing | AskInput::Armed(_) => AskKeyResult::Nothing,
         }
     }
 
-    fn allow(&mut self, id: u64, risk: &str, decision: Decision) -> AskOutcome {
+    fn allow(&mut self, id: u64, risk: &str, decision: Decision) -> AskKeyResult {
         let is_armed = matches!(self.input, AskInput::Armed(armed) if armed == decision);
         match risk {
             "critical" => {
                 self.input = AskInput::Typing(String::new(), decision);
-                AskOutcome::Nothing
+                AskKeyResult::Nothing
             }
             // "Always" needs two presses: what will be remembered is shown in between.
             "low" | "medium" if decision == Decision::AllowOnce => self.answer(id, decision, None),
             _ if is_armed => self.answer(id, decision, None),
             _ => {
                 self.input = AskInput::Armed(decision);
-                AskOutcome::Nothing
+                AskKeyResult::Nothing
             }
         }
     }
 
-    fn answer(&mut self, ask: u64, decision: Decision, text: Option<String>) -> AskOutcome {
+    fn answer(&mut self, ask: u64, decision: Decision, text: Option<String>) -> AskKeyResult {
         self.input = AskInput::Choosing;
         self.sent.push(ask);
-        AskOutcome::Answer { ask, decision, text }
+        AskKeyResult::Answer { ask, decision, text }
     }
 }

@@ -15,10 +15,10 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::app::{App, ConnectionState, Focus, SessionPhase};
 use crate::completion::SHOWN_MAX;
-use crate::entry::render::{plan_line, steps};
 use crate::layout::{composer_width, queued};
 use crate::sanitize::{one_line, sanitize_buffer};
 use crate::theme::Theme;
+use crate::transcript_entry::render::{plan_line, steps};
 use crate::wrap::cut;
 
 /// Draws everything, and returns the position of the cursor, if it is shown.

@@ -6,30 +6,30 @@
 mod ansi;
 mod app;
 mod ask_panel;
-mod client;
 mod completion;
 mod composer;
 mod connection;
 mod diff;
 mod draw;
-mod entry;
 mod formatting;
+mod full_screen_loop;
 mod layout;
 mod line_mode;
 mod markdown;
-mod picker;
 mod sanitize;
 mod screen;
 mod session_opener;
+mod session_picker;
 #[cfg(test)]
 mod tests;
 mod theme;
 mod transcript;
+mod transcript_entry;
 mod wrap;
 
 pub use app::FullScreenOptions;
-pub use client::{ScreenExit, full_screen};
 pub use connection::{Dial, Dialing, ServerConnection};
+pub use full_screen_loop::{ScreenExit, full_screen};
 pub use line_mode::{LineModeExit, LineModeOptions, line_mode};
 pub use session_opener::{OpenFailure, StartOptions, WhichSession};
 pub use theme::Theme;

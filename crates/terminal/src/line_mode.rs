@@ -4,11 +4,11 @@
 //! standard error. A person at a terminal is asked what needs a decision; in a script, it is refused. Input is
 //! read and output is written by threads, so that an interrupt is handled even while a pipe blocks.
 
-mod pipes;
+mod own_turn;
 mod printer;
+mod standard_streams;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,9 +20,9 @@ use wire::native::{
     SessionState, ViewUpdate,
 };
 
-use self::pipes::{LINES_MAX, reader, writer};
+use self::own_turn::OwnTurn;
 use self::printer::{LinePrinter, Output};
-use self::turn::OwnTurn;
+use self::standard_streams::{LINES_MAX, reader, writer};
 use crate::completion::is_exit_command;
 use crate::connection::{Dial, RetryDelay, ServerConnection, dial_after};
 use crate::sanitize::one_line;

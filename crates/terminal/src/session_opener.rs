@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wire::native::{ReplyBody, ReplyError, Request, SessionCard};
 
-use crate::picker::{needs_somebody, title_of};
+use crate::session_picker::{needs_somebody, title_of};
 
 /// Sessions that are named if it is not clear which is meant.
 const CANDIDATES_MAX: usize = 10;

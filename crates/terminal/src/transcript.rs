@@ -6,8 +6,8 @@
 use ratatui_core::text::Line;
 use wire::native::{Row, RowContent, TextAppend, ViewUpdate};
 
-use crate::entry::Entry;
 use crate::theme::Theme;
+use crate::transcript_entry::Entry;
 
 /// Rows that are kept here; the server has all of them.
 const ROWS_MAX: usize = 3_000;

@@ -1,19 +1,19 @@
 //! Shared test code: scripted peers, fixtures and conformance suites. Never part of the product.
 
 pub mod app_client;
-mod child;
+mod function_turns;
 pub mod http_client;
 mod long_session;
+pub mod mock_provider;
 pub mod nats;
 pub mod postgres;
-pub mod provider;
-pub mod push;
-pub mod router;
-mod script;
+pub mod push_service;
+pub mod router_requests;
+mod scripted_model;
 pub mod server;
+mod server_process;
 pub mod store_suite;
-mod turns;
 
+pub use function_turns::Turns;
 pub use long_session::long_log;
-pub use script::{Line, Script, call, fail, say, think};
-pub use turns::Turns;
+pub use scripted_model::{Line, Script, call, fail, say, think};

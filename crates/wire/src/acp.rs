@@ -3,16 +3,16 @@
 //! [`Updates`] encodes a session's events; a connection has one for each session that it shows.
 
 mod code_fence;
-mod command_output;
 mod decode;
-mod host;
+mod host_calls;
 mod questions;
-mod relay;
+mod relayed_updates;
 mod reply;
-mod servers;
 mod settings;
 mod sub_agent_calls;
-mod tools;
+mod terminal_output;
+mod tool_calls;
+mod tool_servers;
 mod updates;
 mod zeph_import;
 mod zeph_methods;
@@ -24,15 +24,15 @@ use crate::client_request::{ClientRequest, RequestError};
 use crate::rpc::RpcId;
 
 pub(crate) use decode::{abilities, block as content_block, blocks, check_text, prompt};
-pub use host::{
+pub use host_calls::{
     AgentHostRequest, HostRequestError, HostResultKind, foreign_error, host_reply, host_request, host_result,
     write_host_call,
 };
 pub use questions::{ExpectedAnswer, ask_answer};
-pub use relay::SERVER_TERMINAL;
+pub use relayed_updates::SERVER_TERMINAL;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
-pub(crate) use tools::{block as schema_block, tool_kind};
+pub(crate) use tool_calls::{block as schema_block, tool_kind};
 pub use updates::{AskFrame, Updates};
 
 /// Limit for the text of one prompt, summed over all its blocks.

@@ -22,7 +22,7 @@ pub use updates::Updates;
 /// The only version, which clients ask for.
 pub const VERSION: &str = "2025-04-01";
 /// Limit for every frame.
-pub const FRAME_BYTES_MAX: usize = 1 << 20;
+pub const BERNSTEIN_FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Methods that are requests, and methods that are notifications.
 const REQUESTS: [&str; 5] = ["initialize", "prompt", "cancel", "setMode", "requestPermission"];

@@ -19,10 +19,10 @@ use serde_json::{Map, Value, json};
 
 pub use self::read::{EventFile, Reader, Summary, event_file_index, position, read, read_envelope};
 use crate::chimera_common::CHIMERA;
-use crate::document::DocumentFacts;
 use crate::event_json;
-use crate::plain_text::blocks;
+use crate::session_document::DocumentFacts;
 use crate::timestamp::{compact, rfc3339};
+use crate::transcript_text::blocks;
 use crate::turn_text::TurnText;
 use crate::{ferret, otter};
 

@@ -4,6 +4,8 @@
 //! Every connection type whose clients resume converts what they send into a [`Cursor`], or says why it
 //! cannot: see the table "Where resume is decided" in `ARCHITECTURE.md`. As text it is `12`, `12.3` (three
 //! frames of the event after 12) or `12+4` (four frames after 12 that are not in the log).
+//!
+//! It says where a client resumes after a cut, a reload or a restart.
 
 use std::fmt;
 

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client_request::{ClientRequest, RequestError, RequestOutcome};
-use crate::encoder::Encoder as _;
+use crate::event_encoder::Encoder as _;
 use crate::rpc::RpcId;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
-use crate::{acp, bernstein, chimera_common as common, ferret, json, otter};
+use crate::{acp, bernstein, chimera_common as common, ferret, json_errors, otter};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -387,7 +387,7 @@ pub fn select_dialect(
         DialectSelection::Detected => None,
     };
     let params = params.map_or("{}", RawValue::get);
-    let params: Params<'_> = json::read(params, "the parameters of initialize")
+    let params: Params<'_> = json_errors::read(params, "the parameters of initialize")
         .map_err(|error| RequestError::InvalidParams(error.to_string()))?;
     match params.version.map(RawValue::get) {
         None | Some("null") => Ok(preferred.unwrap_or(Dialect::Ferret)),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::json;
+use crate::json_errors;
 use crate::record::{self, RecordError};
 
 /// Turns and permission requests are numbered on from the highest number of a history, so an import must not
@@ -88,9 +88,9 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
 /// Why an event could not be read, and which field is wrong, for people who write events by hand.
 pub(crate) fn what_is_wrong(text: &str, error: &RecordError) -> String {
     let RecordError::Malformed(source) = error else { return error.to_string() };
-    match json::read::<Portable<'_>>(text, "the event") {
+    match json_errors::read::<Portable<'_>>(text, "the event") {
         Err(wrong) => wrong.to_string(),
-        Ok(_) => json::in_words(source, "`payload`").to_string(),
+        Ok(_) => json_errors::in_words(source, "`payload`").to_string(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::rpc::RpcId;
 pub use self::truncated::{TruncatedMessage, read_truncated};
 
 /// The default size limit: an image of 20 MiB in base64, and the rest of its message.
-pub const FRAME_BYTES_MAX: usize = 32 << 20;
+pub const LINE_FRAME_BYTES_MAX: usize = 32 << 20;
 /// A buffer that grew beyond this for one large frame is released afterwards.
 const KEEP_BYTES_MAX: usize = 256 << 10;
 /// How much of a dropped frame's beginning and end is kept, to find its id.

@@ -6,7 +6,6 @@
 
 pub mod acp;
 pub mod agent_updates;
-pub mod archive;
 pub mod bernstein;
 pub mod chimera;
 mod chimera_common;
@@ -14,27 +13,28 @@ mod client_request;
 pub mod cursor;
 mod dialect;
 mod diff;
-pub mod document;
-mod encoder;
+mod event_encoder;
 pub mod event_json;
 pub mod ferret;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
-pub mod html;
-pub mod json;
-pub mod markdown;
+pub mod json_errors;
 mod merged_chunk;
-pub mod methods;
+pub mod method_names;
 pub mod money;
 pub mod native;
 pub mod otter;
 pub mod past_time;
-pub mod plain_text;
 pub mod record;
 pub mod rest;
 mod rpc;
+pub mod session_archive;
+pub mod session_document;
 pub mod sse;
+pub mod transcript_html;
+pub mod transcript_markdown;
+pub mod transcript_text;
 pub use engine::timestamp;
 pub mod transcript;
 pub mod tunnel;
@@ -51,8 +51,8 @@ pub use dialect::{
     Identity, OPTIONAL_METHODS, Replies, SandboxBackends, UpdateCount, UpdateStart, Updates, select_dialect,
     write_unreadable,
 };
-pub use encoder::{EncodeStep, Encoder};
 pub use engine::timestamp::rfc3339;
-pub use frame::{DroppedFrame, FRAME_BYTES_MAX, Frame, FrameBuffer, TruncatedMessage, read_truncated};
+pub use event_encoder::{EncodeStep, Encoder};
+pub use frame::{DroppedFrame, Frame, FrameBuffer, LINE_FRAME_BYTES_MAX, TruncatedMessage, read_truncated};
 pub use rpc::{OwnedRpcMessage, RpcId, RpcMessage, parse};
 pub use turn_text::TurnText;

@@ -15,10 +15,10 @@
 
 mod card;
 pub mod fold;
-mod frame;
-pub mod hub;
+pub mod hub_requests;
 mod request;
 mod row;
+mod server_frame;
 #[cfg(test)]
 mod tests;
 
@@ -26,14 +26,14 @@ pub use card::{
     AskView, BranchOrigin, CardState, QuestionView, QueuedPrompt, SessionCard, SessionState, SettingChoice,
     SettingView, SlashCommand,
 };
-pub use frame::{
-    DeviceView, FileMatch, Invitation, PairingRequest, ReplyBody, ReplyError, RequestReply, RuleView,
-    ServerFrame, ServerHello, ServerNotification, ViewUpdate,
-};
 pub use request::{Decision, ImageAttachment, PushSubscription, Request, RequestEnvelope, Role};
 pub use row::{
     DiffStatus, DiffView, HunkView, NoticeSeverity, PlanStepState, PlanStepView, PlanView, Row, RowContent,
     TextAppend, ToolCallState, ToolCallView, TurnSummary,
+};
+pub use server_frame::{
+    DeviceView, FileMatch, Invitation, PairingRequest, ReplyBody, ReplyError, RequestReply, RuleView,
+    ServerFrame, ServerHello, ServerNotification, ViewUpdate,
 };
 
 /// Rows of a newly opened view.

@@ -13,11 +13,11 @@
 
 mod body;
 mod content;
-mod event_loss;
 mod external;
 mod message;
-mod text;
+mod stored_text;
 mod tool;
+mod unreadable_event;
 mod word;
 
 use std::path::PathBuf;
@@ -28,17 +28,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::body::kind;
-pub use self::event_loss::EventLoss;
+pub use self::unreadable_event::EventLoss;
 
-use self::text::{StoredPath, StoredText};
+use self::stored_text::{StoredPath, StoredText};
 
 /// The format that [`encode`] writes. [`decode`] reads this one and all earlier ones.
 pub const VERSION: u32 = 1;
 
 /// May store a string elsewhere, and then returns its hash.
-pub type Keep<'k> = dyn FnMut(&str) -> Option<String> + 'k;
+pub type PutBlob<'k> = dyn FnMut(&str) -> Option<String> + 'k;
 /// Loads a string by its hash.
-pub type Fetch<'k> = dyn Fn(&str) -> Option<Arc<str>> + 'k;
+pub type GetBlob<'k> = dyn Fn(&str) -> Option<Arc<str>> + 'k;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -65,12 +65,12 @@ pub const SETUP_KINDS: [&str; 6] = ["setting_changed", "moved", "commands", "joi
 
 /// Appends the body's JSON to `out`. Fails only if a body should ever hold something that JSON cannot
 /// express.
-pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+pub fn encode(body: &Body, keep: &mut PutBlob<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     body::encode(body, keep, out)
 }
 
 /// The same for a whole event: with an external agent's verbatim update, if it has one.
-pub fn encode_event(event: &Event, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+pub fn encode_event(event: &Event, keep: &mut PutBlob<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     body::encode(&event.body, keep, out)?;
     match &event.relayed {
         Some(relayed) => external::add_relayed(relayed, keep, out),
@@ -89,11 +89,11 @@ pub(crate) fn event_value(event: &Event) -> Result<Value, RecordError> {
 }
 
 /// The verbatim update of an external agent, which is stored beside the body.
-pub fn decode_relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {
+pub fn decode_relayed(bytes: &[u8], fetch: &GetBlob<'_>) -> Result<Option<Opaque>, RecordError> {
     external::relayed(bytes, fetch)
 }
 
-pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
     if version > VERSION {
         return Err(RecordError::Newer { found: version });
     }

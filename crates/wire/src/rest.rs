@@ -5,10 +5,10 @@
 
 mod deep_link;
 mod event_data;
+mod event_stream;
 mod messages;
 mod run_summary;
 mod session;
-mod stream;
 mod stream_frames;
 mod turns;
 
@@ -17,10 +17,10 @@ use engine::{AskId, SessionId, TurnId};
 use crate::chimera_common::CHIMERA;
 
 pub use deep_link::{DeepLink, DeepLinkError};
+pub use event_stream::{FRAMES_PER_EVENT_MAX, RestStream, StreamFormat};
 pub use messages::{MessageCount, Messages};
 pub use run_summary::{RunFilter, RunSummary, cost, list};
 pub use session::{RunStatus, created, info, listed, seconds, snapshot};
-pub use stream::{FRAMES_PER_EVENT_MAX, RestStream, StreamFormat};
 pub use turns::TurnList;
 
 /// A tool's name in the REST API.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::client_request::RequestError;
-use crate::json::{self, JsonError};
+use crate::json_errors::{self, JsonError};
 
 /// The name of a frame in errors that are not about a field.
 const WHOLE: &str = "the message";
@@ -135,10 +135,11 @@ pub fn parse(frame: &[u8]) -> Result<RpcMessage<'_>, (RpcId, RequestError)> {
         .map_err(|_| (RpcId::null(), RequestError::Parse("the frame is not valid UTF-8".into())))?;
     if text.trim_start().starts_with('[') {
         // A batch that does not even parse is a parse error, as a single message would be.
-        json::read::<&RawValue>(text, WHOLE).map_err(|error| unreadable(text, &error))?;
+        json_errors::read::<&RawValue>(text, WHOLE).map_err(|error| unreadable(text, &error))?;
         return Err(invalid(None, "batches are not supported: send each message by itself"));
     }
-    let envelope: RawMessage<'_> = json::read(text, WHOLE).map_err(|error| unreadable(text, &error))?;
+    let envelope: RawMessage<'_> =
+        json_errors::read(text, WHOLE).map_err(|error| unreadable(text, &error))?;
     let id = match envelope.id {
         Some(raw) => match RpcId::from_json(raw.get()) {
             Some(id) => Some(id),

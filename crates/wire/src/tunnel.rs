@@ -32,7 +32,7 @@ pub const PROCESS_HEADER: &str = "x-ropewalk-process";
 /// more than the seed's four endpoints.
 pub const HUB_HEADER: &str = "x-ropewalk-hub";
 /// Limit for a frame in either direction.
-pub const FRAME_BYTES_MAX: usize = 24 << 20;
+pub const TUNNEL_FRAME_BYTES_MAX: usize = 24 << 20;
 /// Limits for the log entries of one batch: their count, and their bytes after the first.
 pub const BATCH_EVENTS_MAX: usize = 512;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;

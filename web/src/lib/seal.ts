@@ -348,6 +348,6 @@ async function words(machine: string, point: Bytes, own: Bytes): Promise<string>
   return `${pick(FIRST, digest[0])} ${pick(SECOND, digest[1])}`
 }
 
-/** The lists of `crates/seal/src/pairing_words.rs`. */
+/** The lists of `crates/seal/src/comparison_words.rs`. */
 const FIRST = 'amber ashen azure black blue bold brave bright broad bronze brown calm clear cold copper coral crisp dark deep dry early fair fast fine fresh gentle gold grand green grey happy hazel high ivory jade keen kind large late light lime little loud lucky mild navy new noble olive open pale pink plain proud quick quiet red round ruby silver slow soft warm white'
 const SECOND = 'anchor apple badger beach bear bell bird boat bridge brook candle castle cedar cloud comet crane deer dolphin eagle ember falcon fern field finch forest fox garden goose harbour hawk heron hill horse island lake lantern leaf lion maple meadow moon mountain otter owl pearl pine planet plum raven river robin rope sail seal ship star stone swan tiger tower valley violin whale willow'

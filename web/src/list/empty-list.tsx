@@ -1,7 +1,7 @@
 // What somebody sees who has no session yet.
 
 import { hubVisit, machinesLoaded, machines } from '../lib/hub'
-import { CommandLine } from '../ui/button'
+import { CommandLine } from '../ui/command-line'
 
 const COMMANDS = [
   ['Ask something from a terminal', 'ropewalk run "what does this project do?"'],

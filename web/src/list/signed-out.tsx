@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { fetchHubInfo } from '../hub/hub-info'
 import { hubVisit } from '../lib/hub'
 import { lazy } from '../lib/lazy'
-import { CommandLine } from '../ui/button'
+import { CommandLine } from '../ui/command-line'
 
 const SignIn = lazy(() => import('../hub/sign-in'))
 

@@ -13,7 +13,7 @@ import { type WatchedSession, watchedSession as watchedAs } from '../lib/watched
 import { toast, toastOnError } from '../lib/toast'
 import { lockOf } from '../lib/sealed-connection'
 import { dateOnly } from '../lib/format'
-import { IconButton } from '../ui/button'
+import { IconButton } from '../ui/icon-button'
 import { Icon } from '../ui/icons'
 import { offlineText } from './session-banners'
 import { Composer } from './composer'

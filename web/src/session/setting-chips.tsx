@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks'
 import type { Setting } from '../wire'
 import { sendRequest } from '../lib/connection'
 import { toastOnError } from '../lib/toast'
-import { IconButton } from '../ui/button'
+import { IconButton } from '../ui/icon-button'
 import { Icon } from '../ui/icons'
 import { Sheet } from '../ui/sheet'
 

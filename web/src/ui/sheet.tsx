@@ -3,7 +3,7 @@
 
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import { IconButton } from './button'
+import { IconButton } from './icon-button'
 
 interface SheetProps {
   label: string

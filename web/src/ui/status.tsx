@@ -7,7 +7,7 @@ import { visible } from '../lib/hidden-characters'
 import { hello, outdated, reconnectNow, connectionState } from '../lib/connection'
 import { dismiss, toasts } from '../lib/toast'
 import { clockTime, currentTime } from '../lib/format'
-import { IconButton } from './button'
+import { IconButton } from './icon-button'
 
 /** A line above everything while there is no connection; nothing while there is. */
 export function ConnectionBanner() {

@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn old_phrases_are_quoted_where_the_past_is_told_alone() {
         let text = "it leads on and on";
-        assert_eq!(old_phrases(&file("crates/agent/src/web.rs", text)).len(), 1);
+        assert_eq!(old_phrases(&file("crates/agent/src/web_fetch.rs", text)).len(), 1);
         assert_eq!(old_phrases(&file("CHANGELOG.md", text)).len(), 0);
-        assert_eq!(old_phrases(&file("crates/agent/src/web.rs", "too many redirects")).len(), 0);
+        assert_eq!(old_phrases(&file("crates/agent/src/web_fetch.rs", "too many redirects")).len(), 0);
     }
 }

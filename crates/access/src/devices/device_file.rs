@@ -15,7 +15,7 @@ use engine::{Principal, Timestamp};
 use serde::{Deserialize, Serialize};
 use wire::native::{PushSubscription, Role};
 
-use super::device_store::{DeviceList, DeviceRecord};
+use super::device_list::{DeviceList, DeviceRecord};
 use crate::{Digest, random, url_safe};
 
 const VERSION: u32 = 1;
@@ -120,7 +120,7 @@ fn record(stored: StoredDevice) -> Option<DeviceRecord> {
     Some(DeviceRecord {
         id: stored.id.into(),
         principal: Principal(stored.principal.into()),
-        name: super::device_store::name(&stored.name),
+        name: super::device_list::name(&stored.name),
         role: stored.role,
         digest: Digest::parse(&stored.key_sha256)?,
         proof: stored.proof_sha256.as_deref().and_then(Digest::parse),

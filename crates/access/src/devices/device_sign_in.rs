@@ -1,4 +1,6 @@
 //! How a device signs in: with a code, at once or after a knock, and later on with its key.
+//!
+//! The pairing of a phone or a browser, from the device's side.
 
 use std::sync::Arc;
 
@@ -6,7 +8,7 @@ use engine::{Act, Standing, may};
 use tokio::time::{Instant, timeout_at};
 use wire::native::{Invitation, ReplyError, Role};
 
-use super::device_store::{self, DeviceList, DeviceRecord};
+use super::device_list::{self, DeviceList, DeviceRecord};
 use super::tickets::{BadCode, KnockState, TicketGrant};
 use super::{Code, DeviceEvent, Devices, TICKET_LIFE, Visitor, qr, wrong};
 use crate::{Digest, Proofs, random, url_safe};
@@ -109,7 +111,7 @@ impl Devices {
             BadCode::Used => SignInDenial::Used,
             BadCode::Expired => SignInDenial::Expired,
         })?;
-        let name = device_store::name(name);
+        let name = device_list::name(name);
         if grant.enters {
             return self.admit_device(grant, name, known, false).await;
         }
@@ -160,7 +162,7 @@ impl Devices {
         let client = self.keys.get().and_then(|keys| keys.mark(&grant.principal));
         let same = known.filter(|known| known.len() <= SECRET_BYTES_MAX).map(str::to_owned);
         let fresh = DeviceRecord {
-            id: device_store::device_id(&id),
+            id: device_list::device_id(&id),
             principal: grant.principal,
             name,
             role: grant.role,

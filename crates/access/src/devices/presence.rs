@@ -2,6 +2,8 @@
 //!
 //! Every connection has a [`PresenceHandle`] for as long as it lasts, so a tab that is closed or a phone that lost
 //! its network stops being present by itself, and one hidden tab does not speak for another.
+//!
+//! Who is looking at a session, its viewers, is in `app/src/feed.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -31,7 +31,7 @@ use super::wrong;
 pub use delivery::choose_arithmetic;
 pub use note::PushNote;
 pub use push_sender::PushSender;
-pub use target::{AllowedAddresses, BadSubscription};
+pub use target::{BadSubscription, PushAddressPolicy};
 pub use vapid::{Vapid, VapidKeyError};
 
 /// Jobs that wait for the sender. It takes them at once, so this many are a flood.
@@ -65,14 +65,14 @@ pub trait Addressees: Send + Sync + 'static {
 /// The parts that pushes are made with.
 pub struct PushParts {
     pub vapid: Vapid,
-    pub allowed: AllowedAddresses,
+    pub allowed: PushAddressPolicy,
     pub clock: Arc<dyn Clock>,
 }
 
 /// The handle of the [`PushSender`]: follows every session, and serves the devices' requests about pushes.
 pub struct Push {
     vapid: Arc<Vapid>,
-    allowed: AllowedAddresses,
+    allowed: PushAddressPolicy,
     jobs: mpsc::Sender<PushJob>,
 }
 

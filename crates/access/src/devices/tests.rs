@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use wire::native::{Invitation, PushSubscription, ReplyBody, Request, Role};
 
-use super::device_store::{ABSENCE_MAX_MS, DEVICES_MAX};
-use super::push::{self, Addressees, AllowedAddresses, PushParts, Vapid};
+use super::device_list::{ABSENCE_MAX_MS, DEVICES_MAX};
+use super::push::{self, Addressees, PushAddressPolicy, PushParts, Vapid};
 use super::{
     Code, DeviceEvent, DeviceLogin, DeviceLoginError, Devices, ServerUrls, SignInDenial, SignInOutcome,
     TICKET_LIFE, Visitor,
@@ -85,7 +85,7 @@ fn open(folder: &TempDir, time: &Arc<TestClock>) -> Devices {
     let outside = Some("https://10.0.0.7:5173".into());
     devices.set_urls(ServerUrls { own: "http://127.0.0.1:5173".into(), outside });
     let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ops@example.com").unwrap();
-    let reach = AllowedAddresses { allows: |_| true, loopback: false };
+    let reach = PushAddressPolicy { allows: |_| true, loopback: false };
     // Nothing is sent: there is nobody in the office.
     let (push, _) =
         push::open(PushParts { vapid, allowed: reach, clock: Arc::clone(time) as Arc<dyn Clock> });

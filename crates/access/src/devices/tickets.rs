@@ -2,6 +2,8 @@
 //!
 //! Plain values; the time is given. A code that was used or has expired is remembered a while, so that
 //! a device that comes with it is told what is wrong with it.
+//!
+//! The codes of the pairing of a phone or a browser: login links, QR codes, and who waits to be admitted.
 
 use std::sync::Arc;
 use std::time::Duration;

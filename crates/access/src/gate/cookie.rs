@@ -8,8 +8,8 @@ use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue, Method};
 
 use crate::devices::ABSENCE_MAX_MS;
-use crate::origins::PageOrigin;
-use crate::request;
+use crate::hosts_and_origins::PageOrigin;
+use crate::request_headers;
 
 /// The routes of our own clients; the cookie goes nowhere else.
 pub const ROOM: &str = "/ui";
@@ -48,7 +48,7 @@ pub fn counts(request: &Request, page: Option<PageOrigin>) -> bool {
     match page {
         Some(PageOrigin::Own) => true,
         Some(PageOrigin::Named | PageOrigin::Foreign) => false,
-        None => request.method() == Method::GET && !request::wants_websocket(request.headers()),
+        None => request.method() == Method::GET && !request_headers::wants_websocket(request.headers()),
     }
 }
 

@@ -12,11 +12,11 @@ use engine::{Principal, SessionId, Timestamp};
 use hyper::body::Frame;
 use metrics::Metrics;
 use serde_json::Value;
-use testkit::router::{ask, code, post, send};
+use testkit::router_requests::{ask, code, post, send};
 
 use super::{Gate, GateParts, GateState, HttpCaller, TokenScope, pass};
-use crate::body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
-use crate::origins::ServerNames;
+use crate::hosts_and_origins::ServerNames;
+use crate::request_body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
 use crate::tokens::{AcceptedTokens, Client, Digest};
 
 pub fn state() -> GateState {

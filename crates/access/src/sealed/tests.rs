@@ -235,7 +235,7 @@ async fn who_was_not_invited_is_not_paired() {
     assert_eq!(outcome(world.hear(&stranger).await), Err("forbidden".into()));
     let unknown = PrivateKey::generate(&mut SystemRandom).unwrap();
     let machine = world.vault.state().data.own.public();
-    let bond = Bond::at_device(&MachineId::parse("laptop").unwrap(), &unknown, &machine).unwrap();
+    let bond = SharedSecret::at_device(&MachineId::parse("laptop").unwrap(), &unknown, &machine).unwrap();
     let (ask, _) = bond.ask_lane(&mut SystemRandom).unwrap();
     assert_eq!(outcome(world.hear(&ask).await), Err("forbidden".into()));
     assert!(devices(&world.path()).unwrap().is_empty());

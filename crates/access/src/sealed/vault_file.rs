@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use wire::native::Role;
 
 use crate::devices::device_file::{FileStamp, lock, replace};
-use crate::devices::device_store::name;
+use crate::devices::device_list::name;
 
 const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::devices::push::{AllowedAddresses, PushParts, Vapid};
+use access::devices::push::{PushAddressPolicy, PushParts, Vapid};
 use access::devices::{Code, Devices, SignInOutcome, Visitor, push};
 use engine::{Clock, Principal, Standing, Timestamp};
 use serde_json::{Value, json};
 use testkit::Script;
-use testkit::push::{Answer, PushService, Received};
+use testkit::push_service::{PushService, PushServiceReply, Received};
 use testkit::server::{Client, Server, Setup, run};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,7 +43,7 @@ impl TestPush {
     async fn check(loopback: bool, test: impl AsyncFnOnce(&mut Server, &mut TestPush)) {
         let folder = tempfile::tempdir().unwrap();
         let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ops@example.com").unwrap();
-        let reach = AllowedAddresses { allows: public, loopback };
+        let reach = PushAddressPolicy { allows: public, loopback };
         let (push, sender) = push::open(PushParts { vapid, allowed: reach, clock: Arc::new(FixedClock) });
         let hall = Arc::new(Devices::open(None, Arc::new(FixedClock)));
         hall.set_push(Arc::clone(&push));
@@ -259,7 +259,7 @@ async fn whoever_may_not_answer_hears_only_how_turns_end() {
 async fn a_subscription_that_is_gone_is_forgotten() {
     TestPush::check(true, async |server, fixture| {
         let phone = fixture.phone(Role::Driver).await;
-        fixture.service.then(Answer::Status(410));
+        fixture.service.then(PushServiceReply::Status(410));
         let mut changes = fixture.hall.changes();
         changes.mark_unchanged();
         let mut asking = Asking::begin(server).await;
@@ -277,7 +277,7 @@ async fn a_subscription_that_is_gone_is_forgotten() {
 async fn a_service_that_is_busy_gets_the_push_again_after_the_time_it_asked_for() {
     TestPush::check(true, async |server, fixture| {
         let phone = fixture.phone(Role::Driver).await;
-        fixture.service.then(Answer::With(429, "retry-after", "30".into()));
+        fixture.service.then(PushServiceReply::With(429, "retry-after", "30".into()));
         let mut asking = Asking::begin(server).await;
         let first = fixture.service.next().await;
         let began = tokio::time::Instant::now();
@@ -304,13 +304,13 @@ async fn a_service_that_leads_elsewhere_or_never_stops_talking_gets_nowhere() {
         let mut other = PushService::start().await;
         for status in [301, 302, 307, 308] {
             let elsewhere = other.subscribe().endpoint;
-            fixture.service.then(Answer::With(status, "location", elsewhere));
+            fixture.service.then(PushServiceReply::With(status, "location", elsewhere));
             let refused = fixture.refused(&phone, Request::TestPush).await;
             assert!(refused.contains(&status.to_string()), "{refused}");
             assert_eq!(fixture.kind().await, "test");
         }
         assert_eq!(other.arrived(), None);
-        fixture.service.then(Answer::Endless);
+        fixture.service.then(PushServiceReply::Endless);
         fixture.ask(&phone, Request::TestPush).await.unwrap();
         assert_eq!(fixture.kind().await, "test");
         let mut asking = Asking::begin(server).await;
@@ -361,7 +361,7 @@ async fn a_trial_says_what_the_push_service_said() {
         assert_eq!(tried.payload, json!({ "v": 1, "kind": "test" }));
         assert_eq!(tried.topic, None);
         for (status, said) in [(403, "403"), (503, "503"), (410, "no longer knows this device")] {
-            fixture.service.then(Answer::Status(status));
+            fixture.service.then(PushServiceReply::Status(status));
             let refused = fixture.refused(&phone, Request::TestPush).await;
             assert!(refused.contains(said), "{refused}");
             assert_eq!(fixture.kind().await, "test");

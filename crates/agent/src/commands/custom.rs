@@ -12,7 +12,7 @@ use std::sync::Arc;
 use engine::CommandSpec;
 
 use crate::knowledge::{FrontMatter, TextFile, TextFolder, plain_name};
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 
 const TEMPLATE_CHARS_MAX: usize = 32_000;
 const DESCRIPTION_CHARS_MAX: usize = 300;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::ChangedFile;
 
 use crate::tools;
-use crate::undo::Undo;
+use crate::undo::UndoHistory;
 use crate::workspace::Workspace;
 
 /// Lines of an answer.
@@ -15,7 +15,7 @@ const LINE_CHARS_MAX: usize = 400;
 /// Files that are listed.
 const FILES_MAX: usize = 50;
 
-pub(super) async fn answer(path: Option<String>, undo: &Arc<Undo>, workspace: &Workspace) -> String {
+pub(super) async fn answer(path: Option<String>, undo: &Arc<UndoHistory>, workspace: &Workspace) -> String {
     let (undo, at) = (Arc::clone(undo), workspace.clone());
     let changes = tools::blocking(move || {
         let files = at.files().map_err(|error| error.to_string())?;
@@ -70,7 +70,7 @@ fn file(changed: &ChangedFile, name: &str) -> Vec<String> {
     for hunk in &changed.hunks {
         let count = |without: char| hunk.lines.iter().filter(|line| !line.starts_with(without)).count();
         lines.push(format!("@@ -{},{} +{},{} @@ {}", hunk.old, count('+'), hunk.new, count('-'), hunk.id));
-        lines.extend(hunk.lines.iter().map(|line| crate::summary::cut(line, LINE_CHARS_MAX)));
+        lines.extend(hunk.lines.iter().map(|line| crate::summary_without_model::cut(line, LINE_CHARS_MAX)));
     }
     lines
 }

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use engine::{APPROVAL, MODE, MODEL, Settings, THINKING, Totals};
 
-use crate::budget::{Costs, money};
+use crate::budget::{TurnCosts, money};
 use crate::knowledge::Knowledge;
 
 pub(super) fn status(
     settings: &Settings,
     mode: sandbox::Mode,
-    costs: &Costs,
+    costs: &TurnCosts,
     knowledge: &Knowledge,
 ) -> String {
     let mut text = String::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Body, SessionGone, TurnContext};
 
 use crate::tools;
-use crate::undo::{Undo, UndoDirection, name_some};
+use crate::undo::{UndoDirection, UndoHistory, name_some};
 use crate::workspace::Workspace;
 
 /// How an answer begins that the model need not get.
@@ -39,7 +39,7 @@ fn force(argument: Option<&str>) -> Result<bool, &'static str> {
 /// Executes the step and logs every file that it changed.
 pub(crate) async fn answer(
     command: UndoCommand,
-    undo: &Arc<Undo>,
+    undo: &Arc<UndoHistory>,
     workspace: &Workspace,
     context: &TurnContext,
 ) -> Result<String, SessionGone> {

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use crate::model::Message;
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 
 const BYTES_PER_TOKEN: u64 = 4;
 /// The approximate count of providers for an image of usual size.

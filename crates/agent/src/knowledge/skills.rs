@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{FrontMatter, TextFolder, plain_name};
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 
 pub(crate) const TOOL: &str = "skill";
 const FILE: &str = "SKILL.md";

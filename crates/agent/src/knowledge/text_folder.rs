@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use sandbox::{Access, EntryKind, FileError, Files, Mode, Policy};
+use sandbox::{EntryKind, FileError, Files, Mode, PathAccess, Policy};
 
 /// Files of one folder that are read. Nobody writes more by hand.
 const ENTRIES_MAX: usize = 128;
@@ -81,7 +81,7 @@ impl TextFolder {
         let mut names: Vec<String> = match &self.kind {
             FolderKind::Project(None) => Vec::new(),
             FolderKind::Project(Some(files)) => {
-                let spot = files.find(folder, Access::Read);
+                let spot = files.find(folder, PathAccess::Read);
                 let spot = spot.ok().filter(|spot| spot.kind() == Some(EntryKind::Folder));
                 let entries = spot.and_then(|spot| files.entries(&spot).ok()).unwrap_or_default();
                 entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
@@ -103,7 +103,7 @@ impl TextFolder {
         match &self.kind {
             FolderKind::Project(files) => {
                 let files = files.as_deref()?;
-                match files.find(path, Access::Read) {
+                match files.find(path, PathAccess::Read) {
                     Ok(spot) => files.open_file(&spot).ok(),
                     Err(FileError::Refused { .. }) => {
                         tracing::warn!(path = %path.display(), "ignoring a link that leads out of the project");

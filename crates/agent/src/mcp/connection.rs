@@ -27,10 +27,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{http, one_line_excerpt};
-use crate::certificate;
+use crate::certificate_refusal;
 
 /// The maximum size of one message.
-pub(super) const FRAME_BYTES_MAX: usize = 16 << 20;
+pub(super) const MCP_FRAME_BYTES_MAX: usize = 16 << 20;
 /// Pages of a list of tools; a server with more would never end.
 const PAGES_MAX: usize = 50;
 const TOOLS_LISTED_MAX: usize = 1000;
@@ -272,7 +272,8 @@ pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
         text = cause.to_owned();
     }
     while let Some(cause) = source {
-        let cause_text = certificate::refusal_reason(cause).map_or_else(|| cause.to_string(), str::to_owned);
+        let cause_text =
+            certificate_refusal::refusal_reason(cause).map_or_else(|| cause.to_string(), str::to_owned);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -361,8 +362,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
                 Some(end) => new.len() - end - 1,
                 None => this.line_bytes + new.len(),
             };
-            if this.line_bytes > FRAME_BYTES_MAX {
-                let text = format!("it sent a message of more than {} MiB", FRAME_BYTES_MAX >> 20);
+            if this.line_bytes > MCP_FRAME_BYTES_MAX {
+                let text = format!("it sent a message of more than {} MiB", MCP_FRAME_BYTES_MAX >> 20);
                 // Only the first violation is kept.
                 drop(this.stderr_log.violation.set(text.clone()));
                 return Poll::Ready(Err(io::Error::other(text)));

@@ -20,7 +20,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::connection::FRAME_BYTES_MAX;
+use super::connection::MCP_FRAME_BYTES_MAX;
 use super::one_line_excerpt;
 
 /// How much of an error response is read.
@@ -121,7 +121,7 @@ impl StreamableHttpClient for LimitedHttpClient {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, TransportError> {
-        let max = FRAME_BYTES_MAX;
+        let max = MCP_FRAME_BYTES_MAX;
         let (session, last) = (session_id, last_event_id);
         let client = &self.0;
         client.get_stream_with_max_sse_event_size(uri, session, last, auth_header, custom_headers, max).await
@@ -140,7 +140,7 @@ async fn read_response(
             Ok(StreamableHttpPostResponse::Sse(events(response), session))
         }
         Some(kind) if kind.starts_with(JSON_MIME_TYPE) => {
-            let body = read_body(response, FRAME_BYTES_MAX).await?;
+            let body = read_body(response, MCP_FRAME_BYTES_MAX).await?;
             match serde_json::from_slice(&body) {
                 Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
                 Err(_) if !wants_answer => Ok(StreamableHttpPostResponse::Accepted),
@@ -194,8 +194,11 @@ fn events(response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
             }
             event_bytes += 1;
         }
-        if event_bytes > FRAME_BYTES_MAX {
-            return Err(io::Error::other(format!("an event is larger than {} MiB", FRAME_BYTES_MAX >> 20)));
+        if event_bytes > MCP_FRAME_BYTES_MAX {
+            return Err(io::Error::other(format!(
+                "an event is larger than {} MiB",
+                MCP_FRAME_BYTES_MAX >> 20
+            )));
         }
         Ok(chunk)
     });

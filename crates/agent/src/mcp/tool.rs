@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::server::Server;
-use super::{names, one_line_excerpt, result};
+use super::{one_line_excerpt, tool_names, tool_result};
 use crate::tools::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork};
 
 /// More are left out: models get worse with every offered tool.
@@ -41,8 +41,8 @@ pub(super) fn tools(
         if tool.name.is_empty() || tool.name.len() > 256 || !is_usable(&schema) {
             continue;
         }
-        let name = names::tool(&server.tool_prefix, &tool.name, &taken);
-        taken.insert(names::key(&name));
+        let name = tool_names::tool(&server.tool_prefix, &tool.name, &taken);
+        taken.insert(tool_names::key(&name));
         let description = described(server, &tool);
         // Claimed by the server, so it never makes a call harmless: permission is asked all the same.
         let only_reads = tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true));
@@ -139,7 +139,7 @@ impl ServerToolCall {
             send(&peer, self.tool_ref.tool, self.arguments).await.map_err(|error| error_text(&error))?;
         let answer = await_result(handle, notes, server, job).await?;
         match answer {
-            Ok(ServerResult::CallToolResult(result)) => Ok(result::outcome(result)),
+            Ok(ServerResult::CallToolResult(result)) => Ok(tool_result::outcome(result)),
             Ok(_) => Err("the server's answer is not a valid tool result".into()),
             Err(ServiceError::McpError(error)) => Err(one_line_excerpt(&error.message, 2000)),
             Err(error) => Err(match server.last_failure().await {

@@ -6,10 +6,10 @@
 use engine::Usage;
 use serde_json::{Map, Value, json};
 
-use super::call::bare_model;
-use super::entries::{Entry, EntryResult, entries};
+use super::conversation_entries::{Entry, EntryResult, entries};
+use super::model_call::bare_model;
 use super::wire::{CallKey, Decode, ReplyBuilder, WireOptions};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, schema};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, tool_schema};
 
 /// The default, if neither the settings nor the catalog have a maximum.
 const OUTPUT_TOKENS: u64 = 8192;
@@ -38,7 +38,7 @@ pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
         .iter()
         .map(|tool| {
             let (name, description) = (&*tool.name, &*tool.description);
-            json!({ "name": name, "description": description, "input_schema": schema::object(&tool.schema) })
+            json!({ "name": name, "description": description, "input_schema": tool_schema::object(&tool.schema) })
         })
         .collect();
     if let Some(last) = tools.last_mut() {

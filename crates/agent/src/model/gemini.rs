@@ -7,10 +7,10 @@ use engine::Usage;
 use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
-use super::call::bare_model;
-use super::entries::{Entry, entries};
+use super::conversation_entries::{Entry, entries};
+use super::model_call::bare_model;
 use super::wire::{Decode, ReplyBuilder, WireOptions};
-use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, schema};
+use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error, tool_schema};
 
 pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
     let mut body =
@@ -23,7 +23,7 @@ pub(super) fn encode(request: &ModelRequest, options: &WireOptions) -> Value {
         .iter()
         .map(|tool| {
             let mut declared = json!({ "name": &*tool.name, "description": &*tool.description });
-            if let Some(parameters) = schema::for_gemini(&tool.schema) {
+            if let Some(parameters) = tool_schema::for_gemini(&tool.schema) {
                 declared["parameters"] = parameters;
             }
             declared

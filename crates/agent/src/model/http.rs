@@ -15,7 +15,7 @@ use super::ModelError;
 use super::provider::{ProviderConfig, Timeouts};
 use super::provider_error::ErrorReply;
 use super::retry;
-use crate::certificate;
+use crate::certificate_refusal;
 
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// How long to wait for the body of an error response.
@@ -177,5 +177,5 @@ fn cause(error: reqwest::Error) -> String {
     while let Some(source) = inner.source() {
         inner = source;
     }
-    certificate::refusal_reason(inner).map_or_else(|| inner.to_string(), str::to_owned)
+    certificate_refusal::refusal_reason(inner).map_or_else(|| inner.to_string(), str::to_owned)
 }

@@ -5,8 +5,8 @@
 //! remembers after a restart is what the log holds.
 
 mod answer;
-mod report;
-mod request;
+mod request_parser;
+mod tool_result_text;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -7,8 +7,10 @@ use engine::Usage;
 use serde_json::{Map, Value, json};
 
 use super::anthropic::{rounded, sum};
-use super::call::bare_model;
-use super::entries::{Entry, EntryResult, assistant_message, conversation, functions, text_results};
+use super::conversation_entries::{
+    Entry, EntryResult, assistant_message, conversation, functions, text_results,
+};
+use super::model_call::bare_model;
 use super::wire::{Decode, ReplyBuilder, WireOptions};
 use super::{Image, ModelError, ModelRequest, ModelStop, Thinking, provider_error};
 

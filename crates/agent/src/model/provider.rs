@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::call::{ModelCall, bare_model};
+use super::model_call::{ModelCall, bare_model};
 use super::provider_error::{ErrorReply, ProviderIdentity};
 use super::wire::{Omit, Wire};
 use super::{Model, ModelError, ModelInfo, ModelRequest, ModelStream, http};

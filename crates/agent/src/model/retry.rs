@@ -2,6 +2,8 @@
 //!
 //! Decisions only: the caller does the waiting. If a provider says how long to wait, that is used, unless it
 //! is longer than a person would wait for.
+//!
+//! The loop that sends a request again is in `model_call.rs`.
 
 use std::time::Duration;
 

@@ -6,17 +6,18 @@
 //! **Invariant:** a decoder ignores what it does not know. Only an error that the provider names, invalid
 //! JSON, or an end without a finish reason is an error.
 
-mod reply;
+mod reply_builder;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(super) use reply::{CallKey, ReplyBuilder};
+pub(super) use reply_builder::{CallKey, ReplyBuilder};
 
 use super::sse::{Event, Frames, Framing};
 use super::{
-    ModelError, ModelEvent, ModelRequest, anthropic, chat, gemini, ollama, provider_error, responses,
+    ModelError, ModelEvent, ModelRequest, anthropic, gemini, ollama, openai_chat, openai_responses,
+    provider_error,
 };
 
 /// The API format of a provider.
@@ -67,8 +68,8 @@ impl Wire {
     pub fn body(self, request: &ModelRequest, options: &WireOptions) -> Value {
         match self {
             Self::Anthropic => anthropic::encode(request, options),
-            Self::Responses => responses::encode(request, options),
-            Self::Chat => chat::encode(request, options),
+            Self::Responses => openai_responses::encode(request, options),
+            Self::Chat => openai_chat::encode(request, options),
             Self::Gemini => gemini::encode(request, options),
             Self::Ollama => ollama::encode(request, options),
         }
@@ -78,8 +79,8 @@ impl Wire {
     pub fn decoder(self, id: &str) -> Decoder {
         let (framing, decode): (_, Box<dyn Decode>) = match self {
             Self::Anthropic => (Framing::Events, Box::new(anthropic::Reader::default())),
-            Self::Responses => (Framing::Events, Box::new(responses::Reader::default())),
-            Self::Chat => (Framing::Events, Box::new(chat::Reader::default())),
+            Self::Responses => (Framing::Events, Box::new(openai_responses::Reader::default())),
+            Self::Chat => (Framing::Events, Box::new(openai_chat::Reader::default())),
             Self::Gemini => (Framing::Events, Box::new(gemini::Reader::default())),
             Self::Ollama => (Framing::Lines, Box::new(ollama::Reader::default())),
         };

@@ -11,7 +11,7 @@ use engine::ToolClass;
 use super::Role;
 use crate::agent::Shared;
 use crate::knowledge::{FrontMatter, FrontMatterValue, TextFile, TextFolder, plain_name};
-use crate::summary::{cut, one_line};
+use crate::summary_without_model::{cut, one_line};
 use crate::tools::Toolbox;
 
 const CHARS_MAX: usize = 20_000;

@@ -1,7 +1,7 @@
 //! `edit`: replaces parts of a file, each identified by its current text.
 //!
 //! The text must match exactly, and only once. Otherwise whole lines are compared, ignoring blanks at their
-//! ends and typographic variants of characters (see `lines`). Nothing more lenient is tried: the model is
+//! ends and typographic variants of characters (see `line_matching`). Nothing more lenient is tried: the model is
 //! told what is wrong and tries again. Several edits in one call are applied one after the other, all or
 //! none.
 //!
@@ -16,9 +16,9 @@ use serde_json::json;
 
 use super::write::{apply_change, current, refuse_marks};
 use super::{
-    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, lines,
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, line_matching,
 };
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 
 const EDITS_MAX: usize = 100;
 /// How much of the file an error shows.
@@ -232,13 +232,13 @@ fn occurrences(text: &str, old: &str) -> Vec<Range<usize>> {
 
 /// Runs of whole lines that equal the old text, ignoring trailing blanks and typographic variants.
 fn line_places(text: &str, old: &str) -> Result<Vec<Range<usize>>, String> {
-    let wanted: Vec<_> = old.lines().map(lines::plain).collect();
+    let wanted: Vec<_> = old.lines().map(line_matching::plain).collect();
     if wanted.iter().all(|line| line.is_empty()) {
         return Ok(Vec::new());
     }
-    let all = lines::of(text);
-    let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text())).collect();
-    let runs = lines::runs(&compared, &wanted, 0, |line, wanted| line == wanted)?;
+    let all = line_matching::of(text);
+    let compared: Vec<_> = all.iter().map(|line| line_matching::plain(line.text())).collect();
+    let runs = line_matching::runs(&compared, &wanted, 0, |line, wanted| line == wanted)?;
     let place = |run: Range<usize>| {
         let last = all[run.end - 1];
         let end = if old.ends_with('\n') { last.end() } else { last.start + last.text().len() };
@@ -284,10 +284,11 @@ fn ambiguous(text: &str, places: &[Range<usize>], count: usize) -> String {
 
 /// A hint for the model: where a line of the old text is found, and the actual text there.
 fn nearest(text: &str, old: &str) -> String {
-    let all = lines::of(text);
-    let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text()).trim_start().to_owned()).collect();
+    let all = line_matching::of(text);
+    let compared: Vec<_> =
+        all.iter().map(|line| line_matching::plain(line.text()).trim_start().to_owned()).collect();
     let at = old.lines().take(SHOWN_LINES_MAX * 2).enumerate().find_map(|(number, line)| {
-        let wanted = lines::plain(line);
+        let wanted = line_matching::plain(line);
         let wanted = wanted.trim_start();
         // A line with only a bracket occurs everywhere.
         (wanted.len() > 2).then(|| compared.iter().position(|line| line == wanted))?.map(|at| (number, at))

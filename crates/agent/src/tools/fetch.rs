@@ -1,4 +1,4 @@
-//! `fetch`: a web page, as text. Which addresses may be read is decided in `web.rs`; a person is asked per
+//! `fetch`: a web page, as text. Which addresses may be read is decided in `web_fetch.rs`; a person is asked per
 //! host.
 
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use engine::{BoxFuture, Risk, ToolClass, ToolContent, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::output::Excerpt;
+use super::command_output::Excerpt;
 use super::{Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments};
-use crate::web::{self, FetchKind, WebError};
+use crate::web_fetch::{self, FetchPurpose, WebError};
 
 pub(super) fn tool() -> ToolDefinition {
     let schema = json!({
@@ -36,7 +36,7 @@ struct Arguments {
 
 fn parse_call(text: &str) -> Result<Intent, String> {
     let kind: Arguments = arguments(text)?;
-    let url = web::parse(&kind.url).map_err(|error| error.to_string())?;
+    let url = web_fetch::parse(&kind.url).map_err(|error| error.to_string())?;
     Ok(Intent {
         title: format!("Fetch {url}"),
         path: None,
@@ -66,7 +66,7 @@ impl ToolWork for Arguments {
             let read = tokio::select! {
                 biased;
                 () = job.context.cancel.cancelled() => return ToolOutcome::failed("the turn was cancelled".into()),
-                read = job.session.shared.web.read(&self.url, FetchKind::Page) => read,
+                read = job.session.shared.web.read(&self.url, FetchPurpose::Page) => read,
             };
             match read {
                 Ok(page) => {

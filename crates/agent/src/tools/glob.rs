@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work};
+use crate::file_walk::FileWalk;
 use crate::search_filter::SearchFilter;
-use crate::walk::FileWalk;
 
 const FILES_MAX: usize = 1000;
 /// Longer patterns are not written by hand.

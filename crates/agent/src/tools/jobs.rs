@@ -11,10 +11,10 @@ use engine::{Body, BoxFuture, NoticeLevel, Risk, ToolClass, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::output::Excerpt;
+use super::command_output::Excerpt;
 use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, shell};
-use crate::background::{BackgroundJob, TYPED_BYTES_MAX};
-use crate::summary::{cut, one_line};
+use crate::background_commands::{BackgroundJob, TYPED_BYTES_MAX};
+use crate::summary_without_model::{cut, one_line};
 
 const WAIT_SECONDS_USUAL: u64 = 30;
 const WAIT_SECONDS_MAX: u64 = 600;

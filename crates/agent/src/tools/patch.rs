@@ -1,7 +1,7 @@
 //! `apply_patch`: changes to several files at once, identified by the lines around them.
 //!
 //! The lines to change are searched from the position of the file's last change: exactly, else ignoring
-//! blanks at line ends, else also ignoring typographic variants (see `lines`), but then only if there is
+//! blanks at line ends, else also ignoring typographic variants (see `line_matching`), but then only if there is
 //! exactly one such place. All files are checked before any is changed. If one cannot be written, those
 //! before it are restored.
 //!
@@ -21,9 +21,9 @@ use serde_json::json;
 use self::parse::{Chunk, ChunkLine, FilePatch};
 use super::write::{PreparedChange, apply_all, current_at, refuse_marks};
 use super::{
-    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, lines,
+    Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, line_matching,
 };
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 
 const TITLE_FILES_MAX: usize = 3;
 const SHOWN_CHARS_MAX: usize = 200;
@@ -193,7 +193,7 @@ fn prepared_changes(
 
 /// The text after all chunks.
 fn apply_chunks(before: &str, chunks: &[Chunk]) -> Result<String, String> {
-    let all = lines::of(before);
+    let all = line_matching::of(before);
     let mut after: Vec<(&str, &str)> = Vec::new();
     let (mut copied, mut from) = (0, 0);
     for chunk in chunks {
@@ -229,13 +229,13 @@ fn join_lines(lines: &[(&str, &str)], before: &str) -> String {
     text
 }
 
-fn ending_at<'a>(all: &[lines::TextLine<'a>], at: usize) -> &'a str {
+fn ending_at<'a>(all: &[line_matching::TextLine<'a>], at: usize) -> &'a str {
     let around = all.get(at).into_iter().chain(all[..at.min(all.len())].last());
-    around.map(lines::TextLine::ending).find(|ending| !ending.is_empty()).unwrap_or("\n")
+    around.map(line_matching::TextLine::ending).find(|ending| !ending.is_empty()).unwrap_or("\n")
 }
 
 /// Finds the lines that a chunk refers to, at or after a line.
-fn find(all: &[lines::TextLine<'_>], chunk: &Chunk, mut from: usize) -> Result<Range<usize>, String> {
+fn find(all: &[line_matching::TextLine<'_>], chunk: &Chunk, mut from: usize) -> Result<Range<usize>, String> {
     for context in &chunk.after {
         let run = seek(all, &[context.as_str()], from, false)?
             .ok_or_else(|| missing("the line after @@ is not in the file", from, context))?;
@@ -260,14 +260,14 @@ fn missing(what: &str, from: usize, wanted: &str) -> String {
 /// The first exact match, else the first one ignoring trailing blanks, else the only one ignoring typographic
 /// variants.
 fn seek(
-    all: &[lines::TextLine<'_>],
+    all: &[line_matching::TextLine<'_>],
     wanted: &[&str],
     from: usize,
     at_end: bool,
 ) -> Result<Option<Range<usize>>, String> {
     let from = if at_end { all.len().saturating_sub(wanted.len()).max(from) } else { from };
     let first = |same: fn(&str, &str) -> bool| {
-        let runs = lines::runs(all, wanted, from, |line, wanted| same(line.text(), wanted));
+        let runs = line_matching::runs(all, wanted, from, |line, wanted| same(line.text(), wanted));
         runs.map(|runs| runs.into_iter().next())
     };
     if let Some(run) = first(|line, wanted| line == wanted)? {
@@ -276,9 +276,9 @@ fn seek(
     if let Some(run) = first(|line, wanted| line.trim_end() == wanted.trim_end())? {
         return Ok(Some(run));
     }
-    let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text())).collect();
-    let plain: Vec<_> = wanted.iter().map(|line| lines::plain(line)).collect();
-    let runs = lines::runs(&compared, &plain, from, |line, wanted| line == wanted)?;
+    let compared: Vec<_> = all.iter().map(|line| line_matching::plain(line.text())).collect();
+    let plain: Vec<_> = wanted.iter().map(|line| line_matching::plain(line)).collect();
+    let runs = line_matching::runs(&compared, &plain, from, |line, wanted| line == wanted)?;
     match runs.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(only.clone())),

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, as_text, file_work,
 };
-use crate::host;
+use crate::editor_files;
 use crate::model::Image;
 
 /// The maximum text that one call returns.
@@ -66,7 +66,7 @@ impl ToolWork for Arguments {
         file_work(move || {
             let (spot, path) = (job.spot()?, job.spot()?.real());
             let missing = || format!("it cannot be read: {}", UnusableReason::Missing);
-            let found = host::read(&job, spot)?;
+            let found = editor_files::read(&job, spot)?;
             let bytes = found.bytes.ok_or_else(missing)?;
             job.session.read_versions.remember(path, &bytes);
             let location = Location { path: path.to_owned(), line: self.start_line };

@@ -19,8 +19,8 @@ use self::hits::{FileHits, Hits, SearchOutput};
 use super::{
     Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, glob,
 };
+use crate::file_walk::FileWalk;
 use crate::search_filter::SearchFilter;
-use crate::walk::FileWalk;
 
 const HITS_MAX: usize = 1000;
 const CONTEXT_LINES_MAX: usize = 20;

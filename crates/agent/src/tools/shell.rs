@@ -17,10 +17,10 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::output::{Decoder, Excerpt, RenderedLines};
+use super::command_output::{Decoder, Excerpt, RenderedLines};
 use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments, jobs};
-use crate::background::WINDOW;
-use crate::host;
+use crate::background_commands::WINDOW;
+use crate::editor_files;
 
 /// Chunks of output in the queue; a full queue slows the command down.
 const CHUNKS_MAX: usize = 16;
@@ -101,7 +101,7 @@ impl ToolWork for Arguments {
             if self.background {
                 return self.start(command, &job).await;
             }
-            match host::run_in_terminal(&job, command.limits.wall).await {
+            match editor_files::run_in_terminal(&job, command.limits.wall).await {
                 Some(outcome) => outcome,
                 None => self.finish(command, &job).await,
             }
@@ -171,7 +171,7 @@ impl Arguments {
         if let Err(reason) = background.has_room() {
             return ToolOutcome::failed(reason);
         }
-        let (started, terminal) = match host::open_terminal(job).await {
+        let (started, terminal) = match editor_files::open_terminal(job).await {
             Some(Err(outcome)) => return outcome,
             Some(Ok(terminal)) => {
                 let shown = terminal.shown();

@@ -16,7 +16,7 @@ use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments};
 use crate::context::{Conversation, TurnOpening};
 use crate::prompt::Prompt;
 use crate::role::Role;
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled};
 
 /// Sub-agents of a session that run at the same time; further ones wait.

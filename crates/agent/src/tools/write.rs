@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolContent};
-use sandbox::{Access, FileError, PermittedPath};
+use sandbox::{FileError, PathAccess, PermittedPath};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
     Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, as_text, file_work,
 };
-use crate::host;
+use crate::editor_files;
 
 /// The maximum size of a written file.
 const WRITTEN_BYTES_MAX: usize = 10 << 20;
@@ -96,7 +96,7 @@ pub(super) fn current(job: &ToolJob) -> Result<Option<String>, ToolFailure> {
 }
 
 pub(super) fn current_at(job: &ToolJob, spot: &PermittedPath) -> Result<Option<String>, ToolFailure> {
-    let Some(bytes) = host::read_for_change(job, spot)? else { return Ok(None) };
+    let Some(bytes) = editor_files::read_for_change(job, spot)? else { return Ok(None) };
     if job.session.read_versions.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
@@ -188,10 +188,11 @@ pub(super) fn apply_all(job: &ToolJob, puts: &[PreparedChange]) -> Result<(), To
 fn still_there(job: &ToolJob, change: &FileChange) -> Result<PermittedPath, ToolFailure> {
     let files = job.files()?;
     // Folders and links may have changed while permission was asked.
-    let spot = files.find(&change.path, Access::Write)?;
+    let spot = files.find(&change.path, PathAccess::Write)?;
     // A missing file is not requested from the editor again, because it would show an error each time.
-    let still_new = change.before.is_none() && host::is_missing(job, &spot)?;
-    let now = if still_new { None } else { host::read_for_change(job, &spot)?.map(as_text).transpose()? };
+    let still_new = change.before.is_none() && editor_files::is_missing(job, &spot)?;
+    let now =
+        if still_new { None } else { editor_files::read_for_change(job, &spot)?.map(as_text).transpose()? };
     if spot.real() != change.path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
@@ -212,7 +213,7 @@ fn write_bytes(
     let outcome = match after {
         Some(after) => {
             let to_disk = || files.replace_with(spot, after.as_bytes(), &draft_name(), permissions);
-            host::write(job, spot, after, to_disk)
+            editor_files::write(job, spot, after, to_disk)
         }
         None => files.remove(spot).map_err(|error| match error {
             FileError::Unusable { reason, .. } => format!("the file cannot be removed: {reason}").into(),

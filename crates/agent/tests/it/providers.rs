@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::{ModelInfo, Provider, ProviderConfig, Secret, Timeouts, Wire, catalog};
 use engine::{Body, Event, NoticeLevel, Stop, Usage};
-use testkit::provider::{Answer, Fault, Mock, ProviderApi};
+use testkit::mock_provider::{Fault, Mock, ProviderApi, ScriptedReply};
 use testkit::{Line, Script, call, fail, say, think};
 
 use crate::harness::Harness;
@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_millis(1500);
 macro_rules! on_every_wire {
     ($($promise:ident),* $(,)?) => {
         $(mod $promise {
-            use testkit::provider::ProviderApi;
+            use testkit::mock_provider::ProviderApi;
 
             #[tokio::test]
             async fn anthropic() { super::$promise(ProviderApi::Anthropic).await; }
@@ -64,7 +64,7 @@ fn provider(mock: &Mock, tongue: ProviderApi) -> Provider {
     Provider::new(config)
 }
 
-async fn harness(tongue: ProviderApi, answers: Vec<Answer>) -> (Harness, Mock) {
+async fn harness(tongue: ProviderApi, answers: Vec<ScriptedReply>) -> (Harness, Mock) {
     let mock = Mock::start(answers).await;
     let harness = Harness::with(provider(&mock, tongue)).await;
     (harness, mock)
@@ -108,10 +108,10 @@ async fn a_busy_provider_is_asked_again_when_it_said(tongue: ProviderApi) {
     ];
     let soon = vec![("retry-after-ms".to_owned(), "15".to_owned())];
     let answers = vec![
-        Answer::faulty(Fault::busy("retry-after-ms", "20"), vec![]),
-        Answer::faulty(Fault::busy("retry-after", "0"), vec![]),
-        Answer::faulty(Fault::Refuse { status: 503, headers: dated }, vec![]),
-        Answer::faulty(Fault::Refuse { status: 529, headers: soon }, vec![]),
+        ScriptedReply::faulty(Fault::busy("retry-after-ms", "20"), vec![]),
+        ScriptedReply::faulty(Fault::busy("retry-after", "0"), vec![]),
+        ScriptedReply::faulty(Fault::Refuse { status: 503, headers: dated }, vec![]),
+        ScriptedReply::faulty(Fault::Refuse { status: 529, headers: soon }, vec![]),
         vec![say("at last")].into(),
     ];
     let (mut harness, mock) = harness(tongue, answers).await;
@@ -127,13 +127,13 @@ async fn an_answer_that_breaks_off_is_a_clear_error_and_the_next_prompt_works(to
     // Far enough that something was said: then it is not asked again.
     let last = 1_000_000;
     let long = || vec![say("a long answer that comes in several pieces, and then no more"); 3];
-    let broken: Vec<(&str, Answer)> = vec![
+    let broken: Vec<(&str, ScriptedReply)> = vec![
         ("error", vec![say("begin"), fail("the machine is on fire")].into()),
-        ("cut", Answer::faulty(Fault::Cut { event: 8 }, long())),
+        ("cut", ScriptedReply::faulty(Fault::Cut { event: 8 }, long())),
         ("stall", vec![say("begin"), Line::Hang].into()),
         (
             "cut after the last event",
-            Answer::faulty(Fault::Cut { event: last }, vec![say("begin"), Line::Hang]),
+            ScriptedReply::faulty(Fault::Cut { event: last }, vec![say("begin"), Line::Hang]),
         ),
     ];
     let (mut harness, mock) = harness(tongue, Vec::new()).await;
@@ -151,7 +151,7 @@ async fn an_answer_that_breaks_off_is_a_clear_error_and_the_next_prompt_works(to
         goes_on(&mut harness, &mock).await;
     }
     // Where the end was told otherwise the provider's own mark is not missed; else it is a cut.
-    mock.then(Answer::faulty(Fault::NoTerminator, vec![say("begin")]));
+    mock.then(ScriptedReply::faulty(Fault::NoTerminator, vec![say("begin")]));
     let (stop, error) = ended(&harness.prompt("go").await);
     assert!(stop == Stop::EndTurn || stop == Stop::Failed && !error.is_empty(), "{stop:?} {error}");
     goes_on(&mut harness, &mock).await;
@@ -162,7 +162,7 @@ async fn nonsense_instead_of_an_answer_ends_the_turn_or_is_asked_again(tongue: P
     for fault in
         [Fault::Garbage, Fault::Html { status: 200 }, Fault::Html { status: 502 }, Fault::EndlessLine]
     {
-        mock.then(Answer::faulty(fault.clone(), vec![]));
+        mock.then(ScriptedReply::faulty(fault.clone(), vec![]));
         mock.then(vec![say("sound")]);
         let events = harness.prompt("go").await;
         match ended(&events) {
@@ -181,7 +181,7 @@ async fn characters_may_be_split_anywhere(tongue: ProviderApi) {
     let text = "Grüße, 世界 👋🏽! \u{2028}Ñandú\nand a \"quote\" \\ too";
     let lines =
         vec![think("日本語で考える"), say(text), call("write", r#"{"path":"ü.txt","text":"żółć 🦀"}"#)];
-    let split = |bytes, lines| Answer::faulty(Fault::Split(bytes), lines);
+    let split = |bytes, lines| ScriptedReply::faulty(Fault::Split(bytes), lines);
     let (mut harness, _mock) =
         harness(tongue, vec![split(7, lines), split(1, vec![say("ferti\u{67} ✓")])]).await;
     let events = harness.prompt("go").await;
@@ -215,7 +215,7 @@ async fn a_cancel_closes_the_connection_at_once(tongue: ProviderApi) {
     mock.hung_up(1).await;
     goes_on(&mut harness, &mock).await;
     // The same while it waits to ask again: an hour is not waited for, a minute is cancelled.
-    mock.then(Answer::faulty(Fault::busy("retry-after", "60"), vec![]));
+    mock.then(ScriptedReply::faulty(Fault::busy("retry-after", "60"), vec![]));
     harness.send(vec![engine::Content::text("go")]).await;
     harness.until(|body| matches!(body, Body::Notice { .. })).await;
     harness.cancel().await;
@@ -242,7 +242,7 @@ async fn what_was_used_is_counted_and_an_unknown_price_is_unknown(tongue: Provid
 }
 
 async fn a_wrong_key_is_said_and_not_asked_again(tongue: ProviderApi) {
-    let (mut harness, mock) = harness(tongue, vec![Answer::faulty(Fault::refuse(401), vec![])]).await;
+    let (mut harness, mock) = harness(tongue, vec![ScriptedReply::faulty(Fault::refuse(401), vec![])]).await;
     let (stop, error) = ended(&harness.prompt("go").await);
     assert_eq!(stop, Stop::Failed);
     assert!(error.contains("MOCK_API_KEY") && !error.contains("sk-mock-key"), "{error}");

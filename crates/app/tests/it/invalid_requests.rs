@@ -114,7 +114,7 @@ async fn what_is_no_request_is_answered_and_harms_nobody() {
                 "{text}"
             );
             let message = answer["error"]["message"].as_str().unwrap();
-            assert!(!wire::json::names_internals(message), "{text}: {message}");
+            assert!(!wire::json_errors::names_internals(message), "{text}: {message}");
         }
         for name in ["", "../../etc", "a b", "\u{0}", &"x".repeat(200)] {
             let text = json!({ "id": 11, "do": "watch", "session": name }).to_string();

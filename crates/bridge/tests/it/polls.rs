@@ -7,7 +7,7 @@ use bridge::BridgeTimings;
 use serde_json::json;
 use testkit::server::{DEADLINE, Setup, run};
 use wire::Dialect;
-use wire::tunnel::{BridgeFrame, FRAME_BYTES_MAX};
+use wire::tunnel::{BridgeFrame, TUNNEL_FRAME_BYTES_MAX};
 
 use super::mirror::Mirror;
 use super::test_bridge::{BridgeOptions, PACE, TestBridge};
@@ -71,7 +71,7 @@ async fn a_poll_that_is_answered_with_nonsense_or_too_much_ends_its_own_connecti
         let name = |connection: &str| json!({ "connection": connection }).to_string();
         let names = ["", "../../sessions", "a b", "x\u{1b}[2J", &"x".repeat(129)].map(name);
         receiver.answers_oddly("/open", names.into_iter().chain(["{}".into(), "x".into()]));
-        let large = format!("[\"{}\"]", "x".repeat(FRAME_BYTES_MAX));
+        let large = format!("[\"{}\"]", "x".repeat(TUNNEL_FRAME_BYTES_MAX));
         let frames = ["", "{", "{\"ready\":{}}", "[1", "[1]", "[\"\u{1b}[2J\"]"].map(str::to_owned);
         let count = receiver.answers_oddly("/down", frames.into_iter().chain(["[".repeat(100_000), large]));
         receiver.inner.down.lock().unwrap().push_back(json!({ "ready": { "events": 0, "watched": true } }));

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::history::{self, Import};
+use super::imported_history::{self, Import};
 use super::{History, NewSessionRequest, OpenError, Registry, SessionHold, SessionStart};
 use crate::event::{Body, Event, NoticeLevel, Origin};
-use crate::handle::SessionHandle;
 use crate::ids::{SessionId, Timestamp};
 use crate::session::Effect;
+use crate::session_handle::SessionHandle;
 use crate::store::{Claim, NewSession, StoreError};
 
 /// Makes an id for a session that is created at this time. A part of it is random.
@@ -88,7 +88,7 @@ impl Registry {
         title: Option<Arc<str>>,
         events: Vec<Event>,
     ) -> Result<SessionHandle, OpenError> {
-        self.import_from(request, title, history::whole(events)).await
+        self.import_from(request, title, imported_history::whole(events)).await
     }
 
     /// The same with events that come in pieces: few of them are in memory at once.

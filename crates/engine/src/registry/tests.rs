@@ -1,19 +1,19 @@
 //! Many sessions in one registry, with the tests' own store, agent and clock.
 
-mod answers;
 mod capacity;
-mod failing;
+mod durable_inputs;
+mod failures;
 mod folders;
+mod owners_and_copies;
 mod races;
-mod sharing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{NewSessionRequest, Registry, RegistryParts, SessionLimits};
 use crate::event::{Body, Event, Stop};
-use crate::handle::SessionHandle;
 use crate::ids::{Principal, Seq, TurnId};
+use crate::session_handle::SessionHandle;
 use crate::store::{ListQuery, PageRequest, Store};
 use crate::testing::{DEADLINE, FailingStore, ScriptedBackend, TestClock, brief, prompt, until};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{ChangedFile, ChangedHunk, Review};
 use crate::backend::BoxFuture;
 use crate::diff::{DiffLine, compare};
-use crate::redactor::Redactor;
+use crate::redactor_trait::Redactor;
 
 /// Replaces a line of a secret that spans several lines.
 const HIDDEN: &str = "[REDACTED]";
@@ -112,7 +112,7 @@ fn is_same(line: &DiffLine<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redactor::StreamRedactor;
+    use crate::redactor_trait::StreamRedactor;
 
     /// `<` and `>` stand around secrets.
     struct Brackets;

@@ -7,8 +7,8 @@ use super::{Effect, OpenAsk, PermissionAnswer, Refusal, Sender, Session};
 use crate::authority::{Act, ConsentKind, may};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
-use crate::policy::{Ruling, decide_with};
-use crate::rules::{RuleEffect, RuleHit, RuleScope};
+use crate::permission_policy::{Ruling, decide_with};
+use crate::stored_rules::{RuleEffect, RuleHit, RuleScope};
 
 /// After this many refusals by a person, the same action is refused without asking.
 const DENIALS_MAX: u32 = 3;

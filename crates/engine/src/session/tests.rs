@@ -3,14 +3,14 @@
 mod approval;
 mod asks;
 mod external_asks;
-mod outside;
+mod outside_sandbox;
 mod questions;
 mod remembered_answers;
 mod turns;
 
 use expect_test::Expect;
 
-use super::script::ScriptRunner;
+use super::test_script::ScriptRunner;
 
 fn check(script: &str, expected: Expect) {
     play(ScriptRunner::new(false), script, expected);

@@ -16,9 +16,9 @@ use wire::agent_updates::journal::AnsweredRequest;
 use wire::{Frame, FrameBuffer, RequestError, RpcId, RpcMessage, TruncatedMessage};
 
 use super::invalid_output::{self, InvalidOutput, ReportLimiter};
-use super::surrogates;
+use super::lone_surrogates;
 use super::{ConnectionError, PendingRequest, RpcError, Shared};
-use crate::journal::JournalSender;
+use crate::agent_journal::JournalSender;
 
 /// Received messages that wait to be processed.
 const QUEUE_MAX: usize = 256;
@@ -250,7 +250,7 @@ impl Listener {
 
     async fn take(&mut self, mut frame: Frame, buffer: &FrameBuffer, last: bool) -> Result<(), ReceiverGone> {
         if let Frame::Line(line) = &mut frame {
-            surrogates::replace_lone_surrogates(line);
+            lone_surrogates::replace_lone_surrogates(line);
         }
         if let Some(notes) = &self.notes {
             notes.take(&frame, buffer, |line| self.answered_by(line)).await;

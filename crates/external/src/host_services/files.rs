@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::{Body, FileChange, HostError, Opaque, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
 use guard::REDACTED;
-use sandbox::{Access, PermittedPath};
+use sandbox::{PathAccess, PermittedPath};
 use wire::acp::HostRequestError;
 
 use super::permission::HostAction;
@@ -25,7 +25,7 @@ pub(super) async fn read(
     line: Option<u32>,
     limit: Option<u32>,
 ) -> Result<Arc<str>, HostRequestError> {
-    let spot = services.find(turn, path, Access::Read).await?;
+    let spot = services.find(turn, path, PathAccess::Read).await?;
     let input = serde_json::json!({ "path": path, "line": line, "limit": limit });
     let action = HostAction {
         tool: "read",
@@ -67,7 +67,7 @@ pub(super) async fn write(
             "the text is larger than {most} MiB; let a command make the file"
         )));
     }
-    let spot = services.find(turn, path, Access::Write).await?;
+    let spot = services.find(turn, path, PathAccess::Write).await?;
     let before = current_text(services, turn, &spot).await?;
     refuse_marks(&text, before.as_deref())?;
     let change = FileChange { path: spot.real().to_owned(), before, after: Some(Arc::clone(&text)) };
@@ -116,7 +116,7 @@ async fn write_back(
         services.run_blocking(move || Ok(shared.files()?.replace(&to, text.as_bytes(), &draft))).await?;
     match put {
         Ok(()) => Ok(()),
-        Err(error) => Err(services.file_error(turn, Access::Write, error).await),
+        Err(error) => Err(services.file_error(turn, PathAccess::Write, error).await),
     }
 }
 
@@ -152,7 +152,7 @@ async fn read_disk(
     let opened = services.run_blocking(move || Ok(shared.files()?.open_file(&at))).await?;
     let file = match opened {
         Ok(file) => file,
-        Err(error) => return Err(services.file_error(turn, Access::Read, error).await),
+        Err(error) => return Err(services.file_error(turn, PathAccess::Read, error).await),
     };
     let shown = spot.real().display().to_string();
     services

@@ -19,7 +19,7 @@ use engine::{
     Exit, HostError, HostLink, NewTerminal, Opaque, Risk, Seq, TerminalId, TerminalOutput, ToolClass,
     ToolKind, TurnContext,
 };
-use sandbox::{Access, ChildCommand, CommandLimits, EntryKind, Fence, Mode, Program};
+use sandbox::{ChildCommand, CommandLimits, EntryKind, Fence, Mode, PathAccess, Program};
 use wire::acp::{HostRequestError, SERVER_TERMINAL};
 
 use super::permission::HostAction;
@@ -93,7 +93,7 @@ pub(super) async fn create(
 ) -> Result<TerminalId, HostRequestError> {
     refuse_malformed(&new)?;
     let folder = if new.cwd.as_os_str().is_empty() { Path::new(".") } else { &new.cwd };
-    let spot = services.find(turn, folder, Access::Read).await?;
+    let spot = services.find(turn, folder, PathAccess::Read).await?;
     if spot.kind() != Some(EntryKind::Folder) {
         return Err(HostRequestError::Missing(format!("{} is not a folder", spot.real().display())));
     }

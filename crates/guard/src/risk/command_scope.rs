@@ -9,9 +9,9 @@ use std::path::Path;
 
 use engine::Risk;
 
-use super::wrappers::{is_assignment, is_shell};
-use super::{Workplace, assess_command, dangerous_programs, git, plain_name};
-use crate::launch;
+use super::wrapper_programs::{is_assignment, is_shell};
+use super::{Workplace, assess_command, dangerous_programs, git_commands, plain_name};
+use crate::program_launchers;
 use crate::shell::{self, RedirectKind, SimpleCommand, Word};
 
 /// What an "always" answer may cover for a command.
@@ -75,7 +75,9 @@ pub(crate) fn covered(tokens: &[String], command: &SimpleCommand) -> bool {
         .all(|redirect| redirect.kind != RedirectKind::InlineText && !redirect.writes());
     let Some(words) = unwrapped(&command.argv) else { return false };
     let Some(program) = words.first().and_then(Word::literal).and_then(plain_name) else { return false };
-    if program == "git" && tokens.first().is_some_and(|first| first == "git") && git::is_steered(&words[1..])
+    if program == "git"
+        && tokens.first().is_some_and(|first| first == "git")
+        && git_commands::is_steered(&words[1..])
     {
         return false;
     }
@@ -152,7 +154,7 @@ const NEVER_COVERED: &[(&str, &str)] = &[
 
 fn runs_others(program: &str, words: &[Word], tokens: &[String]) -> bool {
     let arguments = &words[1..];
-    let options = NEVER_COVERED.iter().filter(|(names, _)| launch::is_listed(names, program));
+    let options = NEVER_COVERED.iter().filter(|(names, _)| program_launchers::is_listed(names, program));
     let is_one = |text: &str| {
         let name = text.split_once('=').map_or(text, |(name, _)| name);
         options.clone().flat_map(|(_, options)| options.split_ascii_whitespace()).any(|known| {
@@ -174,14 +176,14 @@ fn runs_others(program: &str, words: &[Word], tokens: &[String]) -> bool {
     let meant = tokens.iter().any(|token| {
         matches!(token.as_str(), "run" | "foreach" | "config" | "filter-branch" | "difftool" | "mergetool")
     });
-    runs || (program == "git" && !meant && launch::launched("git", arguments).is_some())
+    runs || (program == "git" && !meant && program_launchers::launched("git", arguments).is_some())
 }
 
 /// The words that say what kind of command this is.
 fn prefix(command: &SimpleCommand) -> Option<Vec<String>> {
     let words = unwrapped(&command.argv)?;
     let program = words.first()?.literal().and_then(plain_name)?;
-    if is_shell(program) || never_by_name(program) || launch::starts_anything(program) {
+    if is_shell(program) || never_by_name(program) || program_launchers::starts_anything(program) {
         return None;
     }
     let arguments: Vec<&str> = words[1..].iter().map_while(Word::literal).collect();
@@ -189,17 +191,20 @@ fn prefix(command: &SimpleCommand) -> Option<Vec<String>> {
         return None;
     }
     // `bundle exec rspec` and `uv run pytest` are kinds of commands, `uv run bash` is any command.
-    let runs_another = arguments.first().is_some_and(|verb| launch::is_starting_verb(program, verb));
+    let runs_another =
+        arguments.first().is_some_and(|verb| program_launchers::is_starting_verb(program, verb));
     let another = arguments.get(1).copied().unwrap_or_default();
     if runs_another
-        && (is_shell(another) || dangerous_programs::interprets(another) || launch::starts_anything(another))
+        && (is_shell(another)
+            || dangerous_programs::interprets(another)
+            || program_launchers::starts_anything(another))
     {
         return None;
     }
     let mut scope = vec![program.to_owned()];
     if dangerous_programs::interprets(program) {
         let ["-m", module, ..] = arguments.as_slice() else { return None };
-        if launch::is_listed(OPEN_MODULES, module) {
+        if program_launchers::is_listed(OPEN_MODULES, module) {
             return None;
         }
         scope.extend(["-m".to_owned(), (*module).to_owned()]);
@@ -242,8 +247,8 @@ const OPEN_MODULES: &str =
 
 fn reaches_others(program: &str, arguments: &[&str]) -> bool {
     // These have a noun before the verb.
-    let words = if launch::is_listed("gh glab aws gcloud az", program) { 2 } else { 1 };
-    let verbs = REACH_OTHERS.iter().filter(|(names, _)| launch::is_listed(names, program));
+    let words = if program_launchers::is_listed("gh glab aws gcloud az", program) { 2 } else { 1 };
+    let verbs = REACH_OTHERS.iter().filter(|(names, _)| program_launchers::is_listed(names, program));
     verbs
         .flat_map(|(_, verbs)| verbs.split_ascii_whitespace())
         .any(|verb| arguments.iter().take(words).any(|said| *said == verb))
@@ -309,7 +314,7 @@ fn never_by_name(program: &str) -> bool {
 fn arity(program: &str, arguments: &[&str]) -> usize {
     match (program, arguments.first().copied()) {
         ("npm" | "pnpm" | "yarn" | "bun" | "uv" | "poetry", Some("run")) => 3,
-        (program, Some(verb)) if launch::is_starting_verb(program, verb) => 3,
+        (program, Some(verb)) if program_launchers::is_starting_verb(program, verb) => 3,
         ("git", Some("remote" | "stash" | "worktree" | "submodule" | "config" | "bisect")) => {
             arguments.len().min(2) + 1
         }

@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use engine::Risk;
 
-use super::options::{operands, texts};
+use super::command_options::{operands, texts};
 use super::sensitive_paths::special_in;
-use super::{CommandContext, Finding, PathAccess, Workplace};
+use super::{CommandContext, FileAccess, Finding, Workplace};
 use crate::shell::{Redirect, RedirectKind, SimpleCommand, Word};
 
 /// A longer word is not taken for a file name pattern.
@@ -62,11 +62,11 @@ pub(super) fn redirect(redirect: &Redirect, place: &Workplace) -> Option<Finding
         }
         RedirectKind::Read => {
             let reads = Finding::text(Risk::Medium, "takes a file as input", redirect.target.text());
-            Some(worse(reads, touched(PathAccess::Read, &redirect.target, place)))
+            Some(worse(reads, touched(FileAccess::Read, &redirect.target, place)))
         }
         RedirectKind::Write if redirect.writes() => {
             let writes = Finding::text(Risk::Medium, "writes a file", redirect.target.text());
-            Some(worse(writes, touched(PathAccess::Write, &redirect.target, place)))
+            Some(worse(writes, touched(FileAccess::Write, &redirect.target, place)))
         }
         RedirectKind::Write => None,
     }
@@ -80,7 +80,7 @@ fn worse(first: Finding, second: Option<Finding>) -> Finding {
 }
 
 /// The finding about a sensitive file that a word names, if it is one.
-pub(super) fn touched(want: PathAccess, word: &Word, place: &Workplace) -> Option<Finding> {
+pub(super) fn touched(want: FileAccess, word: &Word, place: &Workplace) -> Option<Finding> {
     let written = word.text().trim_matches(['"', '\'']);
     if written.contains("/dev/tcp/") || written.contains("/dev/udp/") {
         return Some(Finding::text(Risk::Critical, "opens a connection to another machine", written));
@@ -92,7 +92,7 @@ pub(super) fn touched(want: PathAccess, word: &Word, place: &Workplace) -> Optio
         return Some(Finding::text(risk, what, written));
     }
     let elsewhere = path.is_some_and(|path| !is_inside(&path, place) && !is_scratch(&path));
-    (want == PathAccess::Write && elsewhere && !is_stream(written))
+    (want == FileAccess::Write && elsewhere && !is_stream(written))
         .then(|| Finding::text(Risk::High, "writes outside the workspace", written))
 }
 
@@ -147,7 +147,7 @@ pub(super) fn leaves(arguments: &[Word], context: CommandContext) -> bool {
 
 /// Whether the commands that follow run neither in the folder where the line began nor at the top of a root.
 pub(super) fn moves_away(command: &SimpleCommand, place: &Workplace) -> bool {
-    let words = super::wrappers::unwrapped_command(&command.argv);
+    let words = super::wrapper_programs::unwrapped_command(&command.argv);
     match words.first().map(Word::text) {
         Some("cd") => {}
         Some("pushd" | "popd") => return true,
@@ -166,7 +166,7 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
         return found;
     }
     let prints_files = name == "git"
-        && super::git::subcommand(arguments).is_some_and(|(verb, _)| {
+        && super::git_commands::subcommand(arguments).is_some_and(|(verb, _)| {
             matches!(verb, "grep" | "diff" | "log" | "show" | "diff-tree" | "whatchanged" | "stash")
         });
     for text in texts(arguments) {
@@ -180,16 +180,17 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
         if value.is_empty() || value.len() > 4096 || (value.contains([' ', '\n']) && !value.contains('/')) {
             continue;
         }
-        if prints_files && value.len() <= PATTERN_BYTES_MAX && super::file_searches::may_match_secrets(text) {
+        if prints_files && value.len() <= PATTERN_BYTES_MAX && super::secret_searches::may_match_secrets(text)
+        {
             found.push(Finding::new(Risk::High, "touches a file with secrets", words));
         }
         let word = Word::Unknown(value.to_owned());
-        if let Some(finding) = touched(PathAccess::Read, &word, place) {
+        if let Some(finding) = touched(FileAccess::Read, &word, place) {
             found.push(Finding { quote: Finding::new(finding.risk, "", words).quote, ..finding });
         }
     }
     for target in written(name, arguments) {
-        if let Some(finding) = touched(PathAccess::Write, &target, place) {
+        if let Some(finding) = touched(FileAccess::Write, &target, place) {
             found.push(Finding { quote: Finding::new(finding.risk, "", words).quote, ..finding });
         }
     }

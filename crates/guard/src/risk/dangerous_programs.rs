@@ -2,8 +2,8 @@
 
 use engine::Risk;
 
-use super::options::{has, has_abbreviated, names, operands, texts};
-use super::{CommandContext, Finding, git, inside};
+use super::command_options::{has, has_abbreviated, names, operands, texts};
+use super::{CommandContext, Finding, git_commands, inside};
 use crate::shell::{RedirectKind, SimpleCommand, Word};
 
 /// The danger of a command, if there is one. It may also be a medium risk with a more specific reason than the
@@ -16,7 +16,7 @@ pub(super) fn finding(
 ) -> Option<Finding> {
     let found = |risk, what| Some(Finding::new(risk, what, words));
     match name {
-        "git" => git::danger(words, arguments),
+        "git" => git_commands::danger(words, arguments),
         "rm" => Some(removal(words, arguments)),
         "chmod" | "chown" | "chgrp" => Some(permission_change(name, words, arguments)),
         "dd" if texts(arguments).any(|text| text.starts_with("of=/dev/") && text != "of=/dev/null") => {
@@ -418,7 +418,7 @@ fn code(name: &str, words: &[Word], arguments: &[Word], context: CommandContext)
 pub(super) fn depends_on_others(name: &str) -> bool {
     interprets(name)
         || is_database(name)
-        || super::wrappers::is_shell(name)
+        || super::wrapper_programs::is_shell(name)
         || matches!(name, "eval" | "source" | "." | "xargs")
 }
 
@@ -446,7 +446,7 @@ fn is_database(name: &str) -> bool {
 
 /// Whether a command downloads something from another machine.
 pub(super) fn is_download(command: &SimpleCommand) -> bool {
-    let words = super::wrappers::unwrapped_command(&command.argv);
+    let words = super::wrapper_programs::unwrapped_command(&command.argv);
     let name = words.first().map(|word| word.text().rsplit('/').next().unwrap_or_default());
     matches!(
         name,
@@ -473,7 +473,9 @@ pub(super) fn is_download(command: &SimpleCommand) -> bool {
 
 /// Whether a command decodes unreadable data into text.
 pub(super) fn decodes(command: &SimpleCommand) -> bool {
-    let [name, arguments @ ..] = super::wrappers::unwrapped_command(&command.argv) else { return false };
+    let [name, arguments @ ..] = super::wrapper_programs::unwrapped_command(&command.argv) else {
+        return false;
+    };
     match name.text().rsplit('/').next().unwrap_or_default() {
         "base64" | "base32" | "gbase64" => has(arguments, "dD", &["decode"]),
         "xxd" => has(arguments, "r", &["revert"]),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engine::{Risk, ToolClass};
 
-use super::sensitive_paths::{PathAccess, assess_path};
+use super::sensitive_paths::{FileAccess, assess_path};
 use super::{Assessment, Workplace, assess_command, programs_of};
 
 /// An action before it is taken.
@@ -24,8 +24,8 @@ pub fn assess_action(action: ProposedAction<'_>, usual: Assessment, place: &Work
             let judged = assess_command(line, place);
             return if judged.risk < usual.risk { usual } else { judged };
         }
-        (ToolClass::Read, _, Some(path)) => assess_path(PathAccess::Read, path),
-        (ToolClass::Edit, _, Some(path)) => assess_path(PathAccess::Write, path)
+        (ToolClass::Read, _, Some(path)) => assess_path(FileAccess::Read, path),
+        (ToolClass::Edit, _, Some(path)) => assess_path(FileAccess::Write, path)
             .into_iter()
             .chain(outside(path, place))
             .max_by_key(|a| a.risk),

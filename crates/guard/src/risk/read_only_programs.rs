@@ -3,8 +3,8 @@
 //! Everything is allowed by name: a command with an option that is not listed has to be asked about, and so has one with
 //! an abbreviated long option. When in doubt, leave an option out.
 
-use super::options::ReadOnlyOptions;
-use super::{CommandContext, git};
+use super::command_options::ReadOnlyOptions;
+use super::{CommandContext, git_commands};
 use crate::shell::Word;
 
 const ANY: usize = usize::MAX;
@@ -15,7 +15,7 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], context: CommandContext
         return false;
     }
     match name {
-        "git" => !context.moved && git::only_reads(arguments),
+        "git" => !context.moved && git_commands::only_reads(arguments),
         "find" => find(arguments),
         "test" | "[" => test(name, arguments),
         "sed" => sed(arguments),
@@ -33,7 +33,7 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], context: CommandContext
         // Without a dash, `e` shows the environment of other programs; `-o environ` does too.
         "ps" => {
             listed(name, arguments)
-                && super::options::operands(arguments).all(|word| !word.text().contains(['e', 'E']))
+                && super::command_options::operands(arguments).all(|word| !word.text().contains(['e', 'E']))
                 && arguments.iter().all(|word| !word.text().contains("environ"))
                 && !is_read_without_dashes(arguments)
         }
@@ -45,7 +45,7 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], context: CommandContext
         }
         "date" => {
             listed(name, arguments)
-                && super::options::operands(arguments).all(|word| word.text().starts_with('+'))
+                && super::command_options::operands(arguments).all(|word| word.text().starts_with('+'))
         }
         // Not those that look for another version of themselves in the project, which may be anything:
         // cargo, rustc, go, yarn, pnpm. Nor java, which leaves files in the temporary folder. Whether one of

@@ -10,13 +10,13 @@ use super::{Assessment, escaped_excerpt};
 
 /// How a file would be accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathAccess {
+pub enum FileAccess {
     Read,
     Write,
 }
 
 /// The risk of accessing a sensitive file; `None` for an ordinary one.
-pub fn assess_path(want: PathAccess, path: &Path) -> Option<Assessment> {
+pub fn assess_path(want: FileAccess, path: &Path) -> Option<Assessment> {
     let (risk, what) = special(want, &path.to_string_lossy())?;
     Some(Assessment { risk, reason: format!("{what}: {}", escaped_excerpt(&path.to_string_lossy())) })
 }
@@ -41,12 +41,12 @@ fn parts(path: &str) -> (bool, Vec<String>) {
     (rooted, parts)
 }
 
-pub(super) fn special(want: PathAccess, path: &str) -> Option<(Risk, &'static str)> {
+pub(super) fn special(want: FileAccess, path: &str) -> Option<(Risk, &'static str)> {
     special_in(want, path, false)
 }
 
 /// The same for a path that may be known to be inside the workspace, wherever that is.
-pub(super) fn special_in(want: PathAccess, path: &str, inside: bool) -> Option<(Risk, &'static str)> {
+pub(super) fn special_in(want: FileAccess, path: &str, inside: bool) -> Option<(Risk, &'static str)> {
     let (rooted, parts) = parts(path);
     let rooted = rooted && !inside;
     let name = parts.last().map(String::as_str).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) fn special_in(want: PathAccess, path: &str, inside: bool) -> Option<(
     found.into_iter().flatten().max_by_key(|(risk, _)| *risk)
 }
 
-fn folder(part: &str, below: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
+fn folder(part: &str, below: &[String], want: FileAccess) -> Option<(Risk, &'static str)> {
     let next = below.first().map(String::as_str).unwrap_or_default();
     let found = match (part, next) {
         (".ssh", _) => (Risk::Critical, "touches SSH keys"),
@@ -65,8 +65,8 @@ fn folder(part: &str, below: &[String], want: PathAccess) -> Option<(Risk, &'sta
             (Risk::Critical, "touches credentials")
         }
         (".git", "config") => (Risk::Medium, "touches the repository's settings"),
-        (".git", "hooks") if want == PathAccess::Write => (Risk::High, "changes what git runs automatically"),
-        (".git", _) if want == PathAccess::Write => (Risk::Medium, "changes git's own files"),
+        (".git", "hooks") if want == FileAccess::Write => (Risk::High, "changes what git runs automatically"),
+        (".git", _) if want == FileAccess::Write => (Risk::Medium, "changes git's own files"),
         (".mozilla" | ".thunderbird" | "keychains" | "keyrings", _) => {
             (Risk::High, "touches stored passwords")
         }
@@ -75,7 +75,7 @@ fn folder(part: &str, below: &[String], want: PathAccess) -> Option<(Risk, &'sta
     Some(found)
 }
 
-fn file(name: &str, want: PathAccess) -> Option<(Risk, &'static str)> {
+fn file(name: &str, want: FileAccess) -> Option<(Risk, &'static str)> {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let listed = matches!(extension, "json" | "yaml" | "yml" | "toml");
     if (name == ".env" || name.starts_with(".env.") || name == ".envrc") && !is_example(name) {
@@ -108,7 +108,7 @@ fn file(name: &str, want: PathAccess) -> Option<(Risk, &'static str)> {
         ".bashrc" | ".bash_profile" | ".bash_login" | ".bash_logout" | ".profile" | ".zshrc" | ".zshenv"
         | ".zprofile" | ".zlogin" | ".kshrc" | ".cshrc" | ".inputrc" | ".gitconfig" | ".vimrc"
         | "config.fish" | "authorized_keys" | "crontab"
-            if want == PathAccess::Write =>
+            if want == FileAccess::Write =>
         {
             (Risk::High, "changes what runs when a shell or program starts")
         }
@@ -173,7 +173,7 @@ fn is_example(name: &str) -> bool {
 }
 
 /// Folders of the system, for absolute paths.
-fn system(parts: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
+fn system(parts: &[String], want: FileAccess) -> Option<(Risk, &'static str)> {
     let names: Vec<&str> = parts.iter().map(String::as_str).collect();
     let found = match (names.as_slice(), want) {
         (["etc", "shadow" | "gshadow" | "sudoers" | "sudoers.d", ..], _) => {
@@ -187,17 +187,17 @@ fn system(parts: &[String], want: PathAccess) -> Option<(Risk, &'static str)> {
         | (["dev", "fd", ..], _) => return None,
         (["dev", "tcp" | "udp", ..], _) => (Risk::Critical, "opens a connection to another machine"),
         (["dev", "shm", ..], _) => (Risk::Medium, "touches memory that programs share"),
-        (["dev", ..], PathAccess::Write) => (Risk::Critical, "writes to a device"),
-        (["dev", ..], PathAccess::Read) => (Risk::High, "reads a device"),
+        (["dev", ..], FileAccess::Write) => (Risk::Critical, "writes to a device"),
+        (["dev", ..], FileAccess::Read) => (Risk::High, "reads a device"),
         (["proc", _, "environ" | "mem" | "maps" | "cmdline", ..] | ["proc", "kcore"], _) => {
             (Risk::High, "reads data of running programs")
         }
-        (["proc" | "sys", ..], PathAccess::Write) => (Risk::High, "changes the running system"),
+        (["proc" | "sys", ..], FileAccess::Write) => (Risk::High, "changes the running system"),
         (
             ["bin" | "sbin" | "lib" | "lib64" | "usr" | "boot" | "opt" | "system" | "library", ..] | [],
-            PathAccess::Write,
+            FileAccess::Write,
         ) => (Risk::High, "changes the system's files"),
-        (["var", "spool" | "lib" | "log", ..], PathAccess::Write) => {
+        (["var", "spool" | "lib" | "log", ..], FileAccess::Write) => {
             (Risk::High, "changes the system's files")
         }
         _ => return None,

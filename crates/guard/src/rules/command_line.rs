@@ -7,7 +7,7 @@
 
 use super::option_spellings::{self, OptionSpelling};
 use super::started_programs::{ProgramFinder, StartedProgram};
-use crate::launch;
+use crate::program_launchers;
 use crate::risk::interprets;
 use crate::shell::{self, SimpleCommand, Word};
 
@@ -42,7 +42,7 @@ pub(super) fn is_interpreter(program: &str) -> bool {
     let name = program_name(program);
     super::started_programs::is_shell(name)
         || interprets(name)
-        || launch::starts_anything(name)
+        || program_launchers::starts_anything(name)
         || matches!(name, "find" | "fd")
 }
 
@@ -110,8 +110,11 @@ fn has_option(start: &StartedProgram, token: &str, known: &[OptionSpelling]) -> 
         None => {
             let wanted = token.trim_start_matches('-');
             let wanted = wanted.split_once('=').map_or(wanted, |(name, _)| name);
-            let (letters, names) =
-                known.iter().find(|(_, names)| launch::is_listed(names, wanted)).copied().unwrap_or_default();
+            let (letters, names) = known
+                .iter()
+                .find(|(_, names)| program_launchers::is_listed(names, wanted))
+                .copied()
+                .unwrap_or_default();
             words.clone().any(|word| word == token)
                 || option_spellings::has_long(words.clone(), token.trim_start_matches('-'))
                 || option_spellings::has(words.clone(), letters, names)

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use engine::RuleEffect;
 
 use super::command_line::program_name;
-use crate::launch::{self, LaunchedPrograms};
+use crate::program_launchers::{self, LaunchedPrograms};
 use crate::risk::interprets;
 use crate::shell::{self, DoubtReason, Nesting, RedirectKind, SimpleCommand, Word};
 
@@ -147,10 +147,10 @@ impl ProgramFinder {
 
     /// A variable whose value another program runs.
     fn assignment(&mut self, name: &str, value: &str, depth: usize, sure: bool) {
-        self.opaque |= sure && launch::names_settings(name, value);
-        if launch::is_run_by_others(name) {
+        self.opaque |= sure && program_launchers::names_settings(name, value);
+        if program_launchers::is_run_by_others(name) {
             self.line(value.trim_start_matches(['|', '!', '-']), depth + 1, sure);
-            for line in launch::inner_lines(value) {
+            for line in program_launchers::inner_lines(value) {
                 self.line(&line, depth + 1, sure);
             }
         }
@@ -160,7 +160,7 @@ impl ProgramFinder {
         }
         if name == "GIT_CONFIG_PARAMETERS" {
             let text = value.trim_matches('"');
-            for line in launch::git_parameters(text) {
+            for line in program_launchers::git_parameters(text) {
                 self.line(&line, depth + 1, sure);
             }
         }
@@ -214,19 +214,19 @@ impl ProgramFinder {
         let Some((first, arguments)) = words.split_first() else { return };
         self.start(words, depth, sure, false);
         let Some(name) = first.literal().map(program_name) else { return };
-        if words.len() > WORDS_MAX && !launch::starts_nothing(name, arguments) {
+        if words.len() > WORDS_MAX && !program_launchers::starts_nothing(name, arguments) {
             self.opaque |= sure;
             return self.command(&words[..WORDS_MAX], depth, sure);
         }
         let rest = |from: usize| &words[from..];
-        if let Some(launched) = launch::launched(name, arguments) {
+        if let Some(launched) = program_launchers::launched(name, arguments) {
             self.candidates(&launched, depth, sure);
             if launched.anywhere {
                 for from in (1..words.len()).filter(|from| words[*from].literal().is_some()) {
                     self.start(rest(from), depth, sure, launched.open);
                 }
             }
-        } else if !is_shell(name) && !is_coded(name) && !launch::starts_nothing(name, arguments) {
+        } else if !is_shell(name) && !is_coded(name) && !program_launchers::starts_nothing(name, arguments) {
             for from in (1..words.len()).filter(|from| words[*from].literal().is_some()) {
                 self.start(rest(from), depth, false, false);
             }
@@ -234,7 +234,7 @@ impl ProgramFinder {
                 arguments.iter().filter_map(Word::literal).filter(|text| text.contains(char::is_whitespace))
             {
                 self.line(text.rsplit_once('=').map_or(text, |(_, value)| value), depth + 1, false);
-                self.line(launch::typed(text), depth + 1, false);
+                self.line(program_launchers::typed(text), depth + 1, false);
                 self.input_text(text, depth, false);
             }
         }
@@ -271,7 +271,7 @@ impl ProgramFinder {
             if let Some((name, value)) = text.split_once('=') {
                 self.assignment(name, value, depth, sure);
             }
-            if launch::is_listed(COMPUTING, program) {
+            if program_launchers::is_listed(COMPUTING, program) {
                 self.subscript(text, depth, sure);
             }
         }
@@ -285,7 +285,7 @@ impl ProgramFinder {
             _ if is_coded(program) => self.code(arguments, depth, sure),
             _ => {}
         }
-        if let Some(launched) = launch::launched(program, arguments) {
+        if let Some(launched) = program_launchers::launched(program, arguments) {
             self.opaque |= sure && launched.unknown;
             for line in &launched.lines {
                 self.line(line, depth + 1, sure);
@@ -387,11 +387,11 @@ fn is_system_program(word: &Word) -> bool {
 }
 
 pub(super) fn is_shell(name: &str) -> bool {
-    launch::is_listed(SHELLS, name)
+    program_launchers::is_listed(SHELLS, name)
 }
 
 fn is_coded(name: &str) -> bool {
-    interprets(name) || launch::is_listed(EDITORS, name)
+    interprets(name) || program_launchers::is_listed(EDITORS, name)
 }
 
 fn is_word(c: char) -> bool {
@@ -407,9 +407,11 @@ fn runs_its_input(command: &SimpleCommand) -> bool {
         || matches!(command.position.nesting, Nesting::Substitution(_));
     let runs = |(at, word): (usize, &Word)| {
         let name = program_name(word.text());
-        let own =
-            || matches!(name, "sed" | "gsed") && launch::launched(name, &command.argv[at + 1..]).is_some();
-        is_shell(name) || is_coded(name) || launch::is_listed(READERS, name) || own()
+        let own = || {
+            matches!(name, "sed" | "gsed")
+                && program_launchers::launched(name, &command.argv[at + 1..]).is_some()
+        };
+        is_shell(name) || is_coded(name) || program_launchers::is_listed(READERS, name) || own()
     };
     fed && command.argv.iter().enumerate().any(runs)
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use engine::Risk;
-use guard::{PathAccess, assess_path};
+use guard::{FileAccess, assess_path};
 
-fn check(want: PathAccess, expected: Option<Risk>, paths: &[&str]) {
+fn check(want: FileAccess, expected: Option<Risk>, paths: &[&str]) {
     for path in paths {
         assert_eq!(assess_path(want, Path::new(path)).map(|said| said.risk), expected, "{want:?} {path}");
     }
@@ -13,7 +13,7 @@ fn check(want: PathAccess, expected: Option<Risk>, paths: &[&str]) {
 
 #[test]
 fn secrets_are_risky_to_read_and_to_write() {
-    for want in [PathAccess::Read, PathAccess::Write] {
+    for want in [FileAccess::Read, FileAccess::Write] {
         check(
             want,
             Some(Risk::High),
@@ -80,8 +80,8 @@ fn files_that_programs_keep_secrets_in_are_risky_by_their_names() {
         "wp-config.php",
         "local.settings.json",
     ];
-    check(PathAccess::Read, Some(Risk::High), &secret);
-    check(PathAccess::Read, Some(Risk::Critical), &["/h/.claude/.credentials.json", "x/oauth_creds.json"]);
+    check(FileAccess::Read, Some(Risk::High), &secret);
+    check(FileAccess::Read, Some(Risk::Critical), &["/h/.claude/.credentials.json", "x/oauth_creds.json"]);
     let ordinary = [
         ".env.example",
         "example.env",
@@ -106,7 +106,7 @@ fn files_that_programs_keep_secrets_in_are_risky_by_their_names() {
         "settings.json",
         "kubeconfig.go",
     ];
-    check(PathAccess::Read, None, &ordinary);
+    check(FileAccess::Read, None, &ordinary);
 }
 
 #[test]
@@ -123,24 +123,24 @@ fn ordinary_files_are_not_special() {
         "README.md",
         "",
     ];
-    check(PathAccess::Read, None, &ordinary);
-    check(PathAccess::Write, None, &ordinary[..4]);
-    check(PathAccess::Write, None, &["/tmp/x", "/dev/null"]);
-    check(PathAccess::Read, None, &["/usr/include/stdio.h", "/dev/null", ".git/HEAD", ".bashrc"]);
+    check(FileAccess::Read, None, &ordinary);
+    check(FileAccess::Write, None, &ordinary[..4]);
+    check(FileAccess::Write, None, &["/tmp/x", "/dev/null"]);
+    check(FileAccess::Read, None, &["/usr/include/stdio.h", "/dev/null", ".git/HEAD", ".bashrc"]);
 }
 
 #[test]
 fn what_steers_the_machine_is_risky_to_write() {
     check(
-        PathAccess::Write,
+        FileAccess::Write,
         Some(Risk::High),
         &[".git/hooks/pre-commit", "/h/.bashrc", "/h/.zshrc", "/usr/bin/ls", "/boot/x", "/proc/sys/x"],
     );
-    check(PathAccess::Write, Some(Risk::Critical), &["/dev/sda", "/h/.ssh/authorized_keys"]);
+    check(FileAccess::Write, Some(Risk::Critical), &["/dev/sda", "/h/.ssh/authorized_keys"]);
 }
 
 #[test]
 fn the_reason_can_be_shown() {
-    let said = assess_path(PathAccess::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
+    let said = assess_path(FileAccess::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
     assert_eq!(said.reason, "touches a file with secrets: x\\u{1b}[2J/.env");
 }

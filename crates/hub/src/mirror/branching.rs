@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 use store::sql::{DbError, Row, SqlValue, Statement};
 use wire::tunnel::LogSource;
 
-use super::intake::MirrorPosition;
-use crate::accounts::PersonId;
+use super::batch_intake::MirrorPosition;
+use crate::authenticator::PersonId;
 use crate::session_list::CARDS_MAX;
 
 /// A process that was silent for this long counts as ended: its heartbeats come every 30 s.

@@ -15,9 +15,9 @@ use wire::native::{DeviceView, PushSubscription, Role};
 
 use super::public_url::CookieKind;
 use super::revocation::{Credential, IDS_AT_ONCE, among};
-use super::shares::role_of;
+use super::share_links::role_of;
 use super::{People, PeopleAuditEntry, PeopleError, RefusalKind, RemoteAddress, new_id};
-use crate::accounts::{HubVisitor, PersonId, VisitorKind};
+use crate::authenticator::{HubVisitor, PersonId, VisitorKind};
 
 /// A browser that was not seen for this long has to sign in again.
 pub(super) const ABSENCE_MAX_MS: i64 = 30 * 24 * 60 * 60 * 1000;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use access::devices::plain_name;
 use store::sql::{Row, SqlValue, Statement};
-use wire::native::hub::{HubReplyBody, PersonView};
+use wire::native::hub_requests::{HubReplyBody, PersonView};
 
 use super::{People, PeopleAuditEntry, PeopleError, RefusalKind, new_id};
-use crate::accounts::{HubVisitor, PersonId, VisitorKind};
+use crate::authenticator::{HubVisitor, PersonId, VisitorKind};
 
 const PEOPLE_MAX: usize = 10_000;
 /// The row that serialises removals; it is created with the first person.

@@ -14,18 +14,18 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use store::sql::{Row, SqlValue, Statement};
-use wire::native::hub::{HubReplyBody, PasskeyView};
+use wire::native::hub_requests::{HubReplyBody, PasskeyView};
 
 use self::challenge::Purpose;
 use self::webauthn::{
-    EDDSA, ES256, NewKey, PublicKey, Site, WebauthnError, decode, verify_assertion, verify_attestation,
-    verify_client_data,
+    EDDSA, ES256, NewKey, PublicKey, RelyingParty, WebauthnError, decode, verify_assertion,
+    verify_attestation, verify_client_data,
 };
 use super::browsers::BrowserOwner;
 use super::public_url::CookieKind;
 use super::sign_in_links::SignedIn;
 use super::{Member, People, PeopleAuditEntry, PeopleError, RefusalKind, RemoteAddress, new_id};
-use crate::accounts::{HubVisitor, PersonId};
+use crate::authenticator::{HubVisitor, PersonId};
 
 pub(super) use challenge::Challenges;
 
@@ -76,12 +76,12 @@ struct StoredPasskey {
 }
 
 impl People {
-    fn site(&self) -> Result<Site<'_>, PeopleError> {
+    fn site(&self) -> Result<RelyingParty<'_>, PeopleError> {
         let relying_party = self.public_url.relying_party().ok_or_else(|| {
             let message = "passkeys need a public URL with a host name and https://; use a link";
             PeopleError::new(RefusalKind::BadRequest, message)
         })?;
-        Ok(Site { origin: self.public_url.url(), relying_party })
+        Ok(RelyingParty { origin: self.public_url.url(), relying_party })
     }
 
     fn challenge(&self, purpose: Purpose<'_>) -> Result<String, PeopleError> {
@@ -321,7 +321,10 @@ fn passkey_refused(error: WebauthnError) -> PeopleError {
 }
 
 /// The new key of a registration, and the challenge that it answers.
-fn read_created(created: &RegistrationResponse, site: Site<'_>) -> Result<(NewKey, Vec<u8>), WebauthnError> {
+fn read_created(
+    created: &RegistrationResponse,
+    site: RelyingParty<'_>,
+) -> Result<(NewKey, Vec<u8>), WebauthnError> {
     let json = decode(&created.response.client_data)?;
     let client = verify_client_data(&json, "webauthn.create", site)?;
     let key = verify_attestation(&decode(&created.response.attestation_object)?, site)?;
@@ -336,7 +339,7 @@ fn check_assertion(
     stored: &StoredPasskey,
     response: &AuthenticationResponse,
     client: &webauthn::VerifiedClientData,
-    site: Site<'_>,
+    site: RelyingParty<'_>,
 ) -> Result<u32, String> {
     let refusal =
         |error: WebauthnError| format!("could not use this passkey: {error}; try again, or use a link");

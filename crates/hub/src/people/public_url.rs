@@ -88,7 +88,7 @@ impl PublicUrl {
 
 #[cfg(test)]
 mod tests {
-    use testkit::router::headers;
+    use testkit::router_requests::headers;
 
     use super::*;
 

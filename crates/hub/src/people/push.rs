@@ -14,7 +14,7 @@ use wire::native::{PushSubscription, Role};
 
 use super::browsers::{ABSENCE_MAX_MS, LOOK_LIFE_MS};
 use super::{OpenError, People, PeopleError, PushOptions, RefusalKind, secret};
-use crate::accounts::{HubVisitor, PersonId};
+use crate::authenticator::{HubVisitor, PersonId};
 
 /// The topic by which every node learns of a settled ask, with its session and number.
 pub(super) const TOPIC: &str = "push/";

@@ -16,9 +16,9 @@ use wire::native::Role;
 use super::browsers::{BrowserOwner, NewBrowser};
 use super::members::FIRST_PERSON;
 use super::public_url::CookieKind;
-use super::shares::role_of;
+use super::share_links::role_of;
 use super::{People, PeopleAuditEntry, PeopleError, RefusalKind, RemoteAddress, new_code, new_id};
-use crate::accounts::{PersonId, VisitorKind};
+use crate::authenticator::{PersonId, VisitorKind};
 
 /// How long a link for a person can be used.
 const LINK_LIFE_MS: i64 = 7 * 24 * 60 * 60 * 1000;

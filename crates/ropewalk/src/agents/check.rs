@@ -8,13 +8,13 @@ use engine::Greeting;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::agent_updates::{self, AgentAbilities};
-use wire::json::{self, JsonError};
+use wire::json_errors::{self, JsonError};
 
 use crate::cli::{AgentsCheckOptions, GuardOptions};
 use crate::cli_error::CliError;
-use crate::external::{self, AgentLaunch, Entry};
-use crate::guards::Guards;
-use crate::terminal::{self, one_line};
+use crate::external_agents::{self, AgentLaunch, Entry};
+use crate::guard_settings::Guards;
+use crate::output::{self, one_line};
 use crate::{config, run};
 
 /// The protocol version; agents with another version are refused.
@@ -38,9 +38,9 @@ struct AgentGreeting {
 pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, CliError> {
     let config = config::user()?;
     let entries = match &options.name {
-        Some(name) => vec![external::named(&config, name)?],
+        Some(name) => vec![external_agents::named(&config, name)?],
         None => {
-            let mut entries = external::all(&config)?;
+            let mut entries = external_agents::all(&config)?;
             entries.retain(|entry| entry.program().is_some());
             entries
         }
@@ -55,12 +55,12 @@ pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, CliError> {
     for entry in &entries {
         let outcome = check(entry).await?;
         if !options.json {
-            terminal::put(&as_text(&outcome))?;
+            output::put(&as_text(&outcome))?;
         }
         outcomes.push(outcome);
     }
     if options.json {
-        terminal::put_json(&json!({ "agents": outcomes.iter().map(as_json).collect::<Vec<_>>() }))?;
+        output::put_json(&json!({ "agents": outcomes.iter().map(as_json).collect::<Vec<_>>() }))?;
     }
     let well = outcomes.iter().all(|outcome| outcome.answer.is_ok());
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -81,9 +81,9 @@ async fn check(entry: &Entry) -> Result<CheckResult, CliError> {
 
 fn read(text: &str) -> Result<AgentGreeting, String> {
     let wrong = |error: JsonError| error.to_string();
-    let raw: &RawValue = json::read(text, "its answer").map_err(wrong)?;
+    let raw: &RawValue = json_errors::read(text, "its answer").map_err(wrong)?;
     let (greeting, can) = agent_updates::initialize_response(raw).map_err(|error| error.to_string())?;
-    Ok(AgentGreeting { whole: json::read(text, "its answer").map_err(wrong)?, greeting, can })
+    Ok(AgentGreeting { whole: json_errors::read(text, "its answer").map_err(wrong)?, greeting, can })
 }
 
 impl AgentGreeting {

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::AgentsListOptions;
 use crate::cli_error::CliError;
-use crate::external::{self, Entry};
-use crate::terminal::{self, cut, one_line};
-use crate::{config, guards, hidden_paths, paths};
+use crate::external_agents::{self, Entry};
+use crate::output::{self, cut, one_line};
+use crate::{config, guard_settings, hidden_paths, paths};
 
 /// How long to wait for the version of an agent.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -36,16 +36,16 @@ struct Row {
 pub async fn run(options: &AgentsListOptions) -> Result<ExitCode, CliError> {
     let config = config::user()?;
     let usual = config.agent.clone();
-    let entries = external::all(&config)?;
+    let entries = external_agents::all(&config)?;
     let rows = stream::iter(entries).map(inspect).buffered(ASKED_AT_ONCE).collect::<Vec<Row>>().await;
     let shown = |row: &&Row| !options.installed || row.program.is_some();
     let rows: Vec<&Row> = rows.iter().filter(shown).collect();
     if options.json {
         let agents: Vec<Value> = rows.into_iter().map(as_json).collect();
-        terminal::put_json(&json!({ "agents": agents, "default": usual }))?;
+        output::put_json(&json!({ "agents": agents, "default": usual }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    terminal::put(&as_text(&rows, usual.as_deref()))?;
+    output::put(&as_text(&rows, usual.as_deref()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,12 +60,12 @@ async fn inspect(entry: Entry) -> Row {
 
 /// The version that the program reports, run in the sandbox with only its own folders.
 async fn version(program: &Path, entry: &Entry) -> Option<String> {
-    let own = external::own_folders(entry).into_iter().filter(|folder| folder.is_dir());
+    let own = external_agents::own_folders(entry).into_iter().filter(|folder| folder.is_dir());
     let homes = hidden_paths::homes().ok()?;
     let policy = Policy {
         mode: Mode::WorkspaceWrite,
         roots: own.filter_map(|folder| folder.canonicalize().ok()).collect(),
-        locked: external::own_settings(entry),
+        locked: external_agents::own_settings(entry),
         hidden: hidden_paths::paths(&homes),
         homes,
         within: None,
@@ -75,7 +75,7 @@ async fn version(program: &Path, entry: &Entry) -> Option<String> {
         cwd: "/".into(),
         environment: paths::for_agent(&[], &entry.environment),
         limits: CommandLimits { wall: VERSION_WAIT, ..CommandLimits::default() },
-        fence: Some(Fence { policy, helper: guards::helper().ok()? }),
+        fence: Some(Fence { policy, helper: guard_settings::helper().ok()? }),
     };
     let (sender, mut receiver) = mpsc::channel(16);
     let mut answer = Vec::new();

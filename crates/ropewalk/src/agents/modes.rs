@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::AgentsModesOptions;
 use crate::cli_error::CliError;
-use crate::terminal::{self, harmless, one_line};
+use crate::output::{self, harmless, one_line};
 use crate::{paths, run};
 
 pub fn run(options: &AgentsModesOptions) -> Result<(), CliError> {
@@ -27,7 +27,7 @@ fn agents(cwd: Option<&Path>) -> Result<Vec<AgentInfo>, CliError> {
 
 fn list(agents: &[AgentInfo], json: bool) -> Result<(), CliError> {
     if json {
-        return terminal::put_json(&json!({ "agents": agents.iter().map(as_json).collect::<Vec<_>>() }));
+        return output::put_json(&json!({ "agents": agents.iter().map(as_json).collect::<Vec<_>>() }));
     }
     let mut out = String::new();
     for agent in agents.iter().filter(|agent| !agent.hidden) {
@@ -35,7 +35,7 @@ fn list(agents: &[AgentInfo], json: bool) -> Result<(), CliError> {
         let told = one_line(&format!("{} ({from})", agent.description));
         writeln!(out, "{:<16} {:<9} {told}", one_line(&agent.name), kind(agent)).ok();
     }
-    terminal::put(&out)
+    output::put(&out)
 }
 
 fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), CliError> {
@@ -45,7 +45,7 @@ fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), CliError> {
             .fix(format!("use one of {}", names.join(", "))));
     };
     if json {
-        return terminal::put_json(&as_json(agent));
+        return output::put_json(&as_json(agent));
     }
     let mut out = String::new();
     let mut field = |name: &str, value: &str| writeln!(out, "{name}: {}", one_line(value)).ok();
@@ -64,7 +64,7 @@ fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), CliError> {
     if !agent.instructions.is_empty() {
         writeln!(out, "\n{}", harmless(&agent.instructions)).ok();
     }
-    terminal::put(&out)
+    output::put(&out)
 }
 
 fn kind(agent: &AgentInfo) -> &'static str {

@@ -13,10 +13,10 @@ use wire::agent_updates::journal::{
 
 use crate::cli::AgentsReplayOptions;
 use crate::cli_error::CliError;
-use crate::terminal::{self, one_line};
+use crate::output::{self, one_line};
 
 /// The longest line: the longest frame, with each byte escaped as six.
-const LINE_BYTES_MAX: u64 = 6 * wire::FRAME_BYTES_MAX as u64 + (1 << 20);
+const LINE_BYTES_MAX: u64 = 6 * wire::LINE_FRAME_BYTES_MAX as u64 + (1 << 20);
 
 /// The result of a replay.
 enum ReplayResult {
@@ -30,8 +30,8 @@ pub fn run(options: &AgentsReplayOptions) -> Result<ExitCode, CliError> {
         Some(other) => compare(&options.file, other)?,
     };
     match options.json {
-        true => terminal::put_json(&as_json(&outcome, options))?,
-        false => terminal::put(&as_text(&outcome, options.against.is_some()))?,
+        true => output::put_json(&as_json(&outcome, options))?,
+        false => output::put(&as_text(&outcome, options.against.is_some()))?,
     }
     Ok(match outcome {
         ReplayResult::Same(_) => ExitCode::SUCCESS,

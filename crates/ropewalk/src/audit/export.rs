@@ -10,7 +10,7 @@ use super::unreadable;
 use crate::cli::{AuditExportOptions, AuditFormat};
 use crate::cli_error::CliError;
 use crate::sessions::export::{OutputFile, unwritable};
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 const COLUMNS: &str = "timestamp,event_type,actor,resource_type,resource_id,details,prev_hmac,hmac\r\n";
 
@@ -43,7 +43,7 @@ pub fn run(options: &AuditExportOptions) -> Result<ExitCode, CliError> {
     read.map_err(unreadable)?;
     written.and_then(|()| out.finish())?;
     if let Some(path) = &options.output {
-        terminal::say(&format!("wrote {count} rows to {}", path.display()));
+        output::say(&format!("wrote {count} rows to {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -65,7 +65,7 @@ impl<'a> RowOutput<'a> {
         let piece = std::mem::take(&mut self.pending);
         match &mut self.target {
             Some((path, target)) => target.write(&piece).map_err(|error| unwritable(path, error)),
-            None => terminal::put_bytes(&piece),
+            None => output::put_bytes(&piece),
         }
     }
 

@@ -12,8 +12,8 @@ use store::audit::{Audit, AuditRow, ChainLine};
 use super::unreadable;
 use crate::cli::{AuditQueryOptions, AuditShowOptions};
 use crate::cli_error::CliError;
+use crate::output::{self, cut, one_line};
 use crate::paths;
-use crate::terminal::{self, cut, one_line};
 
 const WHO_CHARS_MAX: usize = 12;
 const WHAT_CHARS_MAX: usize = 36;
@@ -123,11 +123,11 @@ fn print(rows: &[ChainLine], as_json: bool) -> Result<ExitCode, CliError> {
         };
         // `verify` reports lines that are not rows.
         let rows: Vec<_> = rows.iter().filter(|placed| placed.row.is_some()).map(object).collect();
-        terminal::put_json(&json!({ "rows": rows }))?;
+        output::put_json(&json!({ "rows": rows }))?;
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
-        terminal::say("No rows match.");
+        output::say("No rows match.");
     }
     let mut out = String::new();
     for placed in rows {
@@ -137,7 +137,7 @@ fn print(rows: &[ChainLine], as_json: bool) -> Result<ExitCode, CliError> {
         }
         out.push('\n');
     }
-    terminal::put(&out)?;
+    output::put(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use super::AuditCommandError;
 use crate::cli::{AuditAcknowledgeOptions, AuditSealOptions, AuditVerifyOptions};
 use crate::cli_error::CliError;
 use crate::sessions::export::write_file;
-use crate::{paths, terminal};
+use crate::{output, paths};
 
 const ALTERED: u8 = 1;
 const CUT: u8 = 2;
@@ -44,14 +44,10 @@ pub fn verify(options: &AuditVerifyOptions) -> Result<ExitCode, AuditCommandErro
     if options.json {
         let mut found = as_json(&report);
         found["store_behind"] = json!(behind);
-        terminal::put_json(&found)?;
+        output::put_json(&found)?;
     } else {
         for line in &behind {
-            terminal::say(&format!(
-                "{} {}",
-                terminal::stderr_paint().warn("note:"),
-                terminal::one_line(line)
-            ));
+            output::say(&format!("{} {}", output::stderr_paint().warn("note:"), output::one_line(line)));
         }
         print_report(&report)?;
     }
@@ -88,12 +84,12 @@ pub fn seal(options: &AuditSealOptions) -> Result<ExitCode, AuditCommandError> {
     }
     let text = store::audit::seal(&key, &report.head);
     match &options.output {
-        None => terminal::put(&text)?,
+        None => output::put(&text)?,
         Some(path) => {
             write_file(path, text.as_bytes()).map_err(|error| {
                 CliError::failed(format!("could not write {}", path.display())).because(error)
             })?;
-            terminal::say(&format!("sealed {} rows in {}", report.rows, path.display()));
+            output::say(&format!("sealed {} rows in {}", report.rows, path.display()));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -110,9 +106,9 @@ fn read_anchor(path: &Path) -> Result<Vec<u8>, CliError> {
 
 fn nothing_yet(as_json: bool) -> Result<ExitCode, AuditCommandError> {
     if as_json {
-        terminal::put_json(&as_json_text(&VerifyReport::default(), true))?;
+        output::put_json(&as_json_text(&VerifyReport::default(), true))?;
     } else {
-        terminal::say("Nothing has been audited yet.");
+        output::say("Nothing has been audited yet.");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -126,31 +122,31 @@ fn exit_code(report: &VerifyReport) -> ExitCode {
 }
 
 fn print_report(report: &VerifyReport) -> Result<(), CliError> {
-    let paint = terminal::stderr_paint();
+    let paint = output::stderr_paint();
     for TornRow { file, bytes, sealed } in &report.torn {
         let then = if *sealed { "it was moved aside" } else { "the next start moves it aside" };
         let text = format!("a row in {file} was cut off after {bytes} bytes by a crash; {then}");
-        terminal::say(&format!("{} {}", paint.warn("note:"), terminal::one_line(&text)));
+        output::say(&format!("{} {}", paint.warn("note:"), output::one_line(&text)));
     }
     for cut in &report.acknowledged {
         let text = format!("{}; acknowledged", cut_text(cut));
-        terminal::say(&format!("{} {}", paint.warn("note:"), terminal::one_line(&text)));
+        output::say(&format!("{} {}", paint.warn("note:"), output::one_line(&text)));
     }
     for cut in &report.cut {
-        terminal::say(&format!("{} {}", paint.bad("error:"), terminal::one_line(&cut_text(cut))));
+        output::say(&format!("{} {}", paint.bad("error:"), output::one_line(&cut_text(cut))));
     }
     if !report.cut.is_empty() {
         let fix = "compare with a backup; if you know the reason, run ropewalk audit acknowledge REASON";
-        terminal::say(&format!("{} {fix}", paint.quiet("try:")));
+        output::say(&format!("{} {fix}", paint.quiet("try:")));
     }
     if let Some(BrokenRow { file, line, what }) = &report.broken {
         let place = if *line > 0 { format!("{file}:{line}") } else { file.clone() };
-        terminal::say(&format!("{} {place}: {what}", paint.bad("error:")));
-        terminal::say(&format!("{} the {} rows before it are genuine", paint.quiet("because:"), report.rows));
+        output::say(&format!("{} {place}: {what}", paint.bad("error:")));
+        output::say(&format!("{} the {} rows before it are genuine", paint.quiet("because:"), report.rows));
     }
     if report.is_whole() {
         let files = if report.files == 1 { "1 file".to_owned() } else { format!("{} files", report.files) };
-        terminal::put(&format!("The audit log is intact: {} rows in {files}.\n", report.rows))?;
+        output::put(&format!("The audit log is intact: {} rows in {files}.\n", report.rows))?;
     }
     Ok(())
 }

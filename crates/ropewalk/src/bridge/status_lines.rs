@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge::StatusPrinter;
 use engine::SessionId;
-use service::Bridges;
+use service::BridgeStatuses;
 use tokio::sync::{Notify, watch};
 
-use crate::terminal;
+use crate::output;
 
 /// Maximum number of waiting lines; older ones are dropped.
 const KEPT_MAX: usize = 20;
@@ -22,7 +22,7 @@ const SEEN_AT: &str = "[ferret] bridge: people ";
 
 pub struct StatusLines {
     session: SessionId,
-    bridges: Bridges,
+    bridges: BridgeStatuses,
     inner: Mutex<Inner>,
     decided: Notify,
     /// The lines that a full screen shows.
@@ -38,7 +38,7 @@ struct Inner {
 }
 
 impl StatusLines {
-    pub fn new(session: SessionId, bridges: Bridges) -> Self {
+    pub fn new(session: SessionId, bridges: BridgeStatuses) -> Self {
         let (inner, decided, status) = (Mutex::default(), Notify::new(), watch::Sender::default());
         Self { session, bridges, inner, decided, status }
     }
@@ -65,7 +65,7 @@ impl StatusLines {
             inner.drawing = drawing;
             if drawing { VecDeque::new() } else { std::mem::take(&mut inner.kept) }
         };
-        kept.iter().for_each(|line| terminal::say(&terminal::harmless(line)));
+        kept.iter().for_each(|line| output::say(&output::harmless(line)));
     }
 
     fn line(&self, text: &str) {
@@ -77,7 +77,7 @@ impl StatusLines {
             }
             inner.kept.push_back(text.to_owned());
         } else {
-            terminal::say(&terminal::harmless(text));
+            output::say(&output::harmless(text));
         }
         if !text.starts_with(SEEN_AT) {
             self.show(text, &mut inner.connection);
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_screen_is_told_how_the_connection_is_and_what_was_said_since() {
         let session = SessionId::parse("ferret-1").unwrap();
-        let said = Arc::new(StatusLines::new(session, Bridges::default()));
+        let said = Arc::new(StatusLines::new(session, BridgeStatuses::default()));
         said.drawing(true);
         let (tell, status) = (said.teller(), said.status());
         let shown = |text: &str| {

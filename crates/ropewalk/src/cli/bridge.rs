@@ -21,7 +21,7 @@ pub struct ServeBridgeOptions {
     /// Who may answer permission requests: anyone (default), approver (people at the hub may watch and
     /// answer, but not prompt), local-only (only this machine answers)
     #[arg(long, value_enum, value_name = "WHO", requires = "bridge")]
-    pub answers: Option<AnswersArg>,
+    pub answers: Option<RemoteAnswersArg>,
 
     /// Number of events to send again after a reconnect to a receiver that keeps no copy (default: from your
     /// settings, or 50)
@@ -58,7 +58,7 @@ pub struct BridgeOptions {
     /// Who may answer permission requests: anyone (default), approver (people at the hub may watch and
     /// answer, but not prompt), local-only (only this machine answers)
     #[arg(long, value_enum, value_name = "WHO")]
-    pub answers: Option<AnswersArg>,
+    pub answers: Option<RemoteAnswersArg>,
 
     /// Number of events to send again after a reconnect to a receiver that keeps no copy (default: from your
     /// settings, or 50)
@@ -116,13 +116,13 @@ impl BridgeOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AnswersArg {
+pub enum RemoteAnswersArg {
     Anyone,
     Approver,
     LocalOnly,
 }
 
-impl AnswersArg {
+impl RemoteAnswersArg {
     pub fn answers(self) -> RemoteAnswers {
         match self {
             Self::Anyone => RemoteAnswers::Anyone,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use toml_edit::{Item, TableLike};
 
 use super::error::{ConfigError, each_entry};
-use super::source::SettingSource;
+use super::setting_source::SettingSource;
 use super::{Config, bool_of, keys, list_of, seconds_of, text_of};
 use crate::cli_error::CliError;
 use crate::paths;

@@ -10,7 +10,7 @@ use engine::{APPROVAL, approval_spec, full_name};
 use sandbox::Mode;
 use toml_edit::{DocumentMut, Item};
 
-use super::source::{ResolvedSetting, SettingSource};
+use super::setting_source::{ResolvedSetting, SettingSource};
 use crate::paths;
 
 pub const FILE: &str = ".codex/config.toml";

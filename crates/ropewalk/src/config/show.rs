@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Config, ResolvedSetting, SettingSource, TransportChoice};
 use crate::cli::{ConfigCommand, ConfigShowOptions, ServeOptions};
 use crate::cli_error::CliError;
-use crate::{guards, models, paths, session_store, terminal};
+use crate::{guard_settings, models, output, paths, session_store};
 
 /// Sessions in memory at once.
 const SESSIONS_MAX: u32 = 16;
@@ -89,7 +89,7 @@ fn show(options: &ConfigShowOptions) -> Result<ExitCode, CliError> {
     if options.json {
         let settings: Vec<Value> = rows.iter().map(Row::json).collect();
         let file = paths::config().ok().map(|path| path.display().to_string());
-        terminal::put_json(&json!({ "settings": settings, "file": file, "warnings": config.warnings }))?;
+        output::put_json(&json!({ "settings": settings, "file": file, "warnings": config.warnings }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = |text: fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or_default();
@@ -97,10 +97,10 @@ fn show(options: &ConfigShowOptions) -> Result<ExitCode, CliError> {
     for row in &rows {
         let text = row.text();
         let line = format!("{:names$}  {text:values$}  {}", row.name, row.source);
-        terminal::put(&format!("{}\n", line.trim_end()))?;
+        output::put(&format!("{}\n", line.trim_end()))?;
     }
     for warning in &config.warnings {
-        guards::warn(warning);
+        guard_settings::warn(warning);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,13 +152,13 @@ fn rows(options: &ServeOptions, config: &Config) -> Result<Vec<Row>, CliError> {
         ResolvedSetting::new(value, setting.source)
     };
     let guard = &options.guard;
-    let sandbox = guards::mode(guard, config)?;
+    let sandbox = guard_settings::mode(guard, config)?;
     let command_seconds = sandbox::CommandLimits::default().wall.as_secs();
     let mut rows = vec![
         Row::new("model", model(options, config)),
         Row::new("sandbox", ResolvedSetting::new(sandbox.value.name(), sandbox.source)),
-        Row::new("approval", text(guards::approval(guard, config)?, "auto")),
-        Row::new("approval_max", text(guards::loosest(guard, config)?, "full")),
+        Row::new("approval", text(guard_settings::approval(guard, config)?, "auto")),
+        Row::new("approval_max", text(guard_settings::loosest(guard, config)?, "full")),
         Row::new("ask_timeout", server.ask_timeout),
         Row::new(
             "command_timeout",

@@ -3,7 +3,7 @@
 use guard::Rulebook;
 
 use super::Finding;
-use crate::{config, guards, paths, run};
+use crate::{config, guard_settings, paths, run};
 
 /// Whether the file of trusted servers can be read. Without it, the owner is asked again.
 pub(super) fn trusted_servers() -> Finding {
@@ -29,7 +29,9 @@ pub(super) fn trusted_servers() -> Finding {
 pub(super) fn project_sandbox() -> Vec<Finding> {
     let name = "project's sandbox";
     let (Ok(folder), Ok(config)) = (run::folder(None), config::user()) else { return Vec::new() };
-    let Ok(own) = guards::mode(&crate::cli::GuardOptions::default(), &config) else { return Vec::new() };
+    let Ok(own) = guard_settings::mode(&crate::cli::GuardOptions::default(), &config) else {
+        return Vec::new();
+    };
     let own = own.value;
     let finding = |(file, mode): (std::path::PathBuf, Result<sandbox::Mode, String>)| match mode {
         Ok(mode) if mode >= own => None,

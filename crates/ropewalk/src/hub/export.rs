@@ -5,23 +5,24 @@ use std::io::Write;
 use std::sync::Arc;
 
 use engine::{Clock, SessionId, SystemClock, Timestamp};
-use hub::export::{Export, ExportError, MirroredSession};
+use hub::session_export::{Export, ExportError, MirroredSession};
 use serde_json::json;
 use store::sql::{Db, SqliteDb};
 
 use super::{DatabaseLocation, connect, database_location, no_database};
 use crate::cli::{HubExportOptions, HubSessionsOptions, HubStoreOptions};
 use crate::cli_error::CliError;
+use crate::output;
 use crate::sessions::export::{OutputFile, unwritable};
-use crate::terminal;
 
 const SEE_LIST: &str = "ropewalk hub sessions";
 
 pub async fn sessions(options: &HubSessionsOptions) -> Result<(), CliError> {
     let db = database(&options.store).await?;
-    let sessions = hub::export::sessions(&*db, options.limit).await.map_err(|error| no_database(&error))?;
+    let sessions =
+        hub::session_export::sessions(&*db, options.limit).await.map_err(|error| no_database(&error))?;
     if options.json {
-        return terminal::put_json(&json!({ "sessions": sessions }));
+        return output::put_json(&json!({ "sessions": sessions }));
     }
     let mut text = String::new();
     for session in &sessions {
@@ -33,10 +34,10 @@ pub async fn sessions(options: &HubSessionsOptions) -> Result<(), CliError> {
             (false, None) => "(no title)",
         };
         let line = format!("{}  {at}  {:>7} events  {machine}  {title}", session.session, session.head);
-        text.push_str(&terminal::one_line(&line));
+        text.push_str(&output::one_line(&line));
         text.push('\n');
     }
-    terminal::put(&text)
+    output::put(&text)
 }
 
 pub async fn export(options: &HubExportOptions) -> Result<(), CliError> {
@@ -66,13 +67,13 @@ pub async fn export(options: &HubExportOptions) -> Result<(), CliError> {
     }
     let Some(path) = &options.output else { return Ok(()) };
     if options.json {
-        return terminal::put_json(&json!({
+        return output::put_json(&json!({
             "session_id": mirrored.session, "file": path, "events": export.events, "sealed": mirrored.sealed,
         }));
     }
-    terminal::say(&format!("{}: {} events", path.display(), export.events));
+    output::say(&format!("{}: {} events", path.display(), export.events));
     if mirrored.sealed {
-        terminal::say(
+        output::say(
             "the export is sealed: import it where the key of its machine is, or pass that key with --key",
         );
     }
@@ -80,7 +81,7 @@ pub async fn export(options: &HubExportOptions) -> Result<(), CliError> {
 }
 
 async fn find(db: &dyn Db, id: &str) -> Result<MirroredSession, CliError> {
-    let mut found = hub::export::find(db, id).await.map_err(|error| no_database(&error))?;
+    let mut found = hub::session_export::find(db, id).await.map_err(|error| no_database(&error))?;
     match (found.pop(), found.is_empty()) {
         (Some(one), true) => Ok(one),
         (None, _) => Err(CliError::not_found(format!("session {id} not found at this hub")).fix(SEE_LIST)),

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 
 use crate::cli::McpServeOptions;
 use crate::cli_error::CliError;
-use crate::guards::Guards;
+use crate::guard_settings::Guards;
 use crate::models::Models;
+use crate::registry;
 use crate::run;
-use crate::server;
 
 /// The read-only tools.
 const TOOLS: [&str; 4] = ["read", "list", "glob", "search"];
@@ -99,7 +99,7 @@ impl Server {
         guards.config.mcp.servers.clear();
         guards.models = Models { sources: vec![Arc::new(caller.clone())], ..Models::offline() };
         let limits = SessionLimits { attended: false, ..SessionLimits::default() };
-        let registry = server::registry(limits, false, &guards)?;
+        let registry = registry::registry(limits, false, &guards)?;
         let wish = NewSessionRequest::new(Principal::local(), cwd, "mcp");
         let session = registry.create(wish).await.map_err(CliError::from_open)?;
         let me = Sender::owner(SurfaceId::random(), "mcp");

@@ -7,11 +7,11 @@ use std::time::Duration;
 use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, Provider, Thinking, catalog};
 use serde_json::{Value, json};
 
-use super::find::AvailableProvider;
+use super::available_models::AvailableProvider;
 use super::{AvailableModels, look_everywhere};
 use crate::cli::ModelsCommand;
 use crate::cli_error::CliError;
-use crate::terminal;
+use crate::output;
 
 /// How long one short answer may take.
 const CHECK_PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn list(found: &AvailableModels, as_json: bool) -> Result<(), CliError> {
             .iter()
             .map(|missing| json!({ "provider": missing.name, "reason": missing.why, "fix": missing.fix }))
             .collect();
-        return terminal::put_json(&json!({
+        return output::put_json(&json!({
             "default": default,
             "providers": providers,
             "offline": offline.iter().map(model_json).collect::<Vec<_>>(),
@@ -73,7 +73,7 @@ fn list(found: &AvailableModels, as_json: bool) -> Result<(), CliError> {
         "\n* marks the default; change it with --model or ROPEWALK_MODEL. Prices as of {}.\n",
         catalog::date()
     ));
-    terminal::put(&out)
+    output::put(&out)
 }
 
 fn models(models: &[ModelInfo], default: &str) -> String {
@@ -136,15 +136,15 @@ async fn check(found: AvailableModels, as_json: bool) -> Result<ExitCode, CliErr
     let well = rows.iter().all(|(_, _, outcome)| outcome.is_ok());
     if as_json {
         let row = |(name, model, outcome): &(Arc<str>, Arc<str>, Result<String, String>)| json!({ "provider": name, "model": model, "ok": outcome.is_ok(), "error": outcome.as_ref().err() });
-        terminal::put_json(&json!({ "ok": well, "providers": rows.iter().map(row).collect::<Vec<_>>() }))?;
+        output::put_json(&json!({ "ok": well, "providers": rows.iter().map(row).collect::<Vec<_>>() }))?;
     } else if rows.is_empty() {
-        terminal::say("No provider is available. To see what is missing: ropewalk models list");
+        output::say("No provider is available. To see what is missing: ropewalk models list");
     } else {
         let line = |(_, model, outcome): &(_, Arc<str>, Result<String, String>)| match outcome {
             Ok(_) => format!("ok      {model}\n"),
-            Err(error) => format!("failed  {model}: {}\n", terminal::one_line(error)),
+            Err(error) => format!("failed  {model}: {}\n", output::one_line(error)),
         };
-        terminal::put(&rows.iter().map(line).collect::<String>())?;
+        output::put(&rows.iter().map(line).collect::<String>())?;
     }
     Ok(if well && !rows.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

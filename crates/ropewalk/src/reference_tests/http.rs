@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use access::{AcceptedTokens, Client, Digest, Gate, GateParts, ServerNames, web};
+use access::{AcceptedTokens, Client, Digest, Gate, GateParts, ServerNames, web_app};
 use engine::{Principal, SystemClock, Timestamp};
 use serde_json::Value;
 use server::http::{HttpState, OfficialConnections, ZephConnections};
@@ -98,7 +98,7 @@ fn routed(router: &impl std::fmt::Debug) -> BTreeSet<(String, String)> {
     );
     let mut routed = BTreeSet::new();
     for (id, path) in paths {
-        let path = if web::is_public(path) { WEB_FILES } else { path };
+        let path = if web_app::is_public(path) { WEB_FILES } else { path };
         let own = methods[id].split(',').filter(|method| *method != "HEAD");
         routed.extend(own.map(|method| (method.to_owned(), path.to_owned())));
     }
@@ -168,7 +168,7 @@ async fn the_reference_and_the_hubs_router_have_the_same_routes() {
     let people = hub::people::People::open(Arc::clone(&db), people).await.unwrap();
     let parts = hub::HubParts {
         db,
-        accounts: Arc::clone(&people) as Arc<dyn hub::accounts::Accounts>,
+        accounts: Arc::clone(&people) as Arc<dyn hub::authenticator::HubAuthenticator>,
         people: Some(Arc::clone(&people)),
         clock: Arc::new(SystemClock),
         node: hub::NodeId::fresh().unwrap(),
@@ -183,14 +183,14 @@ async fn the_reference_and_the_hubs_router_have_the_same_routes() {
     // Nobody without a token or a cookie gets anything but what is for anyone.
     for route in HUB.iter().flat_map(|group| group.routes) {
         let mut request =
-            testkit::router::ask(&format!("{}?connection=1", with_values(route.path, "s-1")), "");
+            testkit::router_requests::ask(&format!("{}?connection=1", with_values(route.path, "s-1")), "");
         *request.method_mut() = route.method.parse().unwrap();
         let headers = request.headers_mut();
         headers.remove("authorization");
         headers.insert("host", "localhost:8090".parse().unwrap());
         headers.insert("origin", "http://localhost:8090".parse().unwrap());
         headers.insert("content-type", "application/json".parse().unwrap());
-        let (status, text) = testkit::router::send(&router, request).await;
+        let (status, text) = testkit::router_requests::send(&router, request).await;
         let open = matches!(route.caller, RouteCaller::Anyone | RouteCaller::SigningIn);
         assert_eq!(status != 401, open, "{} {}: {status} {text}", route.method, route.path);
     }
@@ -212,7 +212,8 @@ async fn the_references_callers_are_those_that_the_router_lets_in() {
         let send = async |method: &str, path: &str, token: Option<&str>| {
             // The parameter is refused where there is a stream, which would not end.
             let query = if path.ends_with("/events") { "?format=none" } else { "" };
-            let mut request = testkit::router::ask(&format!("{path}{query}"), token.unwrap_or_default());
+            let mut request =
+                testkit::router_requests::ask(&format!("{path}{query}"), token.unwrap_or_default());
             *request.method_mut() = method.parse().unwrap();
             let headers = request.headers_mut();
             headers.insert("host", "127.0.0.1:5173".parse().unwrap());
@@ -220,7 +221,7 @@ async fn the_references_callers_are_those_that_the_router_lets_in() {
             if token.is_none() {
                 headers.remove("authorization");
             }
-            testkit::router::send(&router, request).await
+            testkit::router_requests::send(&router, request).await
         };
         for route in SERVER.iter().flat_map(|group| group.routes) {
             let name = format!("{} {}", route.method, route.path);

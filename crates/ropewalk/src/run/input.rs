@@ -10,7 +10,7 @@ use engine::Content;
 
 use crate::cli::RunOptions;
 use crate::cli_error::CliError;
-use crate::terminal;
+use crate::output;
 
 /// The longest prompt that is accepted.
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
@@ -171,7 +171,7 @@ fn address(path: &Path) -> String {
 }
 
 fn warn(text: &str) {
-    terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
+    output::say(&format!("{} {}", output::stderr_paint().warn("warning:"), output::one_line(text)));
 }
 
 #[cfg(test)]

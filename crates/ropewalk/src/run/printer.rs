@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{APPROVAL, Body, Event, FULL_APPROVAL, MessageId, NoticeLevel, SessionHandle, Stop};
-use wire::plain_text::short_id;
 use wire::transcript::{ToolState, Transcript, elapsed_text, stop_text, totals_text};
+use wire::transcript_text::short_id;
 use wire::turn_result;
 
 use crate::cli::RunFormat;
 use crate::cli_error::CliError;
-use crate::terminal::{self, Paint, cut, one_line};
+use crate::output::{self, Paint, cut, one_line};
 
 const LINE_CHARS_MAX: usize = 160;
 
@@ -39,7 +39,7 @@ impl Printer {
             handle,
             transcript: Transcript::default(),
             started: Instant::now(),
-            paint: terminal::stderr_paint(),
+            paint: output::stderr_paint(),
             one_screen: io::stdout().is_terminal() && io::stderr().is_terminal(),
             pending: String::new(),
             speaking: None,
@@ -86,15 +86,15 @@ impl Printer {
         }
         self.mid_line = !text.ends_with('\n');
         match self.format {
-            RunFormat::Text => terminal::put(&text),
-            RunFormat::Json | RunFormat::StreamJson => terminal::put_bytes(text.as_bytes()),
+            RunFormat::Text => output::put(&text),
+            RunFormat::Json | RunFormat::StreamJson => output::put_bytes(text.as_bytes()),
         }
     }
 
     fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), CliError> {
         if self.format != RunFormat::Text {
             self.flush()?;
-            return terminal::put_json(&turn_result::encode(self.handle.id(), &self.transcript, stop, error));
+            return output::put_json(&turn_result::encode(self.handle.id(), &self.transcript, stop, error));
         }
         self.end_line();
         self.flush()?;
@@ -109,7 +109,7 @@ impl Printer {
         parts.push(format!("session {}", short_id(self.handle.id().as_str())));
         let line = parts.join(" · ");
         let line = if stop == Stop::EndTurn { self.paint.quiet(&line) } else { self.paint.bad(&line) };
-        terminal::say(&line);
+        output::say(&line);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl Printer {
             self.end_line();
             self.flush()?;
         }
-        terminal::say(text);
+        output::say(text);
         Ok(())
     }
 

@@ -7,12 +7,12 @@ use engine::{
     Input, NewSessionRequest, OpenError, Principal, Registry, Sender, SessionRow, StoreError, SurfaceId,
 };
 use serde_json::json;
-use wire::plain_text::title_of;
+use wire::transcript_text::title_of;
 
 use super::find;
 use crate::cli::{DeleteOptions, ForkOptions, RenameOptions};
 use crate::cli_error::CliError;
-use crate::terminal::{self, one_line};
+use crate::output::{self, one_line};
 
 const TITLE_CHARS_MAX: usize = 200;
 
@@ -35,9 +35,9 @@ pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), CliE
     let handle = registry.fork(&source.id, wish).await.map_err(CliError::from_open)?;
     if options.json {
         let report = json!({ "session_id": handle.id().as_str(), "parent_id": source.id.as_str() });
-        return terminal::put_json(&report);
+        return output::put_json(&report);
     }
-    terminal::put(&format!("{}\n", handle.id()))
+    output::put(&format!("{}\n", handle.id()))
 }
 
 /// The new title is written to the log, so that every client sees it.
@@ -52,9 +52,9 @@ pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), 
     let renamed = handle.send(Input::Rename { by, title: Arc::from(title.as_str()) }).await;
     renamed.map_err(|error| CliError::failed("could not rename the session").because(error))?;
     if options.json {
-        return terminal::put_json(&json!({ "session_id": row.id.as_str(), "title": title }));
+        return output::put_json(&json!({ "session_id": row.id.as_str(), "title": title }));
     }
-    terminal::say(&format!("renamed {} to {title}", row.id));
+    output::say(&format!("renamed {} to {title}", row.id));
     Ok(())
 }
 
@@ -67,19 +67,19 @@ pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), 
         }
     }
     if !options.yes && !confirmed(&rows)? {
-        terminal::say("Nothing was deleted.");
+        output::say("Nothing was deleted.");
         return Ok(());
     }
     for row in &rows {
         refuse_busy(registry, row).await?;
         registry.delete(&Principal::local(), &row.id).await.map_err(CliError::from_open)?;
         if !options.json {
-            terminal::say(&format!("deleted {}  {}", row.id, one_line(title_of(row))));
+            output::say(&format!("deleted {}  {}", row.id, one_line(title_of(row))));
         }
     }
     if options.json {
         let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
-        return terminal::put_json(&json!({ "deleted": ids }));
+        return output::put_json(&json!({ "deleted": ids }));
     }
     Ok(())
 }
@@ -101,9 +101,9 @@ fn confirmed(rows: &[SessionRow]) -> Result<bool, CliError> {
             .fix("pass --yes to delete without asking"));
     }
     for row in rows {
-        terminal::say(&format!("  {}  {}", row.id, one_line(title_of(row))));
+        output::say(&format!("  {}  {}", row.id, one_line(title_of(row))));
     }
     let what =
         if rows.len() == 1 { "this session".to_owned() } else { format!("these {} sessions", rows.len()) };
-    terminal::says_yes(&format!("Permanently delete {what}?"))
+    output::says_yes(&format!("Permanently delete {what}?"))
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use engine::{Body, Event, MODEL, PageRequest, Principal, Registry, Seq, SessionRow, Totals, TurnId};
 use serde_json::{Value, json};
 use wire::money;
-use wire::plain_text::title_of;
+use wire::transcript_text::title_of;
 
 use super::find;
 use crate::cli::CostOptions;
 use crate::cli_error::CliError;
-use crate::terminal::{self, cut, one_line};
+use crate::output::{self, cut, one_line};
 
 const TITLE_CHARS_MAX: usize = 40;
 /// Shown for a session without a chosen model.
@@ -94,7 +94,7 @@ fn one(row: &SessionRow, costs: &SessionCosts, as_json: bool) -> Result<(), CliE
                 value
             })
             .collect();
-        return terminal::put_json(&json!({
+        return output::put_json(&json!({
             "session_id": row.id.as_str(),
             "turns": turns,
             "models": models_json(&costs.models),
@@ -107,7 +107,7 @@ fn one(row: &SessionRow, costs: &SessionCosts, as_json: bool) -> Result<(), CliE
     };
     lines.extend(costs.turns.iter().enumerate().map(turn));
     lines.push(line("all".into(), "", &costs.all));
-    terminal::put(&table(&lines))
+    output::put(&table(&lines))
 }
 
 async fn all(registry: &Registry, options: &CostOptions) -> Result<(), CliError> {
@@ -138,14 +138,14 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), CliError>
             value["title"] = title_of(row).into();
             value
         };
-        return terminal::put_json(&json!({
+        return output::put_json(&json!({
             "sessions": sessions.iter().map(session).collect::<Vec<_>>(),
             "models": models_json(&models),
             "total": total.json(),
         }));
     }
     if sessions.is_empty() {
-        terminal::say("No session has used a model yet.");
+        output::say("No session has used a model yet.");
         return Ok(());
     }
     let mut lines = vec![head("SESSION", "TITLE")];
@@ -156,7 +156,7 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), CliError>
     lines.push(line("all".into(), "", &total));
     let mut by_model = vec![head("", "MODEL")];
     by_model.extend(models.iter().map(|(model, spent)| line(String::new(), model, spent)));
-    terminal::put(&format!("{}\n{}", table(&lines), table(&by_model)))
+    output::put(&format!("{}\n{}", table(&lines), table(&by_model)))
 }
 
 /// The costs of a session. A call counts for the model that the session had then, including calls of sub-agents with

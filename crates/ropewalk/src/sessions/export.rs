@@ -13,12 +13,12 @@ use engine::{PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
 use serde_json::{Value, json};
 use service::{SessionText, SessionTextError};
 use wire::chimera;
-use wire::document::{DocumentFacts, DocumentFormat};
+use wire::session_document::{DocumentFacts, DocumentFormat};
 
 use super::find;
 use crate::cli::{ExportFormat, ExportOptions};
 use crate::cli_error::CliError;
-use crate::terminal;
+use crate::output;
 
 pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<(), CliError> {
     let row = find::one(registry, &options.id).await?;
@@ -37,9 +37,9 @@ pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<()
     if options.json {
         let report =
             json!({ "session_id": id.as_str(), "events": events, "path": written.to_string_lossy() });
-        return terminal::put_json(&report);
+        return output::put_json(&report);
     }
-    terminal::say(&format!("wrote {}", terminal::harmless(&written.display().to_string())));
+    output::say(&format!("wrote {}", output::harmless(&written.display().to_string())));
     Ok(())
 }
 
@@ -53,9 +53,9 @@ pub async fn put(
     let mut text = open(registry, row, form).await?;
     while let Some(piece) = next(&mut text).await? {
         if harmless {
-            terminal::put(&piece)?;
+            output::put(&piece)?;
         } else {
-            terminal::put_bytes(piece.as_bytes())?;
+            output::put_bytes(piece.as_bytes())?;
         }
     }
     Ok(())

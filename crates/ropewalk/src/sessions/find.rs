@@ -1,7 +1,7 @@
 //! Finds a session by its id or a unique prefix of it.
 
 use engine::{Body, ListQuery, MODEL, PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
-use wire::plain_text::{short_id, title_of};
+use wire::transcript_text::{short_id, title_of};
 
 use crate::cli_error::CliError;
 

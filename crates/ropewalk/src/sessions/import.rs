@@ -12,18 +12,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use access::sealed::Opener;
+use access::sealed::SealedEventOpener;
 use engine::{APPROVAL, Body, History, HistoryPiece, NewSessionRequest, Principal, Registry, SessionHandle};
 use serde_json::json;
 use tokio::sync::mpsc;
-use wire::archive::{self, ArchiveError, ArchiveHead, ImportedSession};
 use wire::chimera;
 use wire::event_json;
+use wire::session_archive::{self, ArchiveError, ArchiveHead, ImportedSession};
 
+use crate::chimera_event_log::SessionFolder;
 use crate::cli::ImportOptions;
 use crate::cli_error::CliError;
-use crate::eventlog::SessionFolder;
-use crate::{paths, run, sealed, terminal};
+use crate::{output, paths, run, sealed_devices};
 
 /// The largest file.
 const FILE_BYTES_MAX: u64 = 64 << 30;
@@ -50,7 +50,7 @@ enum ImportSource {
         count: usize,
         approval: Option<Arc<str>>,
         /// Opens its events, if they are sealed.
-        opener: Option<Opener>,
+        opener: Option<SealedEventOpener>,
     },
 }
 
@@ -94,7 +94,7 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Cli
 /// Reads the events of a file and sends them on. Returns warnings about what was left out.
 fn send_events(
     file: File,
-    opener: Option<&Opener>,
+    opener: Option<&SealedEventOpener>,
     pieces: &mpsc::Sender<HistoryPiece>,
 ) -> Result<Vec<String>, ArchiveError> {
     let (mut imported, mut bytes, mut at) = (ImportedSession::default(), 0, 0_u64);
@@ -104,7 +104,7 @@ fn send_events(
         warnings.extend(imported.warnings.drain(..).take(room));
         pieces.blocking_send(HistoryPiece::Events(std::mem::take(&mut imported.events)))
     };
-    let scanned = archive::scan(BufReader::new(file), &mut |event| {
+    let scanned = session_archive::scan(BufReader::new(file), &mut |event| {
         // Events that cannot be opened were reported before anything was written.
         let plain = opener.and_then(|opener| opener.open(event).ok());
         imported.take(&format!("event {at}"), plain.as_deref().unwrap_or(event));
@@ -170,16 +170,16 @@ fn report(
 ) -> Result<(), CliError> {
     if options.json {
         let report = json!({ "session_id": handle.id().as_str(), "events": events, "warnings": warnings });
-        return terminal::put_json(&report);
+        return output::put_json(&report);
     }
-    let paint = terminal::stderr_paint();
+    let paint = output::stderr_paint();
     for warning in warnings.iter().take(WARNINGS_MAX) {
-        terminal::say(&format!("{} {}", paint.warn("warning:"), terminal::one_line(warning)));
+        output::say(&format!("{} {}", paint.warn("warning:"), output::one_line(warning)));
     }
     if warnings.len() > WARNINGS_MAX {
-        terminal::say(&format!("{} {} more", paint.warn("warning:"), warnings.len() - WARNINGS_MAX));
+        output::say(&format!("{} {} more", paint.warn("warning:"), warnings.len() - WARNINGS_MAX));
     }
-    terminal::put(&format!("{}\n", handle.id()))
+    output::put(&format!("{}\n", handle.id()))
 }
 
 fn find(source: &Path, key: Option<&Path>) -> Result<ImportSource, CliError> {
@@ -221,7 +221,7 @@ impl From<ArchiveError> for ImportError {
 /// Inspects a file: its kind, and what to know before its events are read.
 fn inspect(mut file: File, name: String, key: Option<&Path>) -> Result<ImportSource, ImportError> {
     let (mut count, mut approval) = (0, None);
-    let head = archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
+    let head = session_archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
         count += 1;
         // Most events are text.
         if event.contains("setting_changed")
@@ -233,8 +233,8 @@ fn inspect(mut file: File, name: String, key: Option<&Path>) -> Result<ImportSou
     })?;
     file.seek(SeekFrom::Start(0))?;
     match head.schema.as_str() {
-        archive::SCHEMA => Ok(ImportSource::File { file, name, head, count, approval, opener: None }),
-        archive::SEALED_SCHEMA => inspect_sealed(file, name, head, key),
+        session_archive::SCHEMA => Ok(ImportSource::File { file, name, head, count, approval, opener: None }),
+        session_archive::SEALED_SCHEMA => inspect_sealed(file, name, head, key),
         chimera::SCHEMA => Ok(ImportSource::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
         _ => Err(ArchiveError::UnknownSchema(head.schema).into()),
     }
@@ -247,9 +247,10 @@ fn inspect_sealed(
     head: ArchiveHead,
     key: Option<&Path>,
 ) -> Result<ImportSource, ImportError> {
-    let opener = sealed::opener(&name, &head, key).map_err(|error| ImportError::Sealed(Box::new(error)))?;
+    let opener =
+        sealed_devices::opener(&name, &head, key).map_err(|error| ImportError::Sealed(Box::new(error)))?;
     let (mut count, mut approval, mut refused) = (0, None, None);
-    archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
+    session_archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
         count += 1;
         match opener.open(event) {
             Ok(plain) => {
@@ -267,7 +268,7 @@ fn inspect_sealed(
         }
     })?;
     if let Some(error) = refused {
-        let error = sealed::not_opened(&name, count, &error);
+        let error = sealed_devices::not_opened(&name, count, &error);
         return Err(ImportError::Sealed(Box::new(error)));
     }
     file.seek(SeekFrom::Start(0))?;

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use engine::{ListQuery, Principal, Registry, SessionId, SessionRow, Timestamp};
 use serde_json::{Value, json};
-use wire::archive::{self, status};
-use wire::plain_text::title_of;
+use wire::session_archive::{self, status};
+use wire::transcript_text::title_of;
 
 use super::find;
 use crate::cli::ListOptions;
 use crate::cli_error::CliError;
-use crate::terminal::{self, cut, one_line};
-use crate::{eventlog, paths, run};
+use crate::output::{self, cut, one_line};
+use crate::{chimera_event_log, paths, run};
 
 const TITLE_CHARS_MAX: usize = 44;
 const FOLDER_CHARS_MAX: usize = 48;
@@ -48,21 +48,21 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), CliEr
     let shown = &found[..found.len().min(limit)];
     if options.json {
         let sessions: Vec<_> = shown.iter().map(|row| json(row, options, &stored)).collect();
-        return terminal::put_json(&json!({ "sessions": sessions, "more": found.len() - shown.len() }));
+        return output::put_json(&json!({ "sessions": sessions, "more": found.len() - shown.len() }));
     }
     if found.is_empty() {
-        terminal::say(if all.is_empty() { "No sessions yet." } else { "No sessions match." });
+        output::say(if all.is_empty() { "No sessions yet." } else { "No sessions match." });
         return Ok(());
     }
-    terminal::put(&table(shown, id_chars, now))?;
+    output::put(&table(shown, id_chars, now))?;
     if shown.len() < found.len() && std::io::stderr().is_terminal() {
-        terminal::say(&format!("{} more. Use --all to list them.", found.len() - shown.len()));
+        output::say(&format!("{} more. Use --all to list them.", found.len() - shown.len()));
     }
     Ok(())
 }
 
 fn json(row: &SessionRow, options: &ListOptions, stored: &HashSet<SessionId>) -> Value {
-    let mut session = archive::session(row);
+    let mut session = session_archive::session(row);
     if options.all_clis {
         // The program that the session belongs to.
         let cli = if stored.contains(&row.id) { "ropewalk" } else { &row.source };
@@ -82,7 +82,7 @@ async fn of_model<'a>(
     for row in rows {
         let named = match stored.contains(&row.id) {
             true => find::models(registry, &row.id).await?,
-            false => eventlog::model(&row.id).into_iter().collect(),
+            false => chimera_event_log::model(&row.id).into_iter().collect(),
         };
         if named.iter().any(|name| name.contains(model)) {
             found.push(row);

@@ -10,8 +10,8 @@ use wire::timestamp;
 
 use crate::cli::SalvageOptions;
 use crate::cli_error::CliError;
+use crate::output;
 use crate::session_store::SessionStore;
-use crate::terminal;
 
 pub fn run(options: &SalvageOptions) -> ExitCode {
     match save(options) {
@@ -44,18 +44,15 @@ fn save(options: &SalvageOptions) -> Result<(), CliError> {
     })?;
     if options.json {
         let sessions: Vec<_> = saved.iter().map(as_json).collect();
-        return terminal::put_json(&json!({ "into": into, "sessions": sessions }));
+        return output::put_json(&json!({ "into": into, "sessions": sessions }));
     }
     for session in &saved {
-        terminal::put(&line(session))?;
+        output::put(&line(session))?;
     }
     let events: u64 = saved.iter().map(|session| session.events).sum();
-    terminal::put(&format!("{}: {} sessions with {events} events\n", into.display(), saved.len()))?;
-    terminal::say(&format!("{} is unchanged. To use the recovered file: stop ropewalk,", damaged.display()));
-    terminal::say(&format!(
-        "move {0} (and {0}-wal) aside, then rename the new file to it",
-        damaged.display()
-    ));
+    output::put(&format!("{}: {} sessions with {events} events\n", into.display(), saved.len()))?;
+    output::say(&format!("{} is unchanged. To use the recovered file: stop ropewalk,", damaged.display()));
+    output::say(&format!("move {0} (and {0}-wal) aside, then rename the new file to it", damaged.display()));
     Ok(())
 }
 
@@ -66,7 +63,7 @@ fn default_target(damaged: &Path) -> PathBuf {
 }
 
 fn line(session: &SalvagedSession) -> String {
-    let title = terminal::one_line(session.title.as_deref().unwrap_or("(no title)"));
+    let title = output::one_line(session.title.as_deref().unwrap_or("(no title)"));
     let missing = match missing(session) {
         0 => "complete".to_owned(),
         count => format!("{count} missing: {}", ranges(session)),

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use access::upload::{Upload, UploadTarget};
+use access::document_sender::{DocumentUpload, UploadTarget};
 use engine::Registry;
 use serde_json::json;
-use wire::document::WHOLE_BYTES_MAX;
+use wire::session_document::WHOLE_BYTES_MAX;
 
 use super::{export, find};
 use crate::cli::{ExportFormat, ShareOptions};
 use crate::cli_error::CliError;
 use crate::config::variable;
-use crate::terminal;
+use crate::output;
 
 pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(), CliError> {
     let target = target(options)?;
@@ -23,7 +23,7 @@ pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(),
             .because(format!("the limit is {} MiB", WHOLE_BYTES_MAX >> 20))
             .fix("export it with `ropewalk sessions export ID -o FILE` and send the file"));
     };
-    let upload = Upload {
+    let upload = DocumentUpload {
         put: options.put,
         token: variable("ROPEWALK_SHARE_TOKEN").or_else(|| variable("OTTER_SHARE_TOKEN")),
         content_type: match options.format {
@@ -36,9 +36,9 @@ pub async fn run(registry: &Arc<Registry>, options: &ShareOptions) -> Result<(),
     let sent = target.send(upload).await;
     let url = sent.map_err(|error| CliError::failed("could not share the session").because(error))?;
     if options.json {
-        return terminal::put_json(&json!({ "session_id": id.as_str(), "url": url }));
+        return output::put_json(&json!({ "session_id": id.as_str(), "url": url }));
     }
-    terminal::put(&format!("{}\n", terminal::harmless(&url)))
+    output::put(&format!("{}\n", output::harmless(&url)))
 }
 
 fn target(options: &ShareOptions) -> Result<UploadTarget, CliError> {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use engine::Usage;
 use tempfile::TempDir;
-use testkit::provider::{Mock, ProviderApi};
+use testkit::mock_provider::{Mock, ProviderApi};
 use testkit::{Line, call, say};
 use tokio::runtime::Runtime;
 
@@ -206,7 +206,10 @@ fn every_provider_can_be_asked_one_short_question() {
     // Whoever ends the provider sees it said.
     let World { mock, runtime, .. } = &world;
     let _inside = runtime.enter();
-    mock.then(testkit::provider::Answer::faulty(testkit::provider::Fault::refuse(401), vec![]));
+    mock.then(testkit::mock_provider::ScriptedReply::faulty(
+        testkit::mock_provider::Fault::refuse(401),
+        vec![],
+    ));
     let checked = world.run(&["models", "check"]).with(1);
     assert!(checked.out.contains("WORK_SECRET") && !checked.out.contains(KEY), "{}", checked.out);
 }

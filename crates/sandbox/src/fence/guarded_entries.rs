@@ -16,7 +16,7 @@ use super::FenceError;
 use super::placeholder::{ClaimResult, Placeholder, PlaceholderKind, claim};
 use crate::git::{self, real_path};
 use crate::policy::Policy;
-use crate::protected::{
+use crate::protected_names::{
     PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME, ProtectedKind, guarded_parts,
     protected_below,
 };

@@ -10,7 +10,7 @@ use rustix::process::{
 };
 
 use super::channel::InnerEnd;
-use super::layout::FenceLayout;
+use super::file_system_layout::FenceLayout;
 use super::prepared_command::PreparedCommand;
 use super::{FenceError, leave_input, mounts, step, sys};
 

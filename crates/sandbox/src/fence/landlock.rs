@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use super::layout::{FenceLayout, SHARED_MEMORY};
+use super::file_system_layout::{FenceLayout, SHARED_MEMORY};
 use super::{FenceError, step, sys};
 
 /// The oldest version that this program relies on: it can refuse to shorten a file.

@@ -6,29 +6,29 @@
 //!
 //! **Invariant:** the command is started only after every layer of the fence stands.
 
-mod call_judge;
 mod channel;
+mod file_system_layout;
 mod guarded_entries;
 mod init;
 mod landlock;
-mod layout;
 mod mounts;
 mod placeholder;
 mod prepared_command;
 mod process_paths;
 mod resource_usage;
+mod restored_programs;
 mod seccomp_filter;
+mod supervised_calls;
 mod supervisor;
 mod sys;
-mod system_calls;
-mod visible_programs;
+mod system_call_judge;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use crate::frames::FRAME_BYTES_MAX;
+use crate::helper_frames::HELPER_FRAME_BYTES_MAX;
 use crate::helper_report::HelperReport;
 use crate::helper_request::{HelperRequest, Input};
 use crate::policy::Mode;
@@ -96,8 +96,9 @@ fn receive() -> Option<(UnixStream, HelperRequest)> {
     let mut connection = UnixStream::from(connection);
     let mut length = [0; 4];
     connection.read_exact(&mut length).ok()?;
-    let length =
-        usize::try_from(u32::from_le_bytes(length)).ok().filter(|length| *length <= FRAME_BYTES_MAX)?;
+    let length = usize::try_from(u32::from_le_bytes(length))
+        .ok()
+        .filter(|length| *length <= HELPER_FRAME_BYTES_MAX)?;
     let mut body = vec![0; length];
     connection.read_exact(&mut body).ok()?;
     let spec = HelperRequest::read(&body).ok()?;

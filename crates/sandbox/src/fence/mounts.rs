@@ -15,8 +15,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 
+use super::file_system_layout::FenceLayout;
 use super::guarded_entries::GuardKind;
-use super::layout::FenceLayout;
 use super::sys::{MOUNT_NODEV, MOUNT_NOSUID, MOUNT_RDONLY, restrict_mounts};
 use super::{FenceError, step};
 

@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::protected::PROTECTED;
+use crate::protected_names::PROTECTED;
 
 /// The mode bit that marks an entry as a placeholder.
 pub(super) const MARK: u32 = 0o1000;

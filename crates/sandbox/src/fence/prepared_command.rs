@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::channel::{FenceHandles, InnerEnd};
-use super::layout::FenceLayout;
+use super::file_system_layout::FenceLayout;
 use super::{FenceError, landlock, read_nothing, seccomp_filter, step, sys};
 use crate::helper_request::{HelperRequest, Input};
 

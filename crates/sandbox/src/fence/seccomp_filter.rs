@@ -11,7 +11,7 @@ use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
 };
 
-use super::system_calls::{CALLS, CallShape, OpenFlags, TERMINAL_COMMANDS};
+use super::supervised_calls::{CALLS, CallShape, OpenFlags, TERMINAL_COMMANDS};
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;

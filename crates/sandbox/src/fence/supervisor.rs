@@ -17,10 +17,10 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getegid, geteuid, getpid, kill_process, set_child_subreaper, wait,
 };
 
-use super::call_judge::CallJudge;
 use super::channel::{self, FenceMessage};
-use super::layout::FenceLayout;
+use super::file_system_layout::FenceLayout;
 use super::prepared_command::PreparedCommand;
+use super::system_call_judge::CallJudge;
 use super::{FenceError, guarded_entries, init, leave_input, resource_usage, step, sys};
 use crate::helper::ASK_TO_END;
 use crate::helper_report::HelperReport;

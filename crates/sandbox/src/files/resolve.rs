@@ -13,9 +13,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::beneath::FOLDER;
+use super::open_beneath::FOLDER;
 use super::{FileError, Files, UnusableReason};
-use crate::policy::Access;
+use crate::policy::PathAccess;
 
 /// As many as Linux follows.
 const LINKS_MAX: usize = 40;
@@ -39,7 +39,7 @@ struct PathWalk {
 }
 
 impl Files {
-    pub(super) fn resolve(&self, path: &Path, want: Access) -> Result<PathBuf, FileError> {
+    pub(super) fn resolve(&self, path: &Path, want: PathAccess) -> Result<PathBuf, FileError> {
         let unusable = |reason| FileError::Unusable { path: path.to_owned(), reason };
         if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
             return Err(unusable(UnusableReason::Malformed));
@@ -101,7 +101,13 @@ impl Files {
         }
     }
 
-    fn follow(&self, walk: &mut PathWalk, at: &Path, target: &Path, want: Access) -> Result<(), FileError> {
+    fn follow(
+        &self,
+        walk: &mut PathWalk,
+        at: &Path,
+        target: &Path,
+        want: PathAccess,
+    ) -> Result<(), FileError> {
         walk.links += 1;
         if walk.links > LINKS_MAX {
             return Err(self.dead_end(at.to_owned(), want, UnusableReason::TooManyLinks));
@@ -123,7 +129,7 @@ impl Files {
     }
 
     /// Why a path leads to no place: that it may not be reached goes before what is wrong with it.
-    fn dead_end(&self, at: PathBuf, want: Access, reason: UnusableReason) -> FileError {
+    fn dead_end(&self, at: PathBuf, want: PathAccess, reason: UnusableReason) -> FileError {
         match self.judge(&at, want) {
             Err(refused) => refused,
             Ok(()) => FileError::Unusable { path: at, reason },

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use sandbox::{
-    Access, DenialReason, EntryKind, FileError, Files, Mode, PermittedPath, Policy, UnusableReason,
+    DenialReason, EntryKind, FileError, Files, Mode, PathAccess, PermittedPath, Policy, UnusableReason,
 };
 
 /// A workspace with one more root beside it, a hidden folder in it, and a place outside.
@@ -51,7 +51,7 @@ impl House {
     }
 
     /// Where a path leads, with the folder as `BASE`, or why not.
-    fn answer(&self, files: &Files, path: &Path, want: Access) -> String {
+    fn answer(&self, files: &Files, path: &Path, want: PathAccess) -> String {
         match files.find(path, want) {
             Ok(spot) => spot.real().to_string_lossy().replace(self.base.to_str().unwrap(), "BASE"),
             Err(FileError::Refused { reason: broken, .. }) => format!("{broken:?}"),
@@ -141,7 +141,7 @@ fn hooks_above_the_workspace_of_its_own_repository_leave_it_free() {
     std::fs::write(house.work.join(".git/config"), "[core]\n\thooksPath = ..\n").unwrap();
     let policy = Policy { roots: vec![house.work.clone()], mode: Mode::WorkspaceWrite, ..Policy::default() };
     let files = Files::open(policy).unwrap();
-    files.find(&house.work.join("a"), Access::Write).unwrap();
+    files.find(&house.work.join("a"), PathAccess::Write).unwrap();
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn every_way_out_of_the_roots_is_refused_and_every_way_inside_works() {
     let up = "../".repeat(40);
     for (path, reading, writing) in TABLE {
         let path = house.base.join(path);
-        assert_eq!(house.answer(&files, &path, Access::Read), *reading, "read {}", path.display());
-        assert_eq!(house.answer(&files, &path, Access::Write), *writing, "write {}", path.display());
+        assert_eq!(house.answer(&files, &path, PathAccess::Read), *reading, "read {}", path.display());
+        assert_eq!(house.answer(&files, &path, PathAccess::Write), *writing, "write {}", path.display());
     }
     for (path, expected) in [
         (format!("/proc/self/root{base}/out/secret"), "Outside"),
@@ -206,7 +206,7 @@ fn every_way_out_of_the_roots_is_refused_and_every_way_inside_works() {
         ("/".into(), "Outside"),
         ("relative".into(), "Malformed"),
     ] {
-        assert_eq!(house.answer(&files, Path::new(&path), Access::Read), expected, "{path}");
+        assert_eq!(house.answer(&files, Path::new(&path), PathAccess::Read), expected, "{path}");
     }
 }
 
@@ -215,15 +215,15 @@ fn a_read_only_sandbox_reads_and_an_open_one_reaches_everything() {
     let house = house();
     let files = house.files(Mode::ReadOnly);
     let path = house.work.join("a");
-    let spot = files.find(&path, Access::Read).unwrap();
+    let spot = files.find(&path, PathAccess::Read).unwrap();
     assert_eq!(read(&files, &spot).unwrap(), "inside");
     let refused = FileError::Refused { path: path.clone(), reason: DenialReason::ReadOnly };
-    assert_eq!(files.find(&path, Access::Write).unwrap_err(), refused);
+    assert_eq!(files.find(&path, PathAccess::Write).unwrap_err(), refused);
     // Neither does a spot that was found for reading let itself be written.
     assert_eq!(files.replace(&spot, b"x", "draft").unwrap_err(), refused);
     let files = house.files(Mode::Off);
     for path in [house.out.join("secret"), house.work.join(".git/config"), house.work.join("state/x")] {
-        let spot = files.find(&path, Access::Write).unwrap();
+        let spot = files.find(&path, PathAccess::Write).unwrap();
         files.replace(&spot, b"new", "draft").unwrap();
         assert_eq!(read(&files, &spot).unwrap(), "new");
         assert_eq!(std::fs::read_to_string(path).unwrap(), "new");
@@ -234,25 +234,25 @@ fn a_read_only_sandbox_reads_and_an_open_one_reaches_everything() {
 fn what_was_found_for_reading_is_judged_again_when_it_is_written() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);
-    let hook = files.find(&house.work.join(".git/hooks/x"), Access::Read).unwrap();
+    let hook = files.find(&house.work.join(".git/hooks/x"), PathAccess::Read).unwrap();
     assert!(matches!(
         files.replace(&hook, b"x", "draft"),
         Err(FileError::Refused { reason: DenialReason::Protected, .. })
     ));
-    let work = files.find(&house.work, Access::Read).unwrap();
+    let work = files.find(&house.work, PathAccess::Read).unwrap();
     let hidden = work.child(OsStr::new("state")).unwrap();
     assert!(matches!(files.entries(&hidden), Err(FileError::Refused { reason: DenialReason::Hidden, .. })));
     for name in ["..", ".", "", "a/b", "/", "a/"] {
         assert!(work.child(OsStr::new(name)).is_none(), "{name:?}");
     }
-    let spot = files.find(&house.work.join("a"), Access::Write).unwrap();
+    let spot = files.find(&house.work.join("a"), PathAccess::Write).unwrap();
     assert_eq!(reason(files.replace(&spot, b"x", "../draft")), Some(UnusableReason::Malformed));
 }
 
 #[test]
 fn a_refusal_says_what_to_do() {
     let house = house();
-    let text = |mode, path: &Path| house.files(mode).find(path, Access::Write).unwrap_err().to_string();
+    let text = |mode, path: &Path| house.files(mode).find(path, PathAccess::Write).unwrap_err().to_string();
     assert!(text(Mode::WorkspaceWrite, Path::new("/etc/x")).ends_with("start with --add-dir and its folder"));
     assert!(text(Mode::ReadOnly, &house.work).ends_with("restart with --sandbox workspace-write"));
     assert!(text(Mode::WorkspaceWrite, &house.work.join(".git")).ends_with("change it yourself"));
@@ -278,17 +278,17 @@ fn a_write_replaces_the_entry_and_nothing_else_that_shares_the_file() {
     let files = house.files(Mode::WorkspaceWrite);
     let hard = house.work.join("hard");
     std::fs::hard_link(house.out.join("secret"), &hard).unwrap();
-    files.replace(&files.find(&hard, Access::Write).unwrap(), b"mine", "draft").unwrap();
+    files.replace(&files.find(&hard, PathAccess::Write).unwrap(), b"mine", "draft").unwrap();
     assert_eq!(std::fs::read_to_string(&hard).unwrap(), "mine");
     assert_eq!(std::fs::read_to_string(house.out.join("secret")).unwrap(), "outside");
 
     let path = house.work.join("a");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4750)).unwrap();
-    files.replace(&files.find(&path, Access::Write).unwrap(), b"new", "draft").unwrap();
+    files.replace(&files.find(&path, PathAccess::Write).unwrap(), b"new", "draft").unwrap();
     // Who may run it stays; as whom it runs does not.
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o750);
 
-    let deep = files.find(&house.work.join("x/y/z"), Access::Write).unwrap();
+    let deep = files.find(&house.work.join("x/y/z"), PathAccess::Write).unwrap();
     files.replace(&deep, b"deep", "draft").unwrap();
     assert_eq!(read(&files, &deep).unwrap(), "deep");
     assert!(!house.work.join("draft").exists() && !house.work.join("x/y/draft").exists());
@@ -298,7 +298,7 @@ fn a_write_replaces_the_entry_and_nothing_else_that_shares_the_file() {
 fn only_a_regular_file_inside_is_removed_and_permissions_can_be_given() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);
-    let find = |path: &Path| files.find(path, Access::Write).unwrap();
+    let find = |path: &Path| files.find(path, PathAccess::Write).unwrap();
     let spot = find(&house.work.join("a"));
     files.replace_with(&spot, b"new", "draft", Some(0o7751)).unwrap();
     assert_eq!(spot.permissions(), Some(0o751));
@@ -312,10 +312,10 @@ fn only_a_regular_file_inside_is_removed_and_permissions_can_be_given() {
     let swapped = find(&house.work.join("swapped"));
     symlink(house.out.join("secret"), house.work.join("swapped")).unwrap();
     assert_eq!(reason(files.remove(&swapped)), Some(UnusableReason::Swapped));
-    let hook = files.find(&house.work.join(".git/hooks/x"), Access::Read).unwrap();
+    let hook = files.find(&house.work.join(".git/hooks/x"), PathAccess::Read).unwrap();
     assert!(matches!(files.remove(&hook), Err(FileError::Refused { .. })));
     let reader = house.files(Mode::ReadOnly);
-    let spot = reader.find(&house.work.join("dir"), Access::Read).unwrap();
+    let spot = reader.find(&house.work.join("dir"), PathAccess::Read).unwrap();
     assert!(matches!(reader.remove(&spot), Err(FileError::Refused { .. })));
 }
 
@@ -323,14 +323,14 @@ fn only_a_regular_file_inside_is_removed_and_permissions_can_be_given() {
 fn a_failed_write_leaves_no_draft_and_takes_none_away() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);
-    let spot = files.find(&house.work.join("dir"), Access::Write).unwrap();
+    let spot = files.find(&house.work.join("dir"), PathAccess::Write).unwrap();
     assert_eq!(reason(files.replace(&spot, b"x", "draft")), Some(UnusableReason::Folder));
-    let root = files.find(&house.work, Access::Write).unwrap();
+    let root = files.find(&house.work, PathAccess::Write).unwrap();
     assert_eq!(reason(files.replace(&root, b"x", "draft")), Some(UnusableReason::Folder));
     assert!(!house.work.join("draft").exists());
     // A draft that somebody put there, perhaps as a link, is not written through.
     symlink(house.out.join("secret"), house.work.join("draft")).unwrap();
-    let spot = files.find(&house.work.join("a"), Access::Write).unwrap();
+    let spot = files.find(&house.work.join("a"), PathAccess::Write).unwrap();
     assert!(files.replace(&spot, b"x", "draft").is_err());
     assert!(house.work.join("draft").is_symlink());
     assert_eq!(std::fs::read_to_string(house.out.join("secret")).unwrap(), "outside");
@@ -351,7 +351,7 @@ fn drafts_that_a_killed_process_left_are_removed_with_the_next_write() {
         let file = std::fs::File::options().write(true).open(house.work.join(left)).unwrap();
         file.set_modified(long_ago).unwrap();
     }
-    let spot = files.find(&house.work.join("a"), Access::Write).unwrap();
+    let spot = files.find(&house.work.join("a"), PathAccess::Write).unwrap();
     files.replace(&spot, b"x", &name("c")).unwrap();
     assert!(!house.work.join(&old).exists());
     assert!(house.work.join(&new).exists(), "somebody may still write it");
@@ -368,15 +368,15 @@ fn what_is_no_regular_file_is_never_waited_for() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, bits, 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(house.work.join("socket")).unwrap();
     for name in ["fifo", "socket"] {
-        let spot = files.find(&house.work.join(name), Access::Write).unwrap();
+        let spot = files.find(&house.work.join(name), PathAccess::Write).unwrap();
         assert_eq!(reason(files.open_file(&spot)), Some(UnusableReason::Special), "{name}");
         assert_eq!(reason(files.replace(&spot, b"x", "draft")), Some(UnusableReason::Special), "{name}");
         assert_eq!(reason(files.entries(&spot)), Some(UnusableReason::NotAFolder), "{name}");
     }
-    let folder = files.find(&house.work, Access::Read).unwrap();
+    let folder = files.find(&house.work, PathAccess::Read).unwrap();
     assert_eq!(reason(files.open_file(&folder)), Some(UnusableReason::Folder));
     let open = house.files(Mode::Off);
-    let device = open.find(Path::new("/dev/zero"), Access::Read).unwrap();
+    let device = open.find(Path::new("/dev/zero"), PathAccess::Read).unwrap();
     assert_eq!(reason(open.open_file(&device)), Some(UnusableReason::Special));
     symlink("a", house.work.join("link")).unwrap();
     let mut entries = files.entries(&folder).unwrap();
@@ -399,22 +399,22 @@ fn odd_names_are_names_or_errors() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);
     for name in [b"new\nline".as_slice(), b"\xff\xfe", b" ", b"-rf", "\u{202e}txt".as_bytes()] {
-        let spot = files.find(&house.work.join(OsStr::from_bytes(name)), Access::Write).unwrap();
+        let spot = files.find(&house.work.join(OsStr::from_bytes(name)), PathAccess::Write).unwrap();
         files.replace(&spot, b"odd", "draft").unwrap();
         assert_eq!(read(&files, &spot).unwrap(), "odd");
         assert_eq!(spot.real().parent(), Some(house.work.as_path()));
     }
     let nul = house.work.join(OsStr::from_bytes(b"a\0b"));
-    assert_eq!(reason(files.find(&nul, Access::Write)), Some(UnusableReason::Malformed));
+    assert_eq!(reason(files.find(&nul, PathAccess::Write)), Some(UnusableReason::Malformed));
     for long in ["x".repeat(5000), "x/".repeat(5000), format!("{}/../a", "y".repeat(5000))] {
         let path = house.work.join(&long);
-        let outcome = files.find(&path, Access::Write);
+        let outcome = files.find(&path, PathAccess::Write);
         // A path of many short names is only too long for the kernel, which says so when it is used.
         let outcome = outcome.and_then(|spot| files.replace(&spot, b"x", "draft"));
         assert!(matches!(outcome, Err(FileError::Unusable { .. })), "{}", &long[..3]);
         let outside = house.out.join(&long);
         assert!(
-            matches!(files.find(&outside, Access::Read), Err(FileError::Refused { .. })),
+            matches!(files.find(&outside, PathAccess::Read), Err(FileError::Refused { .. })),
             "{}",
             &long[..3]
         );
@@ -425,17 +425,17 @@ fn odd_names_are_names_or_errors() {
 fn a_root_stays_the_folder_that_was_opened() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);
-    let early = files.find(&house.work.join("a"), Access::Write).unwrap();
+    let early = files.find(&house.work.join("a"), PathAccess::Write).unwrap();
     let moved = house.base.join("moved");
     std::fs::rename(&house.work, &moved).unwrap();
     symlink(&house.out, &house.work).unwrap();
     assert_eq!(read(&files, &early).unwrap(), "inside");
-    let spot = files.find(&house.work.join("a"), Access::Write).unwrap();
+    let spot = files.find(&house.work.join("a"), PathAccess::Write).unwrap();
     files.replace(&spot, b"still", "draft").unwrap();
     assert_eq!(std::fs::read_to_string(moved.join("a")).unwrap(), "still");
-    let secret = files.find(&house.work.join("secret"), Access::Read).unwrap();
+    let secret = files.find(&house.work.join("secret"), PathAccess::Read).unwrap();
     assert_eq!(reason(files.open_file(&secret)), Some(UnusableReason::Missing));
-    assert_eq!(house.answer(&files, &moved.join("a"), Access::Read), "Outside");
+    assert_eq!(house.answer(&files, &moved.join("a"), PathAccess::Read), "Outside");
     assert_eq!(std::fs::read_dir(&house.out).unwrap().count(), 1);
 }
 
@@ -445,7 +445,7 @@ fn a_link_put_in_the_way_after_the_check_is_an_error() {
     let files = house.files(Mode::WorkspaceWrite);
     let dir = house.work.join("dir");
     std::fs::write(dir.join("secret"), "inside").unwrap();
-    let find = |path: &str| files.find(&dir.join(path), Access::Write).unwrap();
+    let find = |path: &str| files.find(&dir.join(path), PathAccess::Write).unwrap();
     let (file, new, folder) = (find("secret"), find("new/er"), find("."));
     std::fs::rename(&dir, house.work.join("away")).unwrap();
     symlink(&house.out, &dir).unwrap();
@@ -472,7 +472,7 @@ fn a_race_never_reaches_the_outside() {
     symlink(&house.out, &link).unwrap();
     let over = AtomicBool::new(false);
     let target = dir.join("secret");
-    let early = files.find(&target, Access::Write).unwrap();
+    let early = files.find(&target, PathAccess::Write).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..SWAPS {
@@ -482,7 +482,7 @@ fn a_race_never_reaches_the_outside() {
         });
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
-                for spot in [files.find(&target, Access::Read), Ok(early.clone())].into_iter().flatten() {
+                for spot in [files.find(&target, PathAccess::Read), Ok(early.clone())].into_iter().flatten() {
                     if let Ok(text) = read(&files, &spot) {
                         assert_eq!(text, "inside");
                     }
@@ -492,12 +492,13 @@ fn a_race_never_reaches_the_outside() {
         scope.spawn(|| {
             let mut number = 0;
             while !over.load(Ordering::Acquire) {
-                for spot in [files.find(&target, Access::Write), Ok(early.clone())].into_iter().flatten() {
+                for spot in [files.find(&target, PathAccess::Write), Ok(early.clone())].into_iter().flatten()
+                {
                     number += 1;
                     files.replace(&spot, b"inside", &format!("draft-{number}")).ok();
                 }
                 let new = dir.join(format!("new-{number}/folder/file"));
-                if let Ok(new) = files.find(&new, Access::Write) {
+                if let Ok(new) = files.find(&new, PathAccess::Write) {
                     files.replace(&new, b"inside", "draft").ok();
                 }
             }
@@ -525,7 +526,7 @@ proptest! {
     ) {
         let house = house();
         let files = house.files(mode);
-        let want = if writing { Access::Write } else { Access::Read };
+        let want = if writing { PathAccess::Write } else { PathAccess::Read };
         let path = names.iter().fold(house.base.join(at), |path, name| path.join(name));
         let mut expected = files.policy().judge(want, &path);
         let inside = path.starts_with(&house.work) || path.starts_with(&house.more);
@@ -575,7 +576,7 @@ fn what_repositories_around_and_below_a_root_run_or_include_is_protected() {
     // One that came later.
     repository(&house.work.join("node_modules/late/.git"), named);
     let check = |path: &str, expected: &str| {
-        let answer = house.answer(&files, &house.base.join(path), Access::Write);
+        let answer = house.answer(&files, &house.base.join(path), PathAccess::Write);
         assert_eq!(answer == "Protected", expected == "kept", "{path}: {answer}");
     };
     for path in [
@@ -606,5 +607,5 @@ fn hooks_that_lie_around_a_root_leave_it_free() {
     let house = house();
     repository(&house.base.join(".git"), "[core]\n\thooksPath = .\n");
     let files = house.files(Mode::WorkspaceWrite);
-    assert_eq!(house.answer(&files, &house.work.join("b"), Access::Write), "BASE/work/b");
+    assert_eq!(house.answer(&files, &house.work.join("b"), PathAccess::Write), "BASE/work/b");
 }

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use seal::{
-    Bond, ContentKeys, ContentPosition, DeviceLane, DeviceMessage, DevicePairing, Lane, Lanes, MachineId,
-    PairingInvitation, PairingLink, PairingSecret, Point, PrivateKey, SealError, SystemRandom,
+    ContentKeys, ContentPosition, DeviceLane, DeviceMessage, DevicePairing, Lane, Lanes, MachineId,
+    PairingInvitation, PairingLink, PairingSecret, Point, PrivateKey, SealError, SharedSecret, SystemRandom,
 };
 
 const NOW: i64 = 1_800_000_000_000;
@@ -21,12 +21,12 @@ impl TestPairing {
         Self { machine: MachineId::parse("laptop").unwrap(), own: key(), device: key() }
     }
 
-    fn at_machine(&self) -> Bond {
-        Bond::at_machine(&self.machine, &self.own, &self.device.public()).unwrap()
+    fn at_machine(&self) -> SharedSecret {
+        SharedSecret::at_machine(&self.machine, &self.own, &self.device.public()).unwrap()
     }
 
-    fn at_device(&self) -> Bond {
-        Bond::at_device(&self.machine, &self.device, &self.own.public()).unwrap()
+    fn at_device(&self) -> SharedSecret {
+        SharedSecret::at_device(&self.machine, &self.device, &self.own.public()).unwrap()
     }
 
     fn lane(&self) -> (DeviceLane, Lane) {
@@ -316,7 +316,7 @@ fn keys_are_for_one_device_and_one_machine() {
     let wrapped = one.at_machine().wrap(&keys, &mut SystemRandom).unwrap();
     assert_eq!(other.at_device().unwrap(1, &wrapped).err(), Some(SealError::Forged));
     let elsewhere = MachineId::parse("desktop").unwrap();
-    let bond = Bond::at_device(&elsewhere, &one.device, &one.own.public()).unwrap();
+    let bond = SharedSecret::at_device(&elsewhere, &one.device, &one.own.public()).unwrap();
     assert_eq!(bond.unwrap(1, &wrapped).err(), Some(SealError::Forged));
 }
 

@@ -5,8 +5,8 @@
 
 use expect_test::expect_file;
 use seal::{
-    Bond, ContentKeys, ContentPosition, DeviceMessage, DevicePairing, MachineId, PairingInvitation,
-    PairingLink, PairingSecret, PrivateKey, Random, SealError, to_text,
+    ContentKeys, ContentPosition, DeviceMessage, DevicePairing, MachineId, PairingInvitation, PairingLink,
+    PairingSecret, PrivateKey, Random, SealError, SharedSecret, to_text,
 };
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn one_of_everything_comes_out_byte_for_byte() {
     let enrolment = invitation.take(&offer, &own, NOW + 1).unwrap();
     let paired = joining.answered(&enrolment.answer).unwrap();
     assert_eq!(paired.words, enrolment.words);
-    let bond = Bond::at_machine(&machine, &own, &enrolment.device).unwrap();
+    let bond = SharedSecret::at_machine(&machine, &own, &enrolment.device).unwrap();
 
     let vectors = json!({
         "machine": {
@@ -87,7 +87,7 @@ fn sorted(value: Value) -> Value {
 }
 
 /// Two generations: what the first one sealed can be opened by who has the second.
-fn contents(machine: &MachineId, bond: &Bond, random: &mut CountingRandom) -> Value {
+fn contents(machine: &MachineId, bond: &SharedSecret, random: &mut CountingRandom) -> Value {
     let asks = [3, 17];
     let places = [
         (json!({ "event": { "seq": 7 } }), ContentPosition::Event { seq: 7 }),
@@ -156,7 +156,7 @@ fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut CountingRandom) -
     frames
 }
 
-fn lane(bond: &Bond, device: &Bond, random: &mut CountingRandom) -> Value {
+fn lane(bond: &SharedSecret, device: &SharedSecret, random: &mut CountingRandom) -> Value {
     let mut id = CountingRandom(random.0);
     let mut lane_id = [0; 16];
     id.fill(&mut lane_id).unwrap();

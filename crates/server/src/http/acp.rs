@@ -8,7 +8,7 @@ mod connection_id;
 mod event_ids;
 mod official_connections;
 mod outbox;
-mod post;
+mod posted_message;
 mod streams;
 mod websocket;
 mod zeph;
@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use service::ServiceError;
-use wire::methods::{ABOUT_A_SESSION, EITHER_SPELLING};
+use wire::method_names::{ABOUT_A_SESSION, EITHER_SPELLING};
 use wire::sse::write_event;
 use wire::{
     Client, ClientRequest, Cursor, Decoder, Dialect, DialectSelection, OwnedRpcMessage, Replies,
@@ -44,7 +44,7 @@ use crate::writer::{AttachAnswer, AttachFrom, WriterCommand};
 use connection_id::ConnectionId;
 use event_ids::EventIds;
 use official_connections::{LimitReached, OfficialConnection};
-pub(super) use post::Post;
+pub(super) use posted_message::Post;
 use streams::{StreamReadError, StreamReader, locked};
 use websocket::SocketRoute;
 

@@ -16,7 +16,7 @@ use engine::{LogReader, Seq};
 use metrics::DoorLabel;
 use service::ServiceRules;
 use tokio::sync::mpsc;
-use wire::bernstein::FRAME_BYTES_MAX;
+use wire::bernstein::BERNSTEIN_FRAME_BYTES_MAX;
 use wire::sse::write_event;
 use wire::{Dialect, DialectSelection, Frame, OwnedRpcMessage};
 
@@ -39,7 +39,7 @@ pub(super) async fn post(
     post: Post<'_>,
 ) -> Response {
     let stream = accepts_events(headers);
-    let must_answer = post.body.len() > FRAME_BYTES_MAX || expects_answer(&post);
+    let must_answer = post.body.len() > BERNSTEIN_FRAME_BYTES_MAX || expects_answer(&post);
     let mut exchange = Exchange::begin(state, caller, post);
     let answer = tokio::select! {
         biased;
@@ -90,8 +90,8 @@ impl Exchange {
     fn begin(state: &HttpState, caller: &HttpCaller, post: Post<'_>) -> Self {
         let (incoming, arrivals) = mpsc::channel::<IncomingMessage>(1);
         let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
-        let arrival = if post.body.len() > FRAME_BYTES_MAX {
-            Frame::TooLong { limit_bytes: FRAME_BYTES_MAX, id: None }.into()
+        let arrival = if post.body.len() > BERNSTEIN_FRAME_BYTES_MAX {
+            Frame::TooLong { limit_bytes: BERNSTEIN_FRAME_BYTES_MAX, id: None }.into()
         } else {
             post.into_posted().into()
         };

@@ -4,15 +4,15 @@
 //! exist. Nothing is kept between two requests but what makes it cheap to resume a stream: the log is the truth here as
 //! everywhere.
 
-mod about;
-mod commands;
-mod events;
+mod event_streams;
 mod frame_checkpoints;
 mod permissions;
 mod request_params;
 mod rest_context;
 mod runs;
+mod server_info;
 mod sessions;
+mod slash_commands;
 mod subscriber;
 mod zeph;
 
@@ -25,11 +25,11 @@ use super::HttpState;
 pub(super) fn routes() -> Router<Arc<HttpState>> {
     Router::new()
         .merge(sessions::routes())
-        .merge(events::routes())
+        .merge(event_streams::routes())
         .merge(permissions::routes())
-        .merge(commands::routes())
+        .merge(slash_commands::routes())
         .merge(runs::routes())
-        .merge(about::routes())
+        .merge(server_info::routes())
         .merge(zeph::routes())
-        .layer(Extension(Arc::new(events::EventStreams::default())))
+        .layer(Extension(Arc::new(event_streams::EventStreams::default())))
 }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use engine::{Clock, MemoryStore, Registry, RegistryParts, Timestamp};
 use metrics::Metrics;
 use serde_json::json;
-use testkit::router::{ask, code, post, send};
+use testkit::router_requests::{ask, code, post, send};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
-use wire::{FRAME_BYTES_MAX, Frame, FrameBuffer};
+use wire::{Frame, FrameBuffer, LINE_FRAME_BYTES_MAX};
 
 use crate::frame_batch::FrameBatch;
 
@@ -39,7 +39,7 @@ pub fn over(
 }
 
 fn read_all(mut input: impl Read, frames: &mpsc::Sender<Frame>) {
-    let mut buffer = FrameBuffer::new(FRAME_BYTES_MAX);
+    let mut buffer = FrameBuffer::new(LINE_FRAME_BYTES_MAX);
     let mut bytes = vec![0; READ_BYTES];
     loop {
         match input.read(&mut bytes) {

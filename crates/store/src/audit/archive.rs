@@ -9,8 +9,8 @@ use engine::Timestamp;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::head::sync_folder;
-use super::segment::{self, ARCHIVE};
+use super::chain_files::{self, ARCHIVE};
+use super::chain_head::sync_folder;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -22,10 +22,11 @@ pub(super) fn archive(
     now: Timestamp,
     retention_days: u32,
 ) -> io::Result<Vec<String>> {
-    let oldest_kept =
-        segment::name_of(Timestamp(now.0.saturating_sub(i64::from(retention_days).saturating_mul(DAY_MS))));
+    let oldest_kept = chain_files::name_of(Timestamp(
+        now.0.saturating_sub(i64::from(retention_days).saturating_mul(DAY_MS)),
+    ));
     let mut done = Vec::new();
-    for segment in segment::all(folder)? {
+    for segment in chain_files::all(folder)? {
         if segment.archived {
             continue;
         }

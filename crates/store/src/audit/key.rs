@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ring::hmac::{self, HMAC_SHA256};
 use sha2::{Digest, Sha256};
 
-use super::{head, hex, segment};
+use super::{chain_files, chain_head, hex};
 use crate::regular_file::open_regular;
 
 const KEY_BYTES: usize = 32;
@@ -67,7 +67,7 @@ pub enum AuditKeyError {
 
 /// Whether something was ever signed for this folder.
 fn has_rows(log: &Path) -> bool {
-    log.join(head::HEAD).exists() || segment::all(log).is_ok_and(|found| !found.is_empty())
+    log.join(chain_head::HEAD).exists() || chain_files::all(log).is_ok_and(|found| !found.is_empty())
 }
 
 impl AuditKeyError {
@@ -187,7 +187,10 @@ impl AuditKey {
     /// The mark of a chain that has not begun, and where it goes.
     fn first_mark(self) -> Option<(PathBuf, Vec<u8>)> {
         let mark = self.mark.clone()?;
-        Some((mark, head::text(&self, head::MARK, &head::ChainHead::default(), None).into_bytes()))
+        Some((
+            mark,
+            chain_head::text(&self, chain_head::MARK, &chain_head::ChainHead::default(), None).into_bytes(),
+        ))
     }
 
     /// Whether a record that was never begun is what one expects of this key.
@@ -240,7 +243,7 @@ fn create(path: &Path, log: &Path) -> io::Result<()> {
     // Before the key: a key without its mark means that its chain was removed.
     let mark = AuditKey::of(text.as_bytes()).kept_at(path, log).first_mark();
     let marked =
-        written.and_then(|()| mark.as_ref().map_or(Ok(()), |(mark, text)| head::replace(mark, text)));
+        written.and_then(|()| mark.as_ref().map_or(Ok(()), |(mark, text)| chain_head::replace(mark, text)));
     let linked = marked.and_then(|()| fs::hard_link(&unfinished, path));
     if let (Err(_), Some((mark, _))) = (&linked, &mark) {
         drop(fs::remove_file(mark));

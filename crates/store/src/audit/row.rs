@@ -8,7 +8,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::canonical;
+use super::canonical_json;
 use super::key::AuditKey;
 
 /// The predecessor of the first row.
@@ -103,19 +103,19 @@ impl AuditRow {
 /// Appends the entry's line to `out`; its signature is what the next one follows.
 pub(super) fn write(key: &AuditKey, prev: &str, entry: &AuditEntry, out: &mut Vec<u8>) -> String {
     let mut head = String::from("{\"actor\": ");
-    canonical::string(&entry.actor, &mut head);
+    canonical_json::string(&entry.actor, &mut head);
     head.push_str(", \"details\": ");
-    canonical::write(&Value::Object(entry.details.clone()), &mut head);
+    canonical_json::write(&Value::Object(entry.details.clone()), &mut head);
     head.push_str(", \"event_type\": ");
-    canonical::string(entry.event_type, &mut head);
+    canonical_json::string(entry.event_type, &mut head);
     let mut tail = String::from(", \"prev_hmac\": \"");
     tail.push_str(prev);
     tail.push_str("\", \"resource_id\": ");
-    canonical::string(&entry.resource_id, &mut tail);
+    canonical_json::string(&entry.resource_id, &mut tail);
     tail.push_str(", \"resource_type\": ");
-    canonical::string(entry.resource_type, &mut tail);
+    canonical_json::string(entry.resource_type, &mut tail);
     tail.push_str(", \"timestamp\": ");
-    canonical::string(&wire::timestamp::rfc3339(entry.at), &mut tail);
+    canonical_json::string(&wire::timestamp::rfc3339(entry.at), &mut tail);
     tail.push('}');
     let hmac = key.sign(&[prev.as_bytes(), head.as_bytes(), tail.as_bytes()]);
     out.extend_from_slice(head.as_bytes());

@@ -10,7 +10,7 @@ use engine::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::chain::{Chain, DELETED, RowCondition, RowDraft, SESSION};
+use super::chain_writer::{ChainWriter, DELETED, RowCondition, RowDraft, SESSION};
 use super::key::AuditKey;
 use super::row::AuditEntry;
 use super::verify::{VerifyReport, verify};
@@ -48,12 +48,12 @@ impl TestChain {
         self.home.path().join("audit")
     }
 
-    fn chain(&self) -> Chain {
-        Chain::open(&self.folder(), self.key.clone(), 90).unwrap()
+    fn chain(&self) -> ChainWriter {
+        ChainWriter::open(&self.folder(), self.key.clone(), 90).unwrap()
     }
 
     fn file(&self, day: i64) -> PathBuf {
-        self.folder().join(super::segment::name_of(after_days(day)))
+        self.folder().join(super::chain_files::name_of(after_days(day)))
     }
 
     fn verify(&self) -> VerifyReport {

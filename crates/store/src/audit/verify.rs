@@ -7,12 +7,12 @@
 use std::io;
 use std::path::Path;
 
-use super::chain::{ACKNOWLEDGED, REWOUND, SEALED_TEAR};
-use super::head::{self, ChainHead, ChainHeadError, HEAD};
+use super::chain_files;
+use super::chain_head::{self, ChainHead, ChainHeadError, HEAD};
+use super::chain_writer::{ACKNOWLEDGED, REWOUND, SEALED_TEAR};
 use super::key::AuditKey;
 use super::lock::ChainLock;
 use super::row::{self, AuditRow, GENESIS, RowFlaw};
-use super::segment;
 
 const SEAL: &str = "seal";
 
@@ -93,11 +93,11 @@ pub fn verify(folder: &Path, key: &AuditKey, anchor: Option<&[u8]>) -> Result<Ve
     let mut report = VerifyReport::default();
     let mut expected = Vec::new();
     if let Some(anchor) = anchor {
-        let (seal, _) = head::parse(key, SEAL, anchor).map_err(VerifyError::Anchor)?;
+        let (seal, _) = chain_head::parse(key, SEAL, anchor).map_err(VerifyError::Anchor)?;
         expected.push(("the seal".to_owned(), seal));
     }
     let mut stated = None;
-    match head::load(key, folder, HEAD) {
+    match chain_head::load(key, folder, HEAD) {
         Ok(Some((head, _))) => {
             stated = Some(head.clone());
             expected.push((HEAD.to_owned(), head));
@@ -108,7 +108,7 @@ pub fn verify(folder: &Path, key: &AuditKey, anchor: Option<&[u8]>) -> Result<Ve
             report.broken = Some(BrokenRow { file: HEAD.to_owned(), line: 0, what: error.to_string() });
         }
     }
-    match head::load_mark(key) {
+    match chain_head::load_mark(key) {
         Ok(mark) => expected.extend(mark.map(|mark| ("the mark beside the key".to_owned(), mark))),
         Err(ChainHeadError::Io(error)) => {
             return Err(VerifyError::Unreadable("the mark beside the key".to_owned(), error));
@@ -149,7 +149,7 @@ pub enum VerifyError {
 
 /// The text of a seal: the chain's head, to be kept where nobody who could rewrite the chain can change it.
 pub fn seal(key: &AuditKey, head: &ChainHead) -> String {
-    head::text(key, SEAL, head, None)
+    chain_head::text(key, SEAL, head, None)
 }
 
 /// Goes through all files. Removes from `expected` the heads that the chain passes.
@@ -162,7 +162,7 @@ fn walk(
 ) -> Result<(), VerifyError> {
     expected.retain(|(_, head)| *head != ChainHead::default());
     let unreadable = |error| VerifyError::Unreadable(folder.display().to_string(), error);
-    let segments = segment::all(folder).map_err(unreadable)?;
+    let segments = chain_files::all(folder).map_err(unreadable)?;
     let mut progress = VerifyProgress::default();
     for (index, segment) in segments.iter().enumerate() {
         let file = segment.display_name();
@@ -229,7 +229,7 @@ pub(super) fn check(
     bytes: &[u8],
     mut seen: impl FnMut(&AuditRow, &VerifyProgress),
 ) -> Result<LinesEnd, (u64, RowFlaw)> {
-    let (lines, torn) = segment::lines(bytes);
+    let (lines, torn) = chain_files::lines(bytes);
     let mut count = 0;
     for line in lines {
         count += 1;

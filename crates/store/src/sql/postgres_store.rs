@@ -13,7 +13,7 @@ use engine::{
 use tokio::sync::OnceCell;
 
 use super::postgres::{PostgresAddress, PostgresDb};
-use super::store::{SqlStore, fault};
+use super::session_store::{SqlStore, fault};
 
 /// How long an unreachable database is not tried again: callers in that time get the last error.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -46,7 +46,8 @@ impl PostgresStore {
         }
         let opened = async {
             let db = PostgresDb::connect(self.address.url(), None).await;
-            let db = db.map_err(|error| StoreError::Unavailable { reason: super::store::reason(error) })?;
+            let db =
+                db.map_err(|error| StoreError::Unavailable { reason: super::session_store::reason(error) })?;
             SqlStore::open(Arc::new(db)).await
         };
         let opened = opened.await;

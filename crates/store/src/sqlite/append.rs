@@ -14,8 +14,8 @@ use wire::record;
 
 use super::blob::BlobWriter;
 use super::checksum::{EventColumns, StateColumns};
-use super::request::{RequestFailure, TransactionLoss, damaged};
-use super::row::{StoredSession, path_value, sign_description, signed, unsigned};
+use super::session_row::{StoredSession, path_value, sign_description, signed, unsigned};
+use super::thread_requests::{RequestFailure, TransactionLoss, damaged};
 
 /// Positions reserved at once. A streaming session syncs once per this many events for that reason, and a
 /// power cut skips at most twice as many positions.

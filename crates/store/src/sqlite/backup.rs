@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use sha2::{Digest, Sha256};
 
-use super::condition;
-use super::copy;
+use super::database_copy;
 use super::examine::{ExamineDepth, ExamineReport, examine};
 use super::lineage;
 use super::page_digest;
 use super::salvage::salvage;
 use super::schema;
+use super::store_condition;
 use crate::regular_file::{open_regular, read_regular};
 
 /// The version of the tables that a backup has besides the sessions.
@@ -68,7 +68,7 @@ pub fn back_up(
     if !force && target.try_exists().map_err(|error| format!("{}: {error}", target.display()))? {
         return Err(format!("{} exists already; pass --force to replace it", target.display()));
     }
-    let unfinished = copy::beside(target);
+    let unfinished = database_copy::beside(target);
     let made =
         fill(database, files, &unfinished, made_at).and_then(|()| verify(&unfinished)).and_then(|report| {
             page_digest::write(&open(&unfinished)?, &unfinished)?;
@@ -91,7 +91,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
         let source =
             schema::open_for_reading(database).map_err(|error| schema::say_damage(database, &error))?;
         schema::refuse_newer(database, schema::layout_of(&source).map_err(said)?)?;
-        copy::copy_into(&source, unfinished)?;
+        database_copy::copy_into(&source, unfinished)?;
     } else {
         schema::write_empty(unfinished).map_err(|fault| fault.to_string())?;
     }
@@ -180,7 +180,7 @@ fn is_plain(name: &str) -> bool {
 
 /// Whether a process has the store open. A file that cannot be opened is in use by nobody.
 pub fn is_in_use(database: &Path) -> bool {
-    if condition::is_empty(database) {
+    if store_condition::is_empty(database) {
         return false;
     }
     let Ok(connection) = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
@@ -200,8 +200,8 @@ pub fn restore(
     place: impl FnMut(&str, &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
     let source = open(backup)?;
-    let unfinished = copy::beside(database);
-    let placed = copy::copy_into(&source, &unfinished)
+    let unfinished = database_copy::beside(database);
+    let placed = database_copy::copy_into(&source, &unfinished)
         .and_then(|()| become_store(backup, &unfinished))
         .and_then(|()| for_each_file(&source, place))
         .and_then(|()| fs::rename(&unfinished, database).map_err(|error| error.to_string()));
@@ -221,7 +221,7 @@ fn become_store(backup: &Path, copy: &Path) -> Result<(), String> {
         Err(error) => error,
     };
     tracing::warn!(%damaged, "pages of the sessions are damaged in the backup; what can be read is restored");
-    copy::remove(copy).map_err(|error| error.to_string())?;
+    database_copy::remove(copy).map_err(|error| error.to_string())?;
     salvage(backup, copy)?;
     let restored = Connection::open(copy).and_then(|connection| mark_restored(&connection));
     restored.map_err(|error| error.to_string())

@@ -117,7 +117,7 @@ pub(super) fn lineage(name: &[u8]) -> i64 {
     sum.finish()
 }
 
-/// The columns of a session's row that seldom change: [`super::row::DESCRIPTION_COLUMNS`].
+/// The columns of a session's row that seldom change: [`super::session_row::DESCRIPTION_COLUMNS`].
 pub(super) fn description(key: i64, columns: &[ValueRef<'_>]) -> i64 {
     let mut sum = Sum::new(3);
     sum.numbers([key]);

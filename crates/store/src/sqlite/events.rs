@@ -16,7 +16,7 @@ use wire::record::{self, EventLoss};
 
 use super::blob::BlobReader;
 use super::checksum::{EventColumns, StateColumns};
-use super::row::{signed, unsigned};
+use super::session_row::{signed, unsigned};
 
 /// The columns that [`EventRow::of`] reads, in its order.
 pub(super) const EVENT_COLUMNS: &str = "seq, at, turn, origin, kind, version, body, skipped, checksum";

@@ -10,8 +10,8 @@ use super::blob;
 use super::events::{LogItem, SessionLog, read_page};
 use super::lineage;
 use super::reader;
-use super::row::{StoredSession, unsigned};
 use super::schema;
+use super::session_row::{StoredSession, unsigned};
 use crate::regular_file::is_there;
 
 /// The most lines of SQLite's own findings.

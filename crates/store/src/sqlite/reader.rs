@@ -10,23 +10,23 @@ use engine::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::mpsc::Receiver;
 
-use super::condition::{self, StoreCondition};
 use super::events::{LogItem, SessionLog, notice_of_damage, read_page};
 use super::examine::LINEAGE_DAMAGED;
 use super::lineage;
-use super::owner::Owners;
 use super::page_cache::PageCache;
-use super::request::{ReadRequest, damaged, reply};
-use super::row::{SESSION_COLUMNS, StoredSession, signed};
+use super::process_locks::ProcessLocks;
 use super::schema;
-use super::session;
+use super::session_lifecycle;
+use super::session_row::{SESSION_COLUMNS, StoredSession, signed};
+use super::store_condition::{self, StoreCondition};
+use super::thread_requests::{ReadRequest, damaged, reply};
 
 /// Keys that are tried one by one where nothing else can be trusted.
 const KEYS_MAX: i64 = 1 << 20;
 
 pub(super) struct Reader {
     connection: Connection,
-    owners: Owners,
+    owners: ProcessLocks,
     recent: PageCache,
     /// Whether the indexes of the sessions agree with their rows.
     sound_indexes: OnceCell<bool>,
@@ -63,11 +63,11 @@ impl Reader {
         connection
             .map(|connection| Self {
                 connection,
-                owners: Owners::beside(path),
+                owners: ProcessLocks::beside(path),
                 recent: PageCache::default(),
                 sound_indexes: OnceCell::new(),
             })
-            .map_err(|error| condition::of_sqlite(path, &error))
+            .map_err(|error| store_condition::of_sqlite(path, &error))
     }
 
     fn serve(&mut self, request: ReadRequest) {
@@ -137,7 +137,7 @@ impl Reader {
     fn unused(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
         let mut unused = Vec::new();
         for id in ids {
-            if !session::has_or_had(&self.connection, &id).map_err(|error| damaged(&error))? {
+            if !session_lifecycle::has_or_had(&self.connection, &id).map_err(|error| damaged(&error))? {
                 unused.push(id);
             }
         }

@@ -19,11 +19,11 @@ use self::pages::{Cell, DatabasePages, Field};
 use super::append::{self, write_state};
 use super::blob;
 use super::checksum::{self, EventColumns, StateColumns};
-use super::copy;
+use super::database_copy;
 use super::events::SessionLog;
 use super::examine::damaged_ranges;
-use super::row::{StoredSession, sign_description};
 use super::schema;
+use super::session_row::{StoredSession, sign_description};
 
 /// What was salvaged of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<SalvagedSession>, Stri
     let mut pages =
         DatabasePages::open(damaged).map_err(|error| format!("{}: {error}", damaged.display()))?;
     // It gets its name when it is whole.
-    let unfinished = copy::beside(into);
-    copy::remove(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
+    let unfinished = database_copy::beside(into);
+    database_copy::remove(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
     let mut connection = schema::open_for_writing(&unfinished, true).map_err(|fault| fault.to_string())?;
     let saved = save(&mut pages, &mut connection).and_then(|saved| {
         // One file without a write-ahead log.

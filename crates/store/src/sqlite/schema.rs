@@ -17,7 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::{condition, copy, lineage};
+use super::{database_copy, lineage, store_condition};
 
 /// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. A caller
 /// that waits longer is told which process holds it.
@@ -121,26 +121,26 @@ pub(super) const LINEAGE_FROM: usize = 4;
 
 /// Opens the file for the writer. `make`: a missing file is created.
 pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, StoreFault> {
-    let failed = |error| condition::of_sqlite(path, &error);
+    let failed = |error| store_condition::of_sqlite(path, &error);
     if make {
         make_file(path)?;
-    } else if !path.try_exists().map_err(|error| condition::of_io(path, &error))? {
-        return Err(condition::gone(path));
+    } else if !path.try_exists().map_err(|error| store_condition::of_io(path, &error))? {
+        return Err(store_condition::gone(path));
     }
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     // SQLite opens a file that cannot be written for reading instead, and does not say so.
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
-        return Err(condition::read_only(path));
+        return Err(store_condition::read_only(path));
     }
     patiently(|| set_up(&connection)).map_err(failed)?;
     let found = layout_of(&connection).map_err(failed)?;
     if found > LAYOUT {
-        return Err(condition::newer(path, found, LAYOUT));
+        return Err(store_condition::newer(path, found, LAYOUT));
     }
     if found < LAYOUT {
         if found > 0 {
             copy_before_upgrade(&connection, path, found)
-                .map_err(|cause| condition::not_copied(path, cause))?;
+                .map_err(|cause| store_condition::not_copied(path, cause))?;
         }
         migrate(&mut connection).map_err(failed)?;
     }
@@ -197,7 +197,7 @@ fn copy_before_upgrade(connection: &Connection, path: &Path, layout: usize) -> R
     let copy = copy_path(path, layout);
     let failed =
         |cause: String| format!("could not copy it to {} before the upgrade: {cause}", copy.display());
-    copy::copy_to(connection, &copy).map_err(failed)?;
+    database_copy::copy_to(connection, &copy).map_err(failed)?;
     let copy = copy.display();
     tracing::warn!(%copy, layout, "the session store is upgraded to layout {LAYOUT}; the copy has it as it was");
     Ok(())
@@ -236,7 +236,7 @@ pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
 /// Creates a missing file, completely or not at all. The transcript is private: nobody else may read the
 /// file or list its directory. SQLite gives the write-ahead log the same mode.
 fn make_file(path: &Path) -> Result<(), StoreFault> {
-    let of_io = |error| condition::of_io(path, &error);
+    let of_io = |error| store_condition::of_io(path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_private_folder(folder).map_err(of_io)?;
     // A link counts as a file, wherever it leads.
@@ -249,20 +249,20 @@ fn make_file(path: &Path) -> Result<(), StoreFault> {
     }
     set_aside_logs(path).map_err(of_io)?;
     // One maker at a time, so what a killed one left has no owner.
-    let unfinished = condition::with_suffix(path, ".new");
+    let unfinished = store_condition::with_suffix(path, ".new");
     write_empty(&unfinished)?;
     rename_to_new(&unfinished, path).and_then(|()| folder.sync_all()).map_err(of_io)
 }
 
 /// Writes a store without sessions, over what has the name.
 pub(super) fn write_empty(path: &Path) -> Result<(), StoreFault> {
-    let of_io = |error| condition::of_io(path, &error);
-    let of_sqlite = |error| condition::of_sqlite(path, &error);
+    let of_io = |error| store_condition::of_io(path, &error);
+    let of_sqlite = |error| store_condition::of_sqlite(path, &error);
     let mut made = Connection::open_in_memory().map_err(of_sqlite)?;
     migrate(&mut made).map_err(of_sqlite)?;
-    copy::remove(path).and_then(|()| copy::make_private(path)).map_err(of_io)?;
-    copy::fill(&made, path).map_err(of_sqlite)?;
-    copy::sync(path).map_err(of_io)
+    database_copy::remove(path).and_then(|()| database_copy::make_private(path)).map_err(of_io)?;
+    database_copy::fill(&made, path).map_err(of_sqlite)?;
+    database_copy::sync(path).map_err(of_io)
 }
 
 /// A file that another program put there meanwhile, without the lock, stays.
@@ -303,21 +303,21 @@ pub(super) fn lock_for_making(folder: &Path) -> io::Result<File> {
 /// They may contain the last writes, so they are kept under another name.
 fn set_aside_logs(path: &Path) -> io::Result<()> {
     for end in ["-wal", "-journal"] {
-        let log = condition::with_suffix(path, end);
-        let mut aside = (1..).map(|number| condition::with_suffix(&log, &format!(".left-{number}")));
+        let log = store_condition::with_suffix(path, end);
+        let mut aside = (1..).map(|number| store_condition::with_suffix(&log, &format!(".left-{number}")));
         if let (true, Some(aside)) = (log.exists(), aside.find(|aside| aside.symlink_metadata().is_err())) {
             fs::rename(&log, &aside)?;
             tracing::warn!(aside = %aside.display(), "the log of a session store that is gone was moved aside");
         }
     }
-    match fs::remove_file(condition::with_suffix(path, "-shm")) {
+    match fs::remove_file(store_condition::with_suffix(path, "-shm")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
-    if condition::is_empty(path) {
+    if store_condition::is_empty(path) {
         return Err(empty());
     }
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -332,7 +332,7 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 fn empty() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(
         rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB),
-        Some(condition::EMPTY.to_owned()),
+        Some(store_condition::EMPTY.to_owned()),
     )
 }
 

@@ -29,14 +29,14 @@ use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::Options;
 use super::append::{self, Reservations, Scratch};
-use super::condition::{self, DatabaseFiles, FilesStatus, StoreCondition};
-use super::owner::Owners;
-use super::request::{ReplySender, RequestFailure, TransactionLoss, WriteRequest, reply};
+use super::boot_and_mount;
+use super::deletion_sweep::Sweeps;
+use super::process_locks::ProcessLocks;
 use super::schema;
-use super::session::{self, OwnerIdentity};
-use super::sweep::Sweeps;
-use super::unfinished::{self, UnfinishedStep};
-use super::uptime;
+use super::session_lifecycle::{self, OwnerIdentity};
+use super::store_condition::{self, DatabaseFiles, FilesStatus, StoreCondition};
+use super::thread_requests::{ReplySender, RequestFailure, TransactionLoss, WriteRequest, reply};
+use super::unfinished_sessions::{self, SessionCopyStep};
 
 /// A group is limited to this many requests or events, so that the first request does not wait for ever.
 const GROUP_REQUESTS_MAX: usize = 256;
@@ -54,7 +54,7 @@ pub(super) struct Writer {
     options: Options,
     /// Names the boot and the mount in which nothing that was written is lost.
     uptime: Option<String>,
-    owners: Owners,
+    owners: ProcessLocks,
     reservations: Reservations,
     scratch: Scratch,
     sweeps: Sweeps,
@@ -107,7 +107,7 @@ impl FileOpener {
         self.tried = Some(Instant::now());
         let opened = schema::open_for_writing(&self.path, !self.was_open).and_then(|connection| {
             if self.disk_failed {
-                schema::renew(&connection).map_err(|error| condition::of_sqlite(&self.path, &error))?;
+                schema::renew(&connection).map_err(|error| store_condition::of_sqlite(&self.path, &error))?;
             }
             Ok(connection)
         });
@@ -125,7 +125,7 @@ impl FileOpener {
             files: DatabaseFiles::of(&self.path),
             condition: Arc::clone(&self.condition),
             options: self.options.clone(),
-            owners: Owners::beside(&self.path),
+            owners: ProcessLocks::beside(&self.path),
             path: self.path.clone(),
             reservations: Reservations::default(),
             scratch: Scratch::default(),
@@ -141,8 +141,9 @@ impl FileOpener {
     }
 
     fn uptime(&self) -> Option<String> {
-        let mount = self.options.mount.as_deref().map(str::to_owned).or_else(|| uptime::mount_of(&self.path));
-        uptime::name(self.options.boot.as_deref(), mount.as_deref())
+        let mount =
+            self.options.mount.as_deref().map(str::to_owned).or_else(|| boot_and_mount::mount_of(&self.path));
+        boot_and_mount::name(self.options.boot.as_deref(), mount.as_deref())
     }
 
     fn reopen_after(&mut self, mut writer: Writer, lost: ReopenReason) {
@@ -159,7 +160,7 @@ impl FileOpener {
             if self.tried.is_none_or(|tried| tried.elapsed() >= RETRY_AFTER) {
                 return Some(request);
             }
-            let fault = self.condition.fault().unwrap_or_else(|| condition::gone(&self.path));
+            let fault = self.condition.fault().unwrap_or_else(|| store_condition::gone(&self.path));
             request.refuse(fault.into());
         }
         None
@@ -172,7 +173,7 @@ impl Drop for Writer {
         let ours = match self.files.status() {
             FilesStatus::InPlace => true,
             FilesStatus::Missing | FilesStatus::Replaced | FilesStatus::Emptied => false,
-            FilesStatus::LogMissing => !condition::with_suffix(&self.path, "-wal").exists(),
+            FilesStatus::LogMissing => !store_condition::with_suffix(&self.path, "-wal").exists(),
         };
         if !ours {
             let kept = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
@@ -265,7 +266,7 @@ impl Writer {
     /// Continues what dead processes left behind. Done after the first group, so that no start waits for it.
     fn resume_sweeps(&mut self) {
         self.owners.sweep();
-        let given_up = unfinished::abandon_orphans(&self.connection, &self.owners);
+        let given_up = unfinished_sessions::abandon_orphans(&self.connection, &self.owners);
         if let Err(error) = given_up.and_then(|()| self.sweeps.resume(&self.connection)) {
             tracing::warn!(%error, "could not look for leftovers of deleted sessions");
         }
@@ -329,7 +330,7 @@ impl Writer {
 
     fn note_failed_group(&mut self, loss: TransactionLoss) -> StoreError {
         if loss.busy {
-            let fault = condition::busy(&self.path);
+            let fault = store_condition::busy(&self.path);
             let reason = fault.brief();
             self.blocked = true;
             self.condition.note_fault(fault, true);
@@ -352,12 +353,12 @@ impl Writer {
                 }
                 return Ok(());
             }
-            FilesStatus::Missing => condition::gone(&self.path),
-            FilesStatus::Emptied => condition::emptied(&self.path),
-            FilesStatus::LogMissing => condition::log_gone(&self.path),
+            FilesStatus::Missing => store_condition::gone(&self.path),
+            FilesStatus::Emptied => store_condition::emptied(&self.path),
+            FilesStatus::LogMissing => store_condition::log_gone(&self.path),
             FilesStatus::Replaced => {
                 self.reopen_for = Some(ReopenReason::Replaced);
-                condition::replaced(&self.path)
+                store_condition::replaced(&self.path)
             }
         };
         self.misplaced = true;
@@ -369,7 +370,7 @@ impl Writer {
     /// Whether sessions could be claimed.
     fn check_owners(&mut self) -> Result<(), StoreFault> {
         self.owners.check().map_err(|error| {
-            let fault = condition::of_io(self.owners.directory(), &error);
+            let fault = store_condition::of_io(self.owners.directory(), &error);
             self.condition.note_fault(fault.clone(), true);
             fault
         })
@@ -403,7 +404,7 @@ impl Writer {
             self.reopen_for = Some(ReopenReason::Disk);
         }
         let Some(error) = loss.error.filter(is_store_fault) else { return loss.reason };
-        let fault = condition::of_sqlite(&self.path, &error);
+        let fault = store_condition::of_sqlite(&self.path, &error);
         let told = fault.to_string();
         self.condition.note_fault(fault, true);
         told
@@ -435,7 +436,7 @@ impl Writer {
             WriteRequest::Create { .. } | WriteRequest::Claim { .. } | WriteRequest::Check { .. } => false,
             // An unfinished session belongs to nobody yet; the last piece is synced, and those before it
             // with it.
-            WriteRequest::Unfinished(step) => matches!(step, UnfinishedStep::Finish { .. }),
+            WriteRequest::Unfinished(step) => matches!(step, SessionCopyStep::Finish { .. }),
             WriteRequest::Release { .. } | WriteRequest::Delete { .. } | WriteRequest::Rename { .. } => true,
         }
     }
@@ -454,12 +455,12 @@ impl Writer {
         let identity = OwnerIdentity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
         match request {
             WriteRequest::Create { session, answer } => {
-                let created = session::create(connection, identity, &session);
+                let created = session_lifecycle::create(connection, identity, &session);
                 self.claimed.insert(session.id);
                 deferred_reply(answer, created.inspect(|claim| self.reservations.note_new(claim)))
             }
             WriteRequest::Claim { id, answer } => {
-                let claimed = session::claim(connection, identity, &id);
+                let claimed = session_lifecycle::claim(connection, identity, &id);
                 if claimed.is_ok() {
                     self.outdated.remove(&id);
                     self.claimed.insert(id);
@@ -469,7 +470,7 @@ impl Writer {
             WriteRequest::Release { id, epoch, answer } => {
                 self.reservations.forget(&id);
                 self.claimed.remove(&id);
-                deferred_reply(answer, session::release(connection, &id, epoch))
+                deferred_reply(answer, session_lifecycle::release(connection, &id, epoch))
             }
             WriteRequest::Append { batch, answer } if self.outdated.contains(&batch.session) => {
                 let reason = "the session store was reopened; open the session again".to_owned();
@@ -484,14 +485,14 @@ impl Writer {
             WriteRequest::Unfinished(step) => self.write_unfinished(step),
             WriteRequest::Delete { id, answer } => {
                 self.reservations.forget(&id);
-                match session::delete(connection, identity, &id) {
+                match session_lifecycle::delete(connection, identity, &id) {
                     Ok(Some(key)) => (DeferredReply::Sweep { key, answer }, None),
                     Ok(None) => deferred_reply(answer, Ok(false)),
                     Err(failure) => deferred_reply(answer, Err(failure)),
                 }
             }
             WriteRequest::Rename { id, title, answer } => {
-                deferred_reply(answer, session::rename(connection, &id, &title))
+                deferred_reply(answer, session_lifecycle::rename(connection, &id, &title))
             }
             WriteRequest::Check { answer } => deferred_reply(answer, Ok(())),
         }
@@ -500,27 +501,29 @@ impl Writer {
 
 impl Writer {
     /// Writes a piece of a session that is not visible yet.
-    fn write_unfinished(&mut self, step: UnfinishedStep) -> (DeferredReply, Option<TransactionLoss>) {
+    fn write_unfinished(&mut self, step: SessionCopyStep) -> (DeferredReply, Option<TransactionLoss>) {
         let connection = &self.connection;
         let identity = OwnerIdentity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
         match step {
-            UnfinishedStep::Begin { session, source, answer } => {
-                deferred_reply(answer, unfinished::begin(connection, identity, &session, source.as_ref()))
-            }
-            UnfinishedStep::Write { key, before, events, answer } => {
+            SessionCopyStep::Begin { session, source, answer } => deferred_reply(
+                answer,
+                unfinished_sessions::begin(connection, identity, &session, source.as_ref()),
+            ),
+            SessionCopyStep::Write { key, before, events, answer } => {
                 deferred_reply(answer, append::insert(connection, key, before, &events, &mut self.scratch))
             }
-            UnfinishedStep::Copy { source, name, key, after, answer } => deferred_reply(
+            SessionCopyStep::Copy { source, name, key, after, answer } => deferred_reply(
                 answer,
-                unfinished::copy(connection, (source, &name), key, after, &mut self.scratch),
+                unfinished_sessions::copy(connection, (source, &name), key, after, &mut self.scratch),
             ),
-            UnfinishedStep::Finish { key, outcome, source, answer } => {
-                let finished = unfinished::finish(connection, identity, key, &outcome, source.as_ref());
+            SessionCopyStep::Finish { key, outcome, source, answer } => {
+                let finished =
+                    unfinished_sessions::finish(connection, identity, key, &outcome, source.as_ref());
                 self.claimed.insert(outcome.session.id);
                 deferred_reply(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
             }
-            UnfinishedStep::Abandon { key } => {
-                let abandoned = unfinished::abandon(connection, key);
+            SessionCopyStep::Abandon { key } => {
+                let abandoned = unfinished_sessions::abandon(connection, key);
                 let swept = abandoned.and_then(|()| self.sweeps.resume(connection));
                 (DeferredReply::Reply(Box::new(|_| {})), swept.err().map(TransactionLoss::from))
             }

@@ -156,7 +156,7 @@ async fn an_import_that_lacks_a_setting_is_as_strict() {
         {"event_type":"turn_started","turn":1,"payload":{}},
         {"event_type":"setting_changed","payload":{"id":"mode","value":7}},
         {"event_type":"turn_ended","turn":1,"payload":{"stop":"end_turn"}}]}"#;
-    let imported = wire::archive::decode(file).unwrap();
+    let imported = wire::session_archive::decode(file).unwrap();
     assert!(imported.warnings[0].contains("event 1 is left out"), "{:?}", imported.warnings);
     let session = registry.import(request(&path), None, imported.events).await.unwrap();
     assert_eq!(settings(&session), strict());

@@ -280,10 +280,9 @@ impl App {
                 }
             }
             KeyCode::Char('w') => {
-                let whole = self
-                    .transcript
-                    .chosen
-                    .filter(|row| self.transcript.entry(*row).is_some_and(crate::entry::Entry::has_more));
+                let whole = self.transcript.chosen.filter(|row| {
+                    self.transcript.entry(*row).is_some_and(crate::transcript_entry::Entry::has_more)
+                });
                 if let Some(row) = whole {
                     return self.load_whole(row);
                 }

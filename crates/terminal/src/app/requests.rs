@@ -3,10 +3,10 @@
 use wire::native::{Decision, Request, RequestEnvelope};
 
 use super::{App, ConnectionState, Effect, PendingRequest, SessionPhase, UnsentPrompt};
-use crate::ask_panel::AskOutcome;
+use crate::ask_panel::AskKeyResult;
 use crate::completion::{CLIENT_COMMANDS, is_exit_command};
 use crate::formatting;
-use crate::picker::Picker;
+use crate::session_picker::Picker;
 
 /// The most that terminals accept for the clipboard.
 const COPY_BYTES_MAX: usize = 64 << 10;
@@ -167,7 +167,8 @@ impl App {
         let Some(choice) = setting.choices.iter().find(|choice| choice.value == value) else {
             let known: Vec<&str> =
                 setting.choices.iter().map(|choice| choice.value.as_str()).take(12).collect();
-            let text = format!("{value:?} is not a value of {name}; choose one of {}", known.join(", "));
+            let text =
+                format!("{value:?} is not a valid value for {name}; choose one of {}", known.join(", "));
             self.show_error(text);
             return Some(Vec::new());
         };
@@ -197,8 +198,8 @@ impl App {
         vec![self.ask(Request::Cancel { session, turn: Some(last.turn) }, PendingRequest::Other)]
     }
 
-    pub(super) fn decide(&mut self, outcome: AskOutcome) -> Vec<Effect> {
-        let AskOutcome::Answer { ask, decision, text } = outcome else { return Vec::new() };
+    pub(super) fn decide(&mut self, outcome: AskKeyResult) -> Vec<Effect> {
+        let AskKeyResult::Answer { ask, decision, text } = outcome else { return Vec::new() };
         let session =
             self.ask_panel.asks.iter().find(|view| view.ask == ask).map(|view| view.session.clone());
         let Some(session) = session else { return Vec::new() };

@@ -9,8 +9,8 @@ use wire::native::{CardState, SessionCard};
 use super::put;
 use crate::app::App;
 use crate::formatting;
-use crate::picker::{Picker, needs_somebody, state_word, title_of};
 use crate::sanitize::one_line;
+use crate::session_picker::{Picker, needs_somebody, state_word, title_of};
 use crate::wrap::cut;
 
 const STATE_CELLS: usize = 10;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use wire::native::{
     AskView, Decision, NoticeSeverity, Row, RowContent, TextAppend, ToolCallState, ToolCallView, TurnSummary,
 };
-use wire::plain_text::short_id;
+use wire::transcript_text::short_id;
 
 use super::LineModeOptions;
 use crate::NAME;

@@ -127,7 +127,11 @@ fn a_setting_is_changed_by_its_command() {
     harness.write("/model nobody");
     harness.keys("esc enter");
     assert_eq!(harness.requests().len(), 1);
-    assert!(harness.screen(90, 12).contains("is not a value of model; choose one of offline, offline-terse"));
+    assert!(
+        harness
+            .screen(90, 12)
+            .contains("is not a valid value for model; choose one of offline, offline-terse")
+    );
 }
 
 #[test]

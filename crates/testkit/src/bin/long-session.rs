@@ -28,6 +28,6 @@ fn main() -> ExitCode {
     };
     let exported_at = row.updated_at;
     let events: Vec<_> = log.into_iter().map(Arc::new).collect();
-    println!("{}", wire::archive::encode(&row, &events, exported_at));
+    println!("{}", wire::session_archive::encode(&row, &events, exported_at));
     ExitCode::SUCCESS
 }

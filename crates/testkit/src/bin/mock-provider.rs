@@ -1,12 +1,12 @@
 //! A scripted model provider for benches, other agents and trying things out by hand.
 //!
 //! `mock-provider (--script FILE.json [--repeat] | --rules FILE.json) [--port N]` says its address on
-//! standard output and answers until it is ended. `testkit/src/provider/script.rs` says what a script looks
-//! like, `rules.rs` beside it what rules are. `GET /requests` gives all that it was asked.
+//! standard output and answers until it is ended. `testkit/src/mock_provider/script.rs` says what a script looks
+//! like, `answer_rules.rs` beside it what rules are. `GET /requests` gives all that it was asked.
 
 use std::process::ExitCode;
 
-use testkit::provider::{Mock, Rules, read_script};
+use testkit::mock_provider::{Mock, Rules, read_script};
 
 const USAGE: &str = "usage: mock-provider (--script FILE.json [--repeat] | --rules FILE.json) [--port N]";
 

@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, servers, zeph_methods};
+use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, tool_servers, zeph_methods};
 use crate::chimera_common as common;
 use crate::client_request::{
     ClientInfo, ClientRequest as Request, RequestError, SettingReply, WorkspaceParams,
 };
-use crate::json::{self, JsonError};
+use crate::json_errors::{self, JsonError};
 use crate::rpc::RpcId;
 
 /// The `_meta` key under which the draft for durable transports puts a client's position.
@@ -104,7 +104,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Re
                 request_id: &'a RawValue,
             }
             let text = params.map_or("null", RawValue::get);
-            let params: Params<'_> = json::read(text, "the parameters").map_err(bad_params)?;
+            let params: Params<'_> = json_errors::read(text, "the parameters").map_err(bad_params)?;
             let unknown =
                 || RequestError::InvalidParams("requestId must be an integer, a string or null".into());
             RpcId::from_json(params.request_id.get())
@@ -205,7 +205,7 @@ fn set_config_option(params: Option<&RawValue>) -> Result<Request, RequestError>
         Value::String(text) => text.into(),
         Value::Bool(on) => on.to_string().into(),
         other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            let came = json::kind(&other);
+            let came = json_errors::kind(&other);
             return Err(RequestError::InvalidParams(format!(
                 "`value` must be a string, true or false, not {came}"
             )));
@@ -249,7 +249,7 @@ pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Request, RequestError>
 /// in errors.
 pub(crate) fn blocks(value: Value, field: &str) -> Result<Vec<Content>, RequestError> {
     let blocks: Vec<schema::ContentBlock> =
-        json::read_value(value, field, "the parameters").map_err(bad_params)?;
+        json_errors::read_value(value, field, "the parameters").map_err(bad_params)?;
     let content: Vec<_> = blocks.into_iter().filter_map(block).collect();
     check_text(&content)?;
     Ok(content)
@@ -318,7 +318,7 @@ fn workspace_params(
             return Err(RequestError::InvalidParams(format!("{} is not an absolute path", path.display())));
         }
     }
-    Ok(WorkspaceParams { cwd: Some(cwd), roots, servers: servers::read(servers)? })
+    Ok(WorkspaceParams { cwd: Some(cwd), roots, servers: tool_servers::read(servers)? })
 }
 
 pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, RequestError> {
@@ -327,7 +327,7 @@ pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, RequestErr
 
 pub(super) fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, RequestError> {
     let params = params.ok_or_else(|| RequestError::InvalidParams("params are missing".into()))?;
-    json::read(params.get(), "the parameters").map_err(bad_params)
+    json_errors::read(params.get(), "the parameters").map_err(bad_params)
 }
 
 fn read_or_default<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, RequestError> {

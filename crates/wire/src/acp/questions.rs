@@ -6,7 +6,7 @@ use agent_client_protocol_schema::v1 as schema;
 use engine::{AskId, AskOption, AskRequest, CallId, PermissionAnswer, Question};
 use serde_json::value::RawValue;
 
-use super::tools;
+use super::tool_calls;
 
 /// The fields of the form.
 const ANSWER: &str = "answer";
@@ -47,10 +47,10 @@ pub(super) fn permission(
     question: &Question,
     parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
-    let asked = tools::permission(session, (ask, request), parent, tools::AlwaysScope::default());
+    let asked = tool_calls::permission(session, (ask, request), parent, tool_calls::AlwaysScope::default());
     let mut call = asked.tool_call;
-    call.fields = call.fields.title(tools::title(&question.text));
-    call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);
+    call.fields = call.fields.title(tool_calls::title(&question.text));
+    call.fields = call.fields.content(vec![tool_calls::text(question.text.to_string())]);
     let option = |id: String, name: &str, kind| schema::PermissionOption::new(id, name.to_owned(), kind);
     let choice = |(at, text): (usize, &Arc<str>)| {
         option(format!("{CHOICE}{at}"), text, schema::PermissionOptionKind::AllowOnce)
@@ -116,10 +116,10 @@ pub fn ask_answer(
 fn permission_answer(result: Result<&RawValue, &RawValue>) -> Option<PermissionAnswer> {
     let Some(option) = selected(result)? else { return Some(PermissionAnswer::CancelTurn) };
     match option.as_ref() {
-        tools::ALLOW_ONCE => Some(PermissionAnswer::AllowOnce),
-        tools::ALLOW_ALWAYS => Some(PermissionAnswer::AllowAlways),
-        tools::REJECT_ONCE => Some(PermissionAnswer::DenyOnce),
-        tools::REJECT_ALWAYS => Some(PermissionAnswer::DenyAlways),
+        tool_calls::ALLOW_ONCE => Some(PermissionAnswer::AllowOnce),
+        tool_calls::ALLOW_ALWAYS => Some(PermissionAnswer::AllowAlways),
+        tool_calls::REJECT_ONCE => Some(PermissionAnswer::DenyOnce),
+        tool_calls::REJECT_ALWAYS => Some(PermissionAnswer::DenyAlways),
         _ => None,
     }
 }

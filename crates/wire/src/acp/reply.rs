@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::tools::unicode_path;
-use super::{servers, settings, zeph_methods};
+use super::tool_calls::unicode_path;
+use super::{settings, tool_servers, zeph_methods};
 use crate::client_request::{RequestError, RequestOutcome, SessionView};
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
@@ -75,7 +75,7 @@ pub(crate) fn encode(
         }
         RequestOutcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
         RequestOutcome::Tools(tools) => result(id, &zeph_methods::tools(tools), out),
-        RequestOutcome::Servers(views) => result(id, &servers::listed(views), out),
+        RequestOutcome::Servers(views) => result(id, &tool_servers::listed(views), out),
         RequestOutcome::ServerAdded { name } => result(id, &json!({ "added": name.as_ref() }), out),
         RequestOutcome::ServerRemoved { name } => result(id, &json!({ "removed": name }), out),
         RequestOutcome::Moved { id: session, cwd } => {

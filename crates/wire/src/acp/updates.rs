@@ -15,13 +15,13 @@ use engine::{
 };
 use serde_json::Map;
 
-use super::command_output::CommandOutputs;
 use super::sub_agent_calls::{SubAgentCalls, mark};
-use super::{ClientAbilities, questions, relay, settings, tools, write_notification};
+use super::terminal_output::CommandOutputs;
+use super::{ClientAbilities, questions, relayed_updates, settings, tool_calls, write_notification};
 use crate::agent_updates::{EXTENSION, PROMPT_ANSWER};
 use crate::cursor::Cursor;
 use crate::dialect::{ConnectionEvent, EncodeContext};
-use crate::encoder::{EncodeStep, Encoder};
+use crate::event_encoder::{EncodeStep, Encoder};
 use crate::merged_chunk::merge_chunks;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
@@ -31,7 +31,7 @@ const NOTICES_MAX: usize = 16;
 
 pub struct Updates {
     client: ClientAbilities,
-    scope: tools::AlwaysScope,
+    scope: tool_calls::AlwaysScope,
     session: schema::SessionId,
     /// The session id as a JSON string, quotes included.
     session_json: String,
@@ -109,7 +109,7 @@ impl Updates {
     ) -> Self {
         Self {
             client,
-            scope: tools::AlwaysScope::default(),
+            scope: tool_calls::AlwaysScope::default(),
             session: schema::SessionId::new(session.as_str()),
             // The characters of a session id need no JSON escapes.
             session_json: format!("\"{session}\""),
@@ -189,7 +189,7 @@ impl Updates {
     }
 
     pub(crate) fn keep_for_session(&mut self) {
-        self.scope = tools::AlwaysScope::Session;
+        self.scope = tool_calls::AlwaysScope::Session;
     }
 
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
@@ -197,7 +197,7 @@ impl Updates {
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
         match &request.question {
             None if request.foreign.is_some() => AskFrame::Foreign(self.foreign_ask(request)),
-            None => AskFrame::Permission(tools::permission(session, (ask, request), parent, self.scope)),
+            None => AskFrame::Permission(tool_calls::permission(session, (ask, request), parent, self.scope)),
             Some(question) if self.client.forms => {
                 AskFrame::Form(questions::form(session, request, question))
             }
@@ -212,9 +212,9 @@ impl Updates {
         let mut params: Map<String, serde_json::Value> = serde_json::from_str(params).unwrap_or_default();
         params.insert("sessionId".to_owned(), self.session.0.as_ref().into());
         if let Some(call) = params.get_mut("toolCall").and_then(serde_json::Value::as_object_mut) {
-            relay::put_objects(call);
+            relayed_updates::put_objects(call);
         }
-        if let Some(why) = tools::unreadable_rules(request)
+        if let Some(why) = tool_calls::unreadable_rules(request)
             && let Some(call) = params.get_mut("toolCall").and_then(serde_json::Value::as_object_mut)
         {
             let said = serde_json::json!({ "type": "content", "content": { "type": "text", "text": why } });
@@ -263,7 +263,9 @@ impl Updates {
         }
         match &event.body {
             Body::UserMessage { content } => self.user_message(event, content, context, out),
-            Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
+            Body::Plan { entries } => {
+                self.update(schema::SessionUpdate::Plan(tool_calls::plan(entries)), out)
+            }
             Body::ToolStarted(start) => self.tool_started(start, event, context, out),
             Body::ToolOutput { .. } => self.output(event, out),
             Body::ToolTerminal { call, terminal, surface } => {
@@ -271,13 +273,13 @@ impl Updates {
             }
             Body::ToolChanged(change) => {
                 self.shows(event, change);
-                let update = tools::changed(change, self.command_outputs.terminal_use(&change.call));
+                let update = tool_calls::changed(change, self.command_outputs.terminal_use(&change.call));
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Offered { settings } => self.offers(settings, context, out),
             Body::ToolEnded(end) => self.tool_ended(end, event, out),
             Body::FileEdited { call: Some(call), change } => {
-                let update = tools::edited(call, change);
+                let update = tool_calls::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Asked { ask, request } => return Some(self.asks(*ask, request)),
@@ -290,7 +292,7 @@ impl Updates {
             Body::Title { title } => self.title(title, event, out),
             Body::Notice { level, text } => self.notice(*level, text, event, context, out),
             Body::PolicyBlocked { call: Some(call), tool, path, mode, reason } => {
-                let update = tools::refused(call, (tool, mode, reason), path.as_deref());
+                let update = tool_calls::refused(call, (tool, mode, reason), path.as_deref());
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Compacting { given_up } => self.compacting(event, *given_up, context, out),
@@ -370,7 +372,7 @@ impl Updates {
         }
         let message = event.turn.map_or_else(String::new, |turn| format!("u{}", turn.0));
         for block in content {
-            let chunk = schema::ContentChunk::new(tools::block(block))
+            let chunk = schema::ContentChunk::new(tool_calls::block(block))
                 .message_id(schema::MessageId::new(message.as_str()));
             self.update(schema::SessionUpdate::UserMessageChunk(chunk), out);
         }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::tools::tool_kind;
+use super::tool_calls::tool_kind;
 use crate::event_json::LAST_AT;
 
 const TITLE_CHARS_MAX: usize = 120;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::decode::read;
-use super::{IMPORT_EVENTS_MAX, servers, zeph_import};
+use super::{IMPORT_EVENTS_MAX, tool_servers, zeph_import};
 use crate::client_request::{ClientRequest as Request, EventPage, EventRange, RequestError};
 use crate::event_json;
 use crate::timestamp::rfc3339;
@@ -48,10 +48,10 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Request
         "_session/delete" => Ok(Request::Remove { id: session(params)? }),
         "_session/export" => range(params).map(|(id, range)| Request::Export { id, range }),
         "_session/import" => import(params),
-        "_agent/tools" => Ok(Request::Tools { id: servers::session(params)? }),
-        "_agent/mcp/list" => Ok(Request::Servers { id: servers::session(params)? }),
-        "_agent/mcp/add" => servers::add(params),
-        "_agent/mcp/remove" => servers::remove(params),
+        "_agent/tools" => Ok(Request::Tools { id: tool_servers::session(params)? }),
+        "_agent/mcp/list" => Ok(Request::Servers { id: tool_servers::session(params)? }),
+        "_agent/mcp/add" => tool_servers::add(params),
+        "_agent/mcp/remove" => tool_servers::remove(params),
         "_agent/working_dir/update" => {
             let params: MoveParams = read(params)?;
             Ok(Request::Move { id: parse_id(&params.session_id)?, path: params.path })

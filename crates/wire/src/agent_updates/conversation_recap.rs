@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use engine::{Body, Content, Event, Stop};
 
-use crate::plain_text;
 use crate::transcript::{Row, ToolRow, ToolState, Transcript, stop_text};
+use crate::transcript_text;
 
 /// Limit for the whole recap. The newest rows are kept.
 const RECAP_BYTES_MAX: usize = 100 << 10;
@@ -79,10 +79,12 @@ impl ConversationRecap {
 fn row_text(row: &Row) -> Option<String> {
     let text = match row {
         Row::Prompt { content, .. } => {
-            format!("User: {}", short(&plain_text::blocks(content), MESSAGE_BYTES_MAX))
+            format!("User: {}", short(&transcript_text::blocks(content), MESSAGE_BYTES_MAX))
         }
         Row::AgentMessage { text, .. } => format!("Assistant: {}", short(text.trim(), MESSAGE_BYTES_MAX)),
-        Row::Plan { entries } => format!("Plan:\n{}", short(&plain_text::plan(entries), MESSAGE_BYTES_MAX)),
+        Row::Plan { entries } => {
+            format!("Plan:\n{}", short(&transcript_text::plan(entries), MESSAGE_BYTES_MAX))
+        }
         Row::Tool(tool) => tool_text(tool),
         Row::TurnEnded { stop: Stop::EndTurn, .. }
         | Row::Thought { .. }

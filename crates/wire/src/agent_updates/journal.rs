@@ -13,7 +13,7 @@
 //! nothing else.
 
 mod compare;
-mod interpreter;
+mod frame_interpreter;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use compare::JournalComparison;
-use interpreter::{FrameInterpreter, FrameMeaning};
+use frame_interpreter::{FrameInterpreter, FrameMeaning};
 
 /// The journal format that a [`JournalWriter`] writes.
 const VERSION: u32 = 1;
@@ -69,7 +69,7 @@ pub struct AnsweredRequest {
 
 /// A frame as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InboundFrame {
+pub enum RawAgentFrame {
     Line(Vec<u8>),
     TooLong { bytes: u64, sha256: String },
 }
@@ -140,15 +140,15 @@ impl JournalWriter {
     pub fn record(
         &mut self,
         process: u32,
-        frame: InboundFrame,
+        frame: RawAgentFrame,
         answers: Option<AnsweredRequest>,
         redactor: &dyn Redactor,
     ) -> String {
         let (bytes, sha256, frame, meaning) = match frame {
-            InboundFrame::TooLong { bytes, sha256 } => {
+            RawAgentFrame::TooLong { bytes, sha256 } => {
                 (bytes, sha256, None, FrameMeaning::fault("it is too long"))
             }
-            InboundFrame::Line(line) => match String::from_utf8(line) {
+            RawAgentFrame::Line(line) => match String::from_utf8(line) {
                 Err(error) => {
                     let line = error.as_bytes();
                     (line.len() as u64, hex(line), None, FrameMeaning::fault("it is not text"))

@@ -1,7 +1,7 @@
 //! Recorded messages of agents, and the events they become.
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about")]
 
-mod any;
+mod any_input;
 mod conversation_recap;
 mod messages;
 mod permission_requests;

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{AUTO, FRAME_BYTES_MAX, MANUAL, NOTIFICATIONS, REQUESTS, VERSION, ask_of};
+use super::{AUTO, BERNSTEIN_FRAME_BYTES_MAX, MANUAL, NOTIFICATIONS, REQUESTS, VERSION, ask_of};
 use crate::acp;
 use crate::client_request::{ClientInfo, ClientRequest as Request, RequestError, SettingReply};
-use crate::json;
+use crate::json_errors;
 
 /// How many characters of an unknown name an error repeats.
 const NAME_CHARS_MAX: usize = 80;
@@ -23,8 +23,8 @@ pub(crate) fn request(
     params: Option<&RawValue>,
     frame_bytes: usize,
 ) -> Result<Request, RequestError> {
-    if frame_bytes > FRAME_BYTES_MAX {
-        return Err(RequestError::FrameTooLong { limit_bytes: FRAME_BYTES_MAX });
+    if frame_bytes > BERNSTEIN_FRAME_BYTES_MAX {
+        return Err(RequestError::FrameTooLong { limit_bytes: BERNSTEIN_FRAME_BYTES_MAX });
     }
     match method {
         "initialize" => initialize(params),
@@ -175,7 +175,7 @@ fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, RequestErro
     if !text.starts_with('{') {
         return Err(RequestError::InvalidParams("params must be an object".into()));
     }
-    json::read(text, "the parameters").map_err(|error| RequestError::InvalidParams(error.to_string()))
+    json_errors::read(text, "the parameters").map_err(|error| RequestError::InvalidParams(error.to_string()))
 }
 
 fn short(name: &str) -> String {

@@ -18,10 +18,10 @@ use super::{mode, prompt_id};
 use crate::acp::write_notification;
 use crate::chimera_common as common;
 use crate::dialect::{ConnectionEvent, EncodeContext};
-use crate::encoder::{EncodeStep, Encoder};
+use crate::event_encoder::{EncodeStep, Encoder};
 use crate::money;
-use crate::plain_text::blocks;
 use crate::transcript::block_text;
+use crate::transcript_text::blocks;
 
 /// Limit for the merged text of one update. Longer answers become several updates.
 const MERGED_BYTES_MAX: usize = 32 << 10;

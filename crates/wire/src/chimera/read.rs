@@ -13,10 +13,10 @@ use engine::{
 use serde_json::Value;
 
 use super::{OURS, SCHEMA};
-use crate::archive::{ArchiveError, ImportedSession};
 use crate::chimera_common::CHIMERA;
 use crate::event_json::LAST_AT;
 use crate::record::EventLoss;
+use crate::session_archive::{ArchiveError, ImportedSession};
 use crate::timestamp::parse;
 
 /// From here on a number of seconds is a date; less is a clock that started with the machine.

@@ -12,7 +12,7 @@ use crate::acp;
 use crate::client_request::{
     ClientInfo, ClientRequest as Request, RequestError, SettingReply, WorkspaceParams,
 };
-use crate::json;
+use crate::json_errors;
 
 /// Limit for a client's name, which is stored with every event that it causes.
 const NAME_CHARS_MAX: usize = 128;
@@ -171,7 +171,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Resu
     if text.starts_with('[') {
         return Err(RequestError::InvalidParams("the parameters must be an object".into()));
     }
-    json::read(text, "the parameters")
+    json_errors::read(text, "the parameters")
         .map_err(|error| RequestError::InvalidParams(format!("the parameters are wrong: {error}")))
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn message(params: Option<&RawValue>) -> Result<Request, RequestError
         // A single block, as in updates.
         block @ Value::Object(_) => acp::blocks(Value::Array(vec![block]), "message")?,
         other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => {
-            let came = json::kind(&other);
+            let came = json_errors::kind(&other);
             let text = format!("the message must be a string or content blocks, not {came}");
             return Err(RequestError::InvalidParams(text));
         }

@@ -17,7 +17,7 @@ use super::tools::TOOLS;
 use crate::acp::write_notification;
 use crate::chimera_common as common;
 use crate::dialect::{ConnectionEvent, EncodeContext, UpdateCount};
-use crate::encoder::{EncodeStep, Encoder};
+use crate::event_encoder::{EncodeStep, Encoder};
 use crate::merged_chunk::merge_chunks;
 use crate::money;
 use crate::otter::updates_of;

@@ -7,8 +7,8 @@
 //!
 //! **Invariant:** an event makes at most one row, so the event's position is the row's id.
 
-mod asks;
-mod diffs;
+mod ask_view;
+mod diff_view;
 mod row_text;
 mod rows;
 mod state;
@@ -17,8 +17,8 @@ mod tests;
 mod turn_starts;
 mod viewer;
 
-pub use asks::ask_view;
-pub use diffs::changed_diff;
+pub use ask_view::ask_view;
+pub use diff_view::changed_diff;
 pub use rows::{PromptText, RowLimits, Rows};
 pub use state::{InitialState, SessionStateFold, settings, slash_command};
 pub use turn_starts::{TurnStart, TurnStarts};

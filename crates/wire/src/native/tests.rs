@@ -56,14 +56,14 @@ fn the_types_of_the_web_app_are_current() {
         RequestReply,
         ServerNotification,
         ServerFrame,
-        hub::HubRequest,
-        hub::MachineView,
-        hub::ShareView,
-        hub::TokenView,
-        hub::PersonView,
-        hub::PasskeyView,
-        hub::HubReplyBody,
-        hub::HubNotification,
+        hub_requests::HubRequest,
+        hub_requests::MachineView,
+        hub_requests::ShareView,
+        hub_requests::TokenView,
+        hub_requests::PersonView,
+        hub_requests::PasskeyView,
+        hub_requests::HubReplyBody,
+        hub_requests::HubNotification,
     );
     expect_file!["../../../../web/src/wire.ts"].assert_eq(&out);
 }

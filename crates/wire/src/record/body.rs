@@ -14,7 +14,7 @@ use super::tool::{
     AskedRecord, PolicyBlockedRecord, ResolvedRecord, ToolEndRecord, ToolOutputRecord, ToolStartRecord,
     ToolTerminalRecord,
 };
-use super::{Fetch, Keep, RecordError};
+use super::{GetBlob, PutBlob, RecordError};
 
 /// The name of a body's kind, which is stored beside the body.
 pub fn kind(body: &Body) -> &'static str {
@@ -72,7 +72,11 @@ impl RecordSink for Value {
     }
 }
 
-pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut impl RecordSink) -> Result<(), RecordError> {
+pub(super) fn encode(
+    body: &Body,
+    keep: &mut PutBlob<'_>,
+    out: &mut impl RecordSink,
+) -> Result<(), RecordError> {
     match body {
         Body::Text { message, text } | Body::Thought { message, text } => {
             out.put(&MessageRecord::of(*message, text, keep))
@@ -117,7 +121,7 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut impl RecordSink
     }
 }
 
-pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
     match kind {
         "text" => take::<MessageRecord<'_>>(bytes)?.text(fetch),
         "thought" => take::<MessageRecord<'_>>(bytes)?.thought(fetch),

@@ -7,9 +7,9 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::text::{StoredPath, StoredText};
+use super::stored_text::{StoredPath, StoredText};
 use super::word::Word;
-use super::{Fetch, Keep, RecordError};
+use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,7 +51,7 @@ pub(super) enum ContentRecord<'a> {
 }
 
 impl<'a> ContentRecord<'a> {
-    pub(super) fn of(content: &'a Content, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(content: &'a Content, keep: &mut PutBlob<'_>) -> Self {
         match content {
             Content::Text(text) => Self::Text(StoredText::of(text, keep)),
             Content::Image { mime, data, uri } => Self::Image {
@@ -76,7 +76,7 @@ impl<'a> ContentRecord<'a> {
         }
     }
 
-    pub(super) fn content(self, fetch: &Fetch<'_>) -> Result<Content, RecordError> {
+    pub(super) fn content(self, fetch: &GetBlob<'_>) -> Result<Content, RecordError> {
         Ok(match self {
             Self::Text(text) => Content::Text(text.fetched(fetch)?),
             Self::Image { mime, data, uri } => Content::Image {
@@ -119,7 +119,7 @@ pub(super) struct LinkRecord<'a> {
 }
 
 impl<'a> LinkRecord<'a> {
-    fn of(link: &'a ResourceLink, keep: &mut Keep<'_>) -> Self {
+    fn of(link: &'a ResourceLink, keep: &mut PutBlob<'_>) -> Self {
         Self {
             uri: StoredText::of(&link.uri, keep),
             name: StoredText::of(&link.name, keep),
@@ -130,7 +130,7 @@ impl<'a> LinkRecord<'a> {
         }
     }
 
-    fn link(self, fetch: &Fetch<'_>) -> Result<ResourceLink, RecordError> {
+    fn link(self, fetch: &GetBlob<'_>) -> Result<ResourceLink, RecordError> {
         Ok(ResourceLink {
             uri: self.uri.fetched(fetch)?,
             name: self.name.fetched(fetch)?,
@@ -153,7 +153,7 @@ pub(super) struct ChangeRecord<'a> {
 }
 
 impl<'a> ChangeRecord<'a> {
-    pub(super) fn of(change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(change: &'a FileChange, keep: &mut PutBlob<'_>) -> Self {
         Self {
             path: StoredPath::of(&change.path),
             before: StoredText::of_option(change.before.as_ref(), keep),
@@ -161,7 +161,7 @@ impl<'a> ChangeRecord<'a> {
         }
     }
 
-    pub(super) fn change(self, fetch: &Fetch<'_>) -> Result<FileChange, RecordError> {
+    pub(super) fn change(self, fetch: &GetBlob<'_>) -> Result<FileChange, RecordError> {
         Ok(FileChange {
             path: self.path.path()?,
             before: StoredText::fetched_option(self.before, fetch)?,
@@ -179,11 +179,11 @@ pub(super) struct FileEditedRecord<'a> {
 }
 
 impl<'a> FileEditedRecord<'a> {
-    pub(super) fn of(call: Option<&'a CallId>, change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(call: Option<&'a CallId>, change: &'a FileChange, keep: &mut PutBlob<'_>) -> Self {
         Self { call: StoredText::of_call(call), change: ChangeRecord::of(change, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::FileEdited { call: StoredText::call(self.call, fetch)?, change: self.change.change(fetch)? })
     }
 }
@@ -198,7 +198,7 @@ pub(super) enum ToolContentRecord<'a> {
 }
 
 impl<'a> ToolContentRecord<'a> {
-    pub(super) fn all(contents: &'a [ToolContent], keep: &mut Keep<'_>) -> Vec<Self> {
+    pub(super) fn all(contents: &'a [ToolContent], keep: &mut PutBlob<'_>) -> Vec<Self> {
         let one = |content: &'a ToolContent| match content {
             ToolContent::Block(block) => Self::Block(ContentRecord::of(block, keep)),
             ToolContent::Diff(change) => Self::Diff(ChangeRecord::of(change, keep)),
@@ -206,7 +206,7 @@ impl<'a> ToolContentRecord<'a> {
         contents.iter().map(one).collect()
     }
 
-    pub(super) fn content(self, fetch: &Fetch<'_>) -> Result<ToolContent, RecordError> {
+    pub(super) fn content(self, fetch: &GetBlob<'_>) -> Result<ToolContent, RecordError> {
         Ok(match self {
             Self::Block(block) => ToolContent::Block(block.content(fetch)?),
             Self::Diff(change) => ToolContent::Diff(change.change(fetch)?),
@@ -247,7 +247,7 @@ pub(super) struct StepRecord<'a> {
 }
 
 impl<'a> StepRecord<'a> {
-    pub(super) fn of(entry: &'a PlanEntry, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(entry: &'a PlanEntry, keep: &mut PutBlob<'_>) -> Self {
         Self {
             content: StoredText::of(&entry.content, keep),
             priority: entry.priority.as_str().into(),
@@ -255,7 +255,7 @@ impl<'a> StepRecord<'a> {
         }
     }
 
-    pub(super) fn entry(self, fetch: &Fetch<'_>) -> Result<PlanEntry, RecordError> {
+    pub(super) fn entry(self, fetch: &GetBlob<'_>) -> Result<PlanEntry, RecordError> {
         Ok(PlanEntry {
             content: self.content.fetched(fetch)?,
             priority: Word::read(&self.priority)?,
@@ -275,7 +275,7 @@ pub(super) struct CommandRecord<'a> {
 }
 
 impl<'a> CommandRecord<'a> {
-    pub(super) fn of(command: &'a CommandSpec, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(command: &'a CommandSpec, keep: &mut PutBlob<'_>) -> Self {
         Self {
             name: StoredText::of(&command.name, keep),
             description: StoredText::of(&command.description, keep),
@@ -283,7 +283,7 @@ impl<'a> CommandRecord<'a> {
         }
     }
 
-    pub(super) fn command(self, fetch: &Fetch<'_>) -> Result<CommandSpec, RecordError> {
+    pub(super) fn command(self, fetch: &GetBlob<'_>) -> Result<CommandSpec, RecordError> {
         Ok(CommandSpec {
             name: self.name.fetched(fetch)?,
             description: self.description.fetched(fetch)?,

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content::{LocationRecord, ToolContentRecord};
-use super::text::StoredText;
+use super::stored_text::StoredText;
 use super::tool::{contents, locations};
 use super::word::Word;
-use super::{Fetch, Keep, RecordError};
+use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct JoinedRecord<'a> {
@@ -33,7 +33,7 @@ impl<'a> JoinedRecord<'a> {
         [agent, session]: [&'a str; 2],
         of: &'a SessionId,
         extra: Option<&'a Opaque>,
-        keep: &mut Keep<'_>,
+        keep: &mut PutBlob<'_>,
     ) -> Self {
         let extra = extra.map(|extra| StoredText::of(&extra.0, keep));
         Self {
@@ -44,7 +44,7 @@ impl<'a> JoinedRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         let of = SessionId::parse(&self.of)
             .map_err(|_| RecordError::UnknownWord { field: "session", word: self.of.into_owned() })?;
         let extra = self.extra.map(|extra| extra.fetched(fetch).map(Opaque)).transpose()?;
@@ -78,18 +78,18 @@ struct SpecRecord<'a> {
 }
 
 impl<'a> OfferedRecord<'a> {
-    pub(super) fn of(settings: &'a [SettingSpec], keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(settings: &'a [SettingSpec], keep: &mut PutBlob<'_>) -> Self {
         Self { settings: settings.iter().map(|spec| SpecRecord::of(spec, keep)).collect() }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         let settings = self.settings.into_iter().map(|spec| spec.spec(fetch));
         Ok(Body::Offered { settings: settings.collect::<Result<_, _>>()? })
     }
 }
 
 impl<'a> SpecRecord<'a> {
-    fn of(spec: &'a SettingSpec, keep: &mut Keep<'_>) -> Self {
+    fn of(spec: &'a SettingSpec, keep: &mut PutBlob<'_>) -> Self {
         let mut text = |text: &'a Arc<str>| StoredText::of(text, keep);
         let choices = spec.choices.iter();
         let choices = choices.map(|choice| [&choice.value, &choice.name, &choice.description].map(&mut text));
@@ -105,7 +105,7 @@ impl<'a> SpecRecord<'a> {
         }
     }
 
-    fn spec(self, fetch: &Fetch<'_>) -> Result<SettingSpec, RecordError> {
+    fn spec(self, fetch: &GetBlob<'_>) -> Result<SettingSpec, RecordError> {
         let choice = |[value, name, description]: [StoredText<'a>; 3]| {
             Ok(Choice {
                 value: value.fetched(fetch)?,
@@ -135,7 +135,7 @@ pub(super) struct ForeignAskRecord<'a> {
 }
 
 impl<'a> ForeignAskRecord<'a> {
-    pub(super) fn of(ask: &'a ForeignAsk, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(ask: &'a ForeignAsk, keep: &mut PutBlob<'_>) -> Self {
         let option = |option: &'a AskOption| {
             (
                 StoredText::inline(&option.id),
@@ -149,7 +149,7 @@ impl<'a> ForeignAskRecord<'a> {
         }
     }
 
-    pub(super) fn ask(self, fetch: &Fetch<'_>) -> Result<Box<ForeignAsk>, RecordError> {
+    pub(super) fn ask(self, fetch: &GetBlob<'_>) -> Result<Box<ForeignAsk>, RecordError> {
         let option = |(id, name, means): (StoredText<'a>, StoredText<'a>, Cow<'a, str>)| {
             Ok(AskOption { id: id.fetched(fetch)?, name: name.fetched(fetch)?, means: Word::read(&means)? })
         };
@@ -177,7 +177,7 @@ pub(super) struct ToolChangeRecord<'a> {
 }
 
 impl<'a> ToolChangeRecord<'a> {
-    pub(super) fn of(change: &'a ToolChange, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(change: &'a ToolChange, keep: &mut PutBlob<'_>) -> Self {
         let places = |locations: &'a Vec<Location>| locations.iter().map(LocationRecord::of).collect();
         Self {
             call: StoredText::inline(&change.call.0),
@@ -189,7 +189,7 @@ impl<'a> ToolChangeRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::ToolChanged(Box::new(ToolChange {
             call: CallId(self.call.fetched(fetch)?),
             title: StoredText::fetched_option(self.title, fetch)?,
@@ -214,7 +214,7 @@ struct RelayedRecord<'a> {
 /// Inserts the agent's verbatim update into the object at the end of `out`.
 pub(super) fn add_relayed(
     relayed: &Opaque,
-    keep: &mut Keep<'_>,
+    keep: &mut PutBlob<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), RecordError> {
     out.pop();
@@ -232,7 +232,7 @@ pub(super) fn set_relayed(relayed: &Opaque, body: &mut Value) {
     body[RELAYED_FIELD] = (&*relayed.0).into();
 }
 
-pub(super) fn relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {
+pub(super) fn relayed(bytes: &[u8], fetch: &GetBlob<'_>) -> Result<Option<Opaque>, RecordError> {
     // Few events have one, and searching for the key is cheaper than parsing twice.
     if !bytes.windows(RELAYED.len()).any(|window| window == RELAYED.as_bytes()) {
         return Ok(None);

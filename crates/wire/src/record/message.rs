@@ -8,9 +8,9 @@ use engine::{Body, CommandSpec, Content, MessageId, NoticeLevel, Opaque, PlanEnt
 use serde::{Deserialize, Serialize};
 
 use super::content::{CommandRecord, ContentRecord, StepRecord};
-use super::text::{StoredPath, StoredText};
+use super::stored_text::{StoredPath, StoredText};
 use super::word::Word;
-use super::{Fetch, Keep, RecordError};
+use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct EmptyRecord {}
@@ -28,15 +28,15 @@ pub(super) struct MessageRecord<'a> {
 }
 
 impl<'a> MessageRecord<'a> {
-    pub(super) fn of(message: MessageId, text: &'a str, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(message: MessageId, text: &'a str, keep: &mut PutBlob<'_>) -> Self {
         Self { message: message.0, text: StoredText::of(text, keep) }
     }
 
-    pub(super) fn text(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn text(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Text { message: MessageId(self.message), text: self.text.fetched(fetch)? })
     }
 
-    pub(super) fn thought(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn thought(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Thought { message: MessageId(self.message), text: self.text.fetched(fetch)? })
     }
 }
@@ -48,19 +48,19 @@ pub(super) struct BlocksRecord<'a> {
 }
 
 impl<'a> BlocksRecord<'a> {
-    pub(super) fn of(content: &'a [Content], keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(content: &'a [Content], keep: &mut PutBlob<'_>) -> Self {
         Self { content: content.iter().map(|content| ContentRecord::of(content, keep)).collect() }
     }
 
-    pub(super) fn turn_queued(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn turn_queued(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::TurnQueued { content: self.content(fetch)? })
     }
 
-    pub(super) fn user_message(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn user_message(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::UserMessage { content: self.content(fetch)? })
     }
 
-    fn content(self, fetch: &Fetch<'_>) -> Result<Vec<Content>, RecordError> {
+    fn content(self, fetch: &GetBlob<'_>) -> Result<Vec<Content>, RecordError> {
         self.content.into_iter().map(|content| content.content(fetch)).collect()
     }
 }
@@ -72,11 +72,11 @@ pub(super) struct PlanRecord<'a> {
 }
 
 impl<'a> PlanRecord<'a> {
-    pub(super) fn of(entries: &'a [PlanEntry], keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(entries: &'a [PlanEntry], keep: &mut PutBlob<'_>) -> Self {
         Self { entries: entries.iter().map(|entry| StepRecord::of(entry, keep)).collect() }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         let entries = self.entries.into_iter().map(|entry| entry.entry(fetch));
         Ok(Body::Plan { entries: entries.collect::<Result<_, _>>()? })
     }
@@ -89,11 +89,11 @@ pub(super) struct CommandsRecord<'a> {
 }
 
 impl<'a> CommandsRecord<'a> {
-    pub(super) fn of(commands: &'a [CommandSpec], keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(commands: &'a [CommandSpec], keep: &mut PutBlob<'_>) -> Self {
         Self { commands: commands.iter().map(|command| CommandRecord::of(command, keep)).collect() }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         let commands = self.commands.into_iter().map(|command| command.command(fetch));
         Ok(Body::Commands { commands: commands.collect::<Result<_, _>>()? })
     }
@@ -107,19 +107,19 @@ pub(super) struct PlainRecord<'a> {
 }
 
 impl<'a> PlainRecord<'a> {
-    pub(super) fn of(text: &'a str, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(text: &'a str, keep: &mut PutBlob<'_>) -> Self {
         Self { text: StoredText::of(text, keep) }
     }
 
-    pub(super) fn title(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn title(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Title { title: self.text.fetched(fetch)? })
     }
 
-    pub(super) fn compacted(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn compacted(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Compacted { summary: self.text.fetched(fetch)? })
     }
 
-    pub(super) fn foreign(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn foreign(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Foreign { payload: Opaque(self.text.fetched(fetch)?) })
     }
 }
@@ -133,11 +133,11 @@ pub(super) struct NoticeRecord<'a> {
 }
 
 impl<'a> NoticeRecord<'a> {
-    pub(super) fn of(level: NoticeLevel, text: &'a str, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(level: NoticeLevel, text: &'a str, keep: &mut PutBlob<'_>) -> Self {
         Self { level: level.as_str().into(), text: StoredText::of(text, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Notice { level: Word::read(&self.level)?, text: self.text.fetched(fetch)? })
     }
 }
@@ -151,11 +151,11 @@ pub(super) struct SettingRecord<'a> {
 }
 
 impl<'a> SettingRecord<'a> {
-    pub(super) fn of(id: &'a str, value: &'a str, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(id: &'a str, value: &'a str, keep: &mut PutBlob<'_>) -> Self {
         Self { id: StoredText::of(id, keep), value: StoredText::of(value, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::SettingChanged { id: self.id.fetched(fetch)?, value: self.value.fetched(fetch)? })
     }
 }
@@ -188,11 +188,11 @@ pub(super) struct TurnEndedRecord<'a> {
 }
 
 impl<'a> TurnEndedRecord<'a> {
-    pub(super) fn of(stop: Stop, error: Option<&'a Arc<str>>, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(stop: Stop, error: Option<&'a Arc<str>>, keep: &mut PutBlob<'_>) -> Self {
         Self { stop: stop.as_str().into(), error: StoredText::of_option(error, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::TurnEnded {
             stop: Word::read(&self.stop)?,
             error: StoredText::fetched_option(self.error, fetch)?,
@@ -207,11 +207,11 @@ pub(super) struct CancelRecord<'a> {
 }
 
 impl<'a> CancelRecord<'a> {
-    pub(super) fn of(reason: Option<&'a Arc<str>>, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(reason: Option<&'a Arc<str>>, keep: &mut PutBlob<'_>) -> Self {
         Self { reason: StoredText::of_option(reason, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::CancelRequested { reason: StoredText::fetched_option(self.reason, fetch)? })
     }
 }

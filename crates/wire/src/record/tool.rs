@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{LocationRecord, ToolContentRecord};
 use super::external::ForeignAskRecord;
-use super::text::{StoredPath, StoredText};
+use super::stored_text::{StoredPath, StoredText};
 use super::word::Word;
-use super::{BridgeRecord, Fetch, Keep, RecordError};
+use super::{BridgeRecord, GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolStartRecord<'a> {
@@ -35,7 +35,7 @@ pub(super) struct ToolStartRecord<'a> {
 }
 
 impl<'a> ToolStartRecord<'a> {
-    pub(super) fn of(start: &'a ToolStart, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(start: &'a ToolStart, keep: &mut PutBlob<'_>) -> Self {
         Self {
             call: StoredText::inline(&start.call.0),
             tool: StoredText::of(&start.tool, keep),
@@ -47,7 +47,7 @@ impl<'a> ToolStartRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::ToolStarted(Box::new(ToolStart {
             call: CallId(self.call.fetched(fetch)?),
             tool: self.tool.fetched(fetch)?,
@@ -88,7 +88,7 @@ struct ExitRecord<'a> {
 }
 
 impl<'a> ToolEndRecord<'a> {
-    pub(super) fn of(end: &'a ToolEnd, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(end: &'a ToolEnd, keep: &mut PutBlob<'_>) -> Self {
         let exit = end.exit.as_ref().map(|exit| ExitRecord {
             code: exit.code,
             signal: StoredText::of_option(exit.signal.as_ref(), keep),
@@ -105,7 +105,7 @@ impl<'a> ToolEndRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         let exit = match self.exit {
             Some(exit) => {
                 Some(Exit { code: exit.code, signal: StoredText::fetched_option(exit.signal, fetch)? })
@@ -170,7 +170,7 @@ struct QuestionRecord<'a> {
 }
 
 impl<'a> QuestionRecord<'a> {
-    fn of(question: &'a Question, keep: &mut Keep<'_>) -> Self {
+    fn of(question: &'a Question, keep: &mut PutBlob<'_>) -> Self {
         Self {
             text: StoredText::of(&question.text, keep),
             choices: question.choices.iter().map(|choice| StoredText::of(choice, keep)).collect(),
@@ -178,7 +178,7 @@ impl<'a> QuestionRecord<'a> {
         }
     }
 
-    fn question(self, fetch: &Fetch<'_>) -> Result<Question, RecordError> {
+    fn question(self, fetch: &GetBlob<'_>) -> Result<Question, RecordError> {
         let choices = self.choices.into_iter().map(|choice| choice.fetched(fetch));
         Ok(Question {
             text: self.text.fetched(fetch)?,
@@ -189,7 +189,7 @@ impl<'a> QuestionRecord<'a> {
 }
 
 impl<'a> AskRecord<'a> {
-    fn of(request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
+    fn of(request: &'a AskRequest, keep: &mut PutBlob<'_>) -> Self {
         Self {
             call: StoredText::of_call(request.call.as_ref()),
             tool: StoredText::of(&request.tool, keep),
@@ -209,7 +209,7 @@ impl<'a> AskRecord<'a> {
         }
     }
 
-    fn request(self, fetch: &Fetch<'_>) -> Result<AskRequest, RecordError> {
+    fn request(self, fetch: &GetBlob<'_>) -> Result<AskRequest, RecordError> {
         Ok(AskRequest {
             call: StoredText::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
@@ -238,11 +238,11 @@ pub(super) struct AskedRecord<'a> {
 }
 
 impl<'a> AskedRecord<'a> {
-    pub(super) fn of(ask: AskId, request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(ask: AskId, request: &'a AskRequest, keep: &mut PutBlob<'_>) -> Self {
         Self { ask: ask.0, request: AskRecord::of(request, keep) }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Asked { ask: AskId(self.ask), request: Box::new(self.request.request(fetch)?) })
     }
 }
@@ -268,7 +268,7 @@ impl<'a> ResolvedRecord<'a> {
         resolution: Resolution,
         by: &'a Resolver,
         reply: Option<&'a Arc<str>>,
-        keep: &mut Keep<'_>,
+        keep: &mut PutBlob<'_>,
     ) -> Self {
         let resolution = resolution.as_str().into();
         let by = ResolverRecord::of(by, keep);
@@ -281,7 +281,7 @@ impl<'a> ResolvedRecord<'a> {
         Self { exactly, ..self }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::Resolved {
             ask: AskId(self.ask),
             call: StoredText::call(self.call, fetch)?,
@@ -313,13 +313,13 @@ impl<'a> PolicyBlockedRecord<'a> {
         call: Option<&'a CallId>,
         path: Option<&'a PathBuf>,
         words: [&'a Arc<str>; 3],
-        keep: &mut Keep<'_>,
+        keep: &mut PutBlob<'_>,
     ) -> Self {
         let [tool, mode, reason] = words.map(|text| StoredText::of(text, keep));
         Self { call: StoredText::of_call(call), tool, path: StoredPath::of_option(path), mode, reason }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::PolicyBlocked {
             call: StoredText::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
@@ -341,7 +341,7 @@ pub(super) struct ToolOutputRecord<'a> {
 }
 
 impl<'a> ToolOutputRecord<'a> {
-    pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut Keep<'_>) -> Self {
+    pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut PutBlob<'_>) -> Self {
         Self {
             call: StoredText::inline(&call.0),
             stream: stream.as_str().into(),
@@ -349,7 +349,7 @@ impl<'a> ToolOutputRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::ToolOutput {
             call: CallId(self.call.fetched(fetch)?),
             stream: Word::read(&self.stream)?,
@@ -376,7 +376,7 @@ impl<'a> ToolTerminalRecord<'a> {
         }
     }
 
-    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    pub(super) fn body(self, fetch: &GetBlob<'_>) -> Result<Body, RecordError> {
         Ok(Body::ToolTerminal {
             call: CallId(self.call.fetched(fetch)?),
             terminal: TerminalId(self.terminal.fetched(fetch)?),
@@ -410,7 +410,7 @@ enum ResolverRecord<'a> {
 }
 
 impl<'a> ResolverRecord<'a> {
-    fn of(resolver: &'a Resolver, keep: &mut Keep<'_>) -> Self {
+    fn of(resolver: &'a Resolver, keep: &mut PutBlob<'_>) -> Self {
         match resolver {
             Resolver::Policy { reason } => Self::Policy { reason: StoredText::of(reason, keep) },
             Resolver::Rule { reason } => Self::Rule { reason: StoredText::of(reason, keep) },
@@ -428,7 +428,7 @@ impl<'a> ResolverRecord<'a> {
         }
     }
 
-    fn resolver(self, fetch: &Fetch<'_>) -> Result<Resolver, RecordError> {
+    fn resolver(self, fetch: &GetBlob<'_>) -> Result<Resolver, RecordError> {
         Ok(match self {
             Self::Policy { reason } => Resolver::Policy { reason: reason.fetched(fetch)? },
             Self::Rule { reason } => Resolver::Rule { reason: reason.fetched(fetch)? },
@@ -449,7 +449,7 @@ pub(super) fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location
 
 pub(super) fn contents(
     records: Vec<ToolContentRecord<'_>>,
-    fetch: &Fetch<'_>,
+    fetch: &GetBlob<'_>,
 ) -> Result<Vec<ToolContent>, RecordError> {
     records.into_iter().map(|record| record.content(fetch)).collect()
 }

@@ -8,8 +8,8 @@ use engine::{
 };
 use serde_json::{Value, json};
 
+use super::event_stream::RestStream;
 use super::permission_id;
-use super::stream::RestStream;
 use crate::chimera_common::{CHIMERA, change, choices, plan, prompt_text};
 use crate::money;
 use crate::transcript::block_text;

@@ -6,7 +6,7 @@ use engine::{
 use serde_json::{Value, json};
 
 use super::event_data::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
-use super::stream::{FrameSink, RestStream, StreamTurn, is_success};
+use super::event_stream::{FrameSink, RestStream, StreamTurn, is_success};
 use super::{message_id, seconds};
 use crate::chimera_common::prompt_text;
 use crate::money;

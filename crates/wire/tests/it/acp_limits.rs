@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use wire::acp::{IMPORT_EVENTS_MAX, PROMPT_TEXT_BYTES_MAX};
-use wire::{ClientRequest, Decoder, Dialect, DialectSelection, FRAME_BYTES_MAX, RequestError};
+use wire::{ClientRequest, Decoder, Dialect, DialectSelection, LINE_FRAME_BYTES_MAX, RequestError};
 
 const MIB: usize = 1 << 20;
 
@@ -138,13 +138,13 @@ fn only_prompts_and_imports_come_in_big_frames() {
         let big = connection().request(method, Some(&raw), MIB + 1);
         if method == "session/prompt" {
             big.unwrap();
-            connection().request(method, Some(&raw), FRAME_BYTES_MAX).unwrap();
+            connection().request(method, Some(&raw), LINE_FRAME_BYTES_MAX).unwrap();
         } else {
             assert_eq!(big.err(), Some(RequestError::FrameTooLong { limit_bytes: MIB }), "{method}");
         }
     }
     let import = raw(&json!({ "events": [] }));
-    connection().request("_session/import", Some(&import), FRAME_BYTES_MAX).unwrap();
+    connection().request("_session/import", Some(&import), LINE_FRAME_BYTES_MAX).unwrap();
     let unknown = connection().request("no/such", None, MIB + 1);
     assert_eq!(unknown.err(), Some(RequestError::FrameTooLong { limit_bytes: MIB }));
 }

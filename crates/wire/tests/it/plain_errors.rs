@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::json::names_internals;
+use wire::json_errors::names_internals;
 use wire::{Client, Decoder, Dialect};
 
 const METHODS: [&str; 39] = [

@@ -14,9 +14,9 @@ use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wire::chimera::{self, EventFile};
-use wire::document::{Document, DocumentFacts, DocumentFormat};
+use wire::session_document::{Document, DocumentFacts, DocumentFormat};
 use wire::transcript::Transcript;
-use wire::{archive, event_json, html, markdown, plain_text, turn_result};
+use wire::{event_json, session_archive, transcript_html, transcript_markdown, transcript_text, turn_result};
 
 use crate::bodies;
 
@@ -52,7 +52,7 @@ fn owned(events: &[Arc<Event>]) -> Vec<Event> {
 }
 
 /// Exports to a chimera folder and imports it.
-fn through_folder(events: &[Arc<Event>]) -> archive::ImportedSession {
+fn through_folder(events: &[Arc<Event>]) -> session_archive::ImportedSession {
     let folder = chimera::write(&row(), events);
     let file = |(name, event): (String, Value)| EventFile {
         index: chimera::event_file_index(&name).unwrap(),
@@ -72,8 +72,8 @@ proptest! {
             body => body,
         });
         let events = events(bodies);
-        let written = archive::encode(&row(), &events, NOW).to_string();
-        let back = archive::decode(&written).unwrap();
+        let written = session_archive::encode(&row(), &events, NOW).to_string();
+        let back = session_archive::decode(&written).unwrap();
         prop_assert_eq!(&back.events, &owned(&events));
         prop_assert_eq!(back.warnings, Vec::<String>::new());
 
@@ -90,14 +90,14 @@ proptest! {
     #[test]
     fn nothing_that_a_session_holds_becomes_markup(text in "[<>&\"'`*#a-z /=!-]{0,40}") {
         let text: Arc<str> = format!("{text}<script>x</script><img src=x onerror=y>").into();
-        let html = html::render(&row(), &Transcript::of(events(all_saying(&text)).iter().map(AsRef::as_ref)));
+        let html = transcript_html::render(&row(), &Transcript::of(events(all_saying(&text)).iter().map(AsRef::as_ref)));
         prop_assert!(!html.contains("<script"));
         prop_assert!(!html.contains("<img"));
     }
 
     #[test]
     fn arbitrary_text_is_refused_without_a_panic(text in ".{0,60}") {
-        drop(archive::decode(&text));
+        drop(session_archive::decode(&text));
         drop(chimera::read_envelope(&text));
         prop_assert!(wire::timestamp::parse(&text).is_none_or(|at| at.0 < 1 << 50));
     }
@@ -202,7 +202,7 @@ fn a_session_reads_well_in_a_terminal() {
 
           (stopped: the answer reached the model's length limit)
     "#]]
-    .assert_eq(&plain_text::render(&row(), &transcript, false));
+    .assert_eq(&transcript_text::render(&row(), &transcript, false));
 }
 
 #[test]
@@ -244,13 +244,13 @@ fn a_session_reads_well_as_markdown() {
 
         *stopped: the answer reached the model's length limit*
     "#]]
-    .assert_eq(&markdown::render(&row(), &transcript));
+    .assert_eq(&transcript_markdown::render(&row(), &transcript));
 }
 
 #[test]
 fn a_page_needs_nothing_from_anywhere() {
     let events = a_short_session();
-    let html = html::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)));
+    let html = transcript_html::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)));
     assert!(html.contains("default-src 'none'"), "{html}");
     assert!(html.contains("<title>Fix &lt;the&gt; parser</title>"), "{html}");
     for outside in ["http:", "https:", "<script", "<link", "@import", "url("] {
@@ -311,7 +311,7 @@ fn why_something_was_refused_is_shown() {
     }
     let events = events(bodies);
     let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
-    let shown = plain_text::render(&row(), &transcript, false);
+    let shown = transcript_text::render(&row(), &transcript, false);
     assert!(shown.contains("refused by zed") && shown.contains("zed refuses: not on a Friday"), "{shown}");
 }
 
@@ -321,7 +321,7 @@ fn what_was_cleared_is_not_shown() {
     bodies.push(Body::Cleared);
     bodies.push(Body::UserMessage { content: vec![Content::text("anew")] });
     let events = events(bodies);
-    let shown = plain_text::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)), true);
+    let shown = transcript_text::render(&row(), &Transcript::of(events.iter().map(AsRef::as_ref)), true);
     assert!(shown.contains("cleared") && shown.contains("anew") && !shown.contains("cargo test"), "{shown}");
 }
 
@@ -380,7 +380,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
         You (chimera, 2026-11-15 23:00)
           > more
     "#]]
-    .assert_eq(&plain_text::render(&row, &Transcript::of(&imported.events), false));
+    .assert_eq(&transcript_text::render(&row, &Transcript::of(&imported.events), false));
     expect![[r#"
         1 events are missing: 4
         event-000003-00000000.json is left out: it cannot be read
@@ -393,11 +393,11 @@ fn a_session_that_chimera_wrote_becomes_turns() {
 
 #[test]
 fn events_that_cannot_be_read_are_left_out_and_named() {
-    let mut written = archive::encode(&row(), &a_short_session(), NOW);
+    let mut written = session_archive::encode(&row(), &a_short_session(), NOW);
     written["events"][1] = json!({ "event_type": "later", "payload": {} });
     written["events"][2]["turn"] = json!(u64::MAX);
     written["events"][3]["at"] = json!(i64::MIN);
-    let back = archive::decode(&written.to_string()).unwrap();
+    let back = session_archive::decode(&written.to_string()).unwrap();
     assert_eq!(back.events.len(), 11, "a notice stands for the one that may have been a setting");
     expect![[r#"
         event 1 is left out: unknown kind of event "later"
@@ -406,7 +406,7 @@ fn events_that_cannot_be_read_are_left_out_and_named() {
     .assert_eq(&back.warnings.join("\n"));
     written["schema"] = json!("ropewalk.session/2");
     expect![[r#"its format is "ropewalk.session/2", which this version cannot read"#]]
-        .assert_eq(&archive::decode(&written.to_string()).unwrap_err().to_string());
+        .assert_eq(&session_archive::decode(&written.to_string()).unwrap_err().to_string());
 }
 
 #[test]
@@ -414,19 +414,22 @@ fn a_file_is_scanned_event_by_event_whatever_the_order_of_its_parts() {
     use std::ops::ControlFlow;
     let scanned = |text: &str, most: usize| {
         let mut events = Vec::new();
-        let head = archive::scan(text.as_bytes(), &mut |event| {
+        let head = session_archive::scan(text.as_bytes(), &mut |event| {
             events.push(event.to_owned());
             if events.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         (head, events)
     };
-    let written = archive::encode(&row(), &a_short_session(), NOW);
+    let written = session_archive::encode(&row(), &a_short_session(), NOW);
     let (head, events) = scanned(&written.to_string(), usize::MAX);
     let head = head.unwrap();
-    assert_eq!((head.schema.as_str(), head.title, head.cwd), (archive::SCHEMA, row().title, Some(row().cwd)));
-    let mut imported = archive::ImportedSession::default();
+    assert_eq!(
+        (head.schema.as_str(), head.title, head.cwd),
+        (session_archive::SCHEMA, row().title, Some(row().cwd))
+    );
+    let mut imported = session_archive::ImportedSession::default();
     events.iter().for_each(|event| imported.take("event", event));
-    assert_eq!(imported.events, archive::decode(&written.to_string()).unwrap().events);
+    assert_eq!(imported.events, session_archive::decode(&written.to_string()).unwrap().events);
     let (head, events) = scanned(r#"{"events":[{"a":1},2],"more":{},"schema":"s","session":{}}"#, usize::MAX);
     assert_eq!((head.unwrap().schema.as_str(), events.join(" ").as_str()), ("s", r#"{"a":1} 2"#));
     assert_eq!(scanned(r#"{"events":[1,2,3]}"#, 2).1.len(), 2);
@@ -480,11 +483,17 @@ fn a_session_is_written_the_same_in_pages_of_any_size() {
     for events in [a_cleared_session(), a_short_session(), Vec::new()] {
         let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
         let whole = [
-            (DocumentFormat::Markdown, markdown::render(&row(), &transcript)),
-            (DocumentFormat::Html, html::render(&row(), &transcript)),
-            (DocumentFormat::Plain { full: true }, plain_text::render(&row(), &transcript, true)),
-            (DocumentFormat::Json { pretty: true }, format!("{:#}\n", archive::encode(&row(), &events, NOW))),
-            (DocumentFormat::Json { pretty: false }, archive::encode(&row(), &events, NOW).to_string()),
+            (DocumentFormat::Markdown, transcript_markdown::render(&row(), &transcript)),
+            (DocumentFormat::Html, transcript_html::render(&row(), &transcript)),
+            (DocumentFormat::Plain { full: true }, transcript_text::render(&row(), &transcript, true)),
+            (
+                DocumentFormat::Json { pretty: true },
+                format!("{:#}\n", session_archive::encode(&row(), &events, NOW)),
+            ),
+            (
+                DocumentFormat::Json { pretty: false },
+                session_archive::encode(&row(), &events, NOW).to_string(),
+            ),
             (DocumentFormat::Chimera, format!("{:#}\n", chimera::write(&row(), &events).envelope(NOW))),
             (DocumentFormat::Messages, Value::Array(wire::rest::Messages::of(&events)).to_string()),
         ];

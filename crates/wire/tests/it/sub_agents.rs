@@ -18,8 +18,8 @@ use wire::acp::ClientAbilities;
 use wire::rest::{Messages, RestStream, StreamFormat};
 use wire::transcript::Transcript;
 use wire::{
-    EncodeContext, UpdateCount, acp, bernstein, chimera, ferret, html, markdown, otter, plain_text,
-    turn_result,
+    EncodeContext, UpdateCount, acp, bernstein, chimera, ferret, otter, transcript_html, transcript_markdown,
+    transcript_text, turn_result,
 };
 
 use crate::bodies;
@@ -297,10 +297,10 @@ fn transcripts_show_a_sub_agent_within_its_call() {
 
         Both are there.
     "#]]
-    .assert_eq(&plain_text::render(&row(), &transcript, false));
-    let markdown = markdown::render(&row(), &transcript);
+    .assert_eq(&transcript_text::render(&row(), &transcript, false));
+    let markdown = transcript_markdown::render(&row(), &transcript);
     assert!(markdown.contains("> **shell**: `make`"), "{markdown}");
-    let page = html::render(&row(), &transcript);
+    let page = transcript_html::render(&row(), &transcript);
     assert!(page.contains("<div class=\"task\">"), "{page}");
 
     let told = turn_result::encode(&session(), &transcript, Stop::EndTurn, None);

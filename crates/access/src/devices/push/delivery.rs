@@ -15,7 +15,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 
 use super::note::PushNote;
-use super::target::{AllowedAddresses, PushTarget};
+use super::target::{PushAddressPolicy, PushTarget};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the lookup to the head of the answer.
@@ -41,13 +41,13 @@ pub(super) enum PostOutcome {
 }
 
 pub(super) struct Poster {
-    allowed: AllowedAddresses,
+    allowed: PushAddressPolicy,
     /// Made when it is first needed: it reads the machine's certificates.
     client: OnceLock<Result<Client, String>>,
 }
 
 impl Poster {
-    pub(super) fn new(allowed: AllowedAddresses) -> Self {
+    pub(super) fn new(allowed: PushAddressPolicy) -> Self {
         Self { allowed, client: OnceLock::new() }
     }
 
@@ -79,7 +79,7 @@ impl Poster {
     }
 }
 
-fn client(allowed: AllowedAddresses) -> reqwest::Result<Client> {
+fn client(allowed: PushAddressPolicy) -> reqwest::Result<Client> {
     choose_arithmetic();
     Client::builder()
         .no_proxy()
@@ -158,7 +158,7 @@ pub fn choose_arithmetic() {
 
 /// Resolves names, and refuses them unless every address may be connected to: no name has a public and a private
 /// address by accident.
-struct CheckedResolver(AllowedAddresses);
+struct CheckedResolver(PushAddressPolicy);
 
 /// Carried through the client's own errors.
 #[derive(Debug, thiserror::Error)]

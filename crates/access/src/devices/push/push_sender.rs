@@ -14,7 +14,7 @@ use wire::native::PushSubscription;
 use super::delivery::{PostOutcome, Poster};
 use super::device_queues::{DeliveryVerdict, DeviceQueues};
 use super::note::PushNote;
-use super::target::{AllowedAddresses, PushTarget};
+use super::target::{PushAddressPolicy, PushTarget};
 use super::vapid::Vapid;
 use super::{Addressees, PushJob, PushSubscriber};
 
@@ -36,7 +36,7 @@ pub struct PushSender {
 /// What sending a push needs besides its subscription.
 struct PushContext {
     vapid: Arc<Vapid>,
-    allowed: AllowedAddresses,
+    allowed: PushAddressPolicy,
     clock: Arc<dyn Clock>,
     poster: Poster,
 }
@@ -60,7 +60,7 @@ enum Wake {
 impl PushSender {
     pub(super) fn new(
         vapid: Arc<Vapid>,
-        allowed: AllowedAddresses,
+        allowed: PushAddressPolicy,
         clock: Arc<dyn Clock>,
         jobs: mpsc::Receiver<PushJob>,
     ) -> Self {

@@ -23,14 +23,14 @@ const KEY_CHARS_MAX: usize = 128;
 
 /// The addresses that pushes may go to.
 #[derive(Clone, Copy)]
-pub struct AllowedAddresses {
+pub struct PushAddressPolicy {
     /// Whether this address may be connected to.
     pub allows: fn(IpAddr) -> bool,
     /// Loopback addresses are allowed too, and without TLS: for tests with a push service of their own.
     pub loopback: bool,
 }
 
-impl AllowedAddresses {
+impl PushAddressPolicy {
     pub(super) fn lets(self, address: IpAddr) -> bool {
         (self.allows)(address) || (self.loopback && address.is_loopback())
     }
@@ -63,7 +63,7 @@ pub struct PushTarget {
 impl PushTarget {
     pub fn parse(
         subscription: &PushSubscription,
-        allowed: AllowedAddresses,
+        allowed: PushAddressPolicy,
     ) -> Result<Self, BadSubscription> {
         let url = endpoint(&subscription.endpoint, allowed)?;
         let recipient = Recipient {
@@ -82,7 +82,7 @@ impl PushTarget {
     }
 }
 
-fn endpoint(text: &str, allowed: AllowedAddresses) -> Result<Url, BadSubscription> {
+fn endpoint(text: &str, allowed: PushAddressPolicy) -> Result<Url, BadSubscription> {
     if text.len() > ENDPOINT_CHARS_MAX {
         return Err(BadSubscription::TooLong);
     }
@@ -127,9 +127,9 @@ mod tests {
     const POINT: &str =
         "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
     const AUTH: &str = "BTBZMqHH6r4Tts7J_aSIgg";
-    const PUBLIC: AllowedAddresses =
-        AllowedAddresses { allows: |address| !address.is_loopback() && !local(address), loopback: false };
-    const TESTING: AllowedAddresses = AllowedAddresses { loopback: true, ..PUBLIC };
+    const PUBLIC: PushAddressPolicy =
+        PushAddressPolicy { allows: |address| !address.is_loopback() && !local(address), loopback: false };
+    const TESTING: PushAddressPolicy = PushAddressPolicy { loopback: true, ..PUBLIC };
 
     /// Enough of a judge for these tests; the real one has its own.
     const fn local(address: IpAddr) -> bool {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    fn parse(endpoint: &str, allowed: AllowedAddresses) -> Result<PushTarget, BadSubscription> {
+    fn parse(endpoint: &str, allowed: PushAddressPolicy) -> Result<PushTarget, BadSubscription> {
         let subscription =
             PushSubscription { endpoint: endpoint.into(), p256dh: POINT.into(), auth: AUTH.into() };
         PushTarget::parse(&subscription, allowed)

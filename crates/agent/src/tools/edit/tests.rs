@@ -101,7 +101,7 @@ fn several_edits_are_done_in_order_all_or_none() {
 
 /// The lines as they are compared. A blank one at the end may be nothing but its place.
 fn plain(text: &str) -> Vec<String> {
-    let mut plain: Vec<String> = text.lines().map(|line| lines::plain(line).to_string()).collect();
+    let mut plain: Vec<String> = text.lines().map(|line| line_matching::plain(line).to_string()).collect();
     plain.truncate(plain.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1));
     plain
 }

@@ -9,7 +9,7 @@ use grep_searcher::{Searcher, Sink, SinkContext, SinkFinish, SinkMatch};
 use serde::Deserialize;
 
 use super::super::ToolOutcome;
-use crate::summary::cut;
+use crate::summary_without_model::cut;
 
 const LINE_CHARS_MAX: usize = 300;
 /// Locations that are reported to the editor.

@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::BoxFuture;
 use crate::event::Origin;
 use crate::ids::{SessionId, Timestamp};
-use crate::registry::history::whole;
+use crate::registry::imported_history::whole;
 use crate::registry::{FolderEntry, FolderSession, HistoryPiece, OpenError, SessionFolders};
 use crate::store::{SessionRow, StoreError};
 

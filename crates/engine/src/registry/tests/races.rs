@@ -8,11 +8,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{TestRegistry, me, new_session, run, start};
 use crate::event::{Body, Stop};
-use crate::handle::{SendError, SessionHandle};
+use crate::event_log::LogRead;
 use crate::ids::Seq;
-use crate::log::LogRead;
 use crate::registry::{OpenError, SessionLimits};
 use crate::session::Refusal;
+use crate::session_handle::{SendError, SessionHandle};
 use crate::store::{PageRequest, Store, StoreError};
 use crate::testing::prompt;
 

@@ -580,8 +580,8 @@ fn after_three_refusals_the_same_wish_is_refused_without_asking() {
 fn what_is_asked_because_rules_cannot_be_read_says_so() {
     use crate::event::{AskRequest, Body, ToolClass};
     use crate::ids::{SurfaceId, Timestamp, TurnId};
-    use crate::rules::{RULES_UNREADABLE, RuleEffect, RuleHit};
     use crate::session::{Effect, Input, Sender, Session, TurnReport};
+    use crate::stored_rules::{RULES_UNREADABLE, RuleEffect, RuleHit};
 
     let mut session = Session::new(vec![crate::settings::approval_spec()].into(), "/p".into(), None, false);
     let by = Sender::owner(SurfaceId(1), "owner");

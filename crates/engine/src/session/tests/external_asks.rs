@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::content::{Opaque, ToolKind};
 use crate::event::{AskOption, AskRequest, Body, ForeignAsk, Origin, Resolution, ToolClass, ToolStart};
 use crate::ids::{AskId, CallId, SessionId, SurfaceId, Timestamp};
-use crate::rules::RuleScope;
 use crate::session::{Effect, Input, PermissionAnswer, Refusal, Sender, Session, TurnReport};
 use crate::settings::{APPROVAL, Category, Choice, MODE, SettingSpec, approval_spec};
+use crate::stored_rules::RuleScope;
 
 const NOW: Timestamp = Timestamp(0);
 

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::{check, check_running};
 use crate::content::Content;
 use crate::ids::{SurfaceId, Timestamp};
-use crate::session::script::ScriptRunner;
+use crate::session::test_script::ScriptRunner;
 use crate::session::{Input, QUEUE_BYTES_MAX, QUEUE_MAX, Refusal, Sender, Session};
 use std::sync::Arc;
 

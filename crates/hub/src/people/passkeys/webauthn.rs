@@ -64,7 +64,7 @@ pub(super) struct VerifiedClientData {
 
 /// The site that a response must be made for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Site<'a> {
+pub(super) struct RelyingParty<'a> {
     pub origin: &'a str,
     pub relying_party: &'a str,
 }
@@ -102,7 +102,7 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, WebauthnError> {
 pub(super) fn verify_client_data(
     json: &[u8],
     purpose: &str,
-    site: Site<'_>,
+    site: RelyingParty<'_>,
 ) -> Result<VerifiedClientData, WebauthnError> {
     let data: ClientData = serde_json::from_slice(json).map_err(|_| WebauthnError::Malformed)?;
     if data.purpose != purpose {
@@ -115,7 +115,10 @@ pub(super) fn verify_client_data(
 }
 
 /// The key of an attestation object.
-pub(super) fn verify_attestation(attestation: &[u8], site: Site<'_>) -> Result<NewKey, WebauthnError> {
+pub(super) fn verify_attestation(
+    attestation: &[u8],
+    site: RelyingParty<'_>,
+) -> Result<NewKey, WebauthnError> {
     let (object, rest) = Cbor::read(attestation).ok_or(WebauthnError::Malformed)?;
     let data = object.get(&Cbor::Text("authData")).and_then(Cbor::bytes).ok_or(WebauthnError::Malformed)?;
     if !rest.is_empty() {
@@ -132,7 +135,7 @@ pub(super) fn verify_assertion(
     data: &[u8],
     signature: &[u8],
     client: &VerifiedClientData,
-    site: Site<'_>,
+    site: RelyingParty<'_>,
 ) -> Result<u32, WebauthnError> {
     let counter = AuthenticatorData::read(data, site)?.counter;
     let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
@@ -152,7 +155,7 @@ struct AuthenticatorData<'a> {
 }
 
 impl<'a> AuthenticatorData<'a> {
-    fn read(bytes: &'a [u8], site: Site<'_>) -> Result<Self, WebauthnError> {
+    fn read(bytes: &'a [u8], site: RelyingParty<'_>) -> Result<Self, WebauthnError> {
         let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(WebauthnError::Malformed)?;
         let (name, tail) = head.split_at_checked(32).ok_or(WebauthnError::Malformed)?;
         let [flags, counter @ ..] = tail else { return Err(WebauthnError::Malformed) };

@@ -1,9 +1,9 @@
 //! The people of the hub: who may invite and remove whom, and what is deleted with a person.
 
-use hub::accounts::Accounts;
+use hub::authenticator::HubAuthenticator;
 use store::sql::Statement;
 use wire::native::Role;
-use wire::native::hub::{HubReplyBody, HubRequest, PersonView};
+use wire::native::hub_requests::{HubReplyBody, HubRequest, PersonView};
 
 use crate::people::test_hub::{Browser, TestHub, until_revoked, with_upkeep};
 

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use wire::native::hub::{HubReplyBody, HubRequest, PasskeyView};
+use wire::native::hub_requests::{HubReplyBody, HubRequest, PasskeyView};
 
 use crate::people::authenticator::{Authenticator, CeremonyInput, encode};
 use crate::people::test_hub::{Browser, TestHub, code};
@@ -169,7 +169,7 @@ pub async fn an_attestation_that_is_cut_off_anywhere_is_refused_in_good_order() 
         let answer = admin.post(&test_hub, "/auth/passkey/new/finish", json!({ "credential": broken })).await;
         assert_eq!(code(&answer), (400, "bad_request"));
         let message = answer.1["message"].as_str().unwrap();
-        assert!(!wire::json::names_internals(message), "{message}");
+        assert!(!wire::json_errors::names_internals(message), "{message}");
     }
     // None of that has used the challenge up.
     let body = json!({ "credential": key.create(&asked, &CeremonyInput::create()) });

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use access::devices::push::AllowedAddresses;
+use access::devices::push::PushAddressPolicy;
 use engine::{SessionId, Timestamp};
-use hub::accounts::{HubVisitor, PersonId, VisitorKind};
+use hub::authenticator::{HubVisitor, PersonId, VisitorKind};
 use hub::people::{People, PushOptions, SessionNews};
 use serde_json::json;
-use testkit::push::PushService;
+use testkit::push_service::PushService;
 use wire::native::Role;
-use wire::native::hub::{HubReplyBody, HubRequest};
+use wire::native::hub_requests::{HubReplyBody, HubRequest};
 
 use crate::people::test_hub::{Browser, TestHub, with_upkeep};
 
 fn options() -> PushOptions {
-    let reach = AllowedAddresses { allows: |_| false, loopback: true };
+    let reach = PushAddressPolicy { allows: |_| false, loopback: true };
     PushOptions { reach, contact: "mailto:ops@example.com".into() }
 }
 

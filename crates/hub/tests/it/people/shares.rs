@@ -1,11 +1,11 @@
 //! Share links: who makes them, what they give access to, and when they end.
 
 use axum::http::StatusCode;
-use hub::accounts::{Accounts, PersonId, VisitorKind};
+use hub::authenticator::{HubAuthenticator, PersonId, VisitorKind};
 use serde_json::json;
 use store::sql::{Statement, migrate};
 use wire::native::Role;
-use wire::native::hub::{HubReplyBody, HubRequest, ShareView};
+use wire::native::hub_requests::{HubReplyBody, HubRequest, ShareView};
 
 use crate::people::test_hub::{Browser, DAY_MS, TestHub, code, until_revoked, with_upkeep};
 

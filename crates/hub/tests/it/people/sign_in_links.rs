@@ -3,10 +3,10 @@
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use hub::accounts::{Accounts, VisitorKind};
+use hub::authenticator::{HubAuthenticator, VisitorKind};
 use serde_json::{Value, json};
 use store::sql::Statement;
-use wire::native::hub::{HubReplyBody, HubRequest};
+use wire::native::hub_requests::{HubReplyBody, HubRequest};
 
 use crate::people::test_hub::{Browser, DAY_MS, PUBLIC, TestHub, code};
 

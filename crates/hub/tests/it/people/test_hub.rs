@@ -14,7 +14,7 @@ use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use engine::{Clock, Timestamp};
-use hub::accounts::{Accounts, HubVisitor, MachineToken};
+use hub::authenticator::{HubAuthenticator, HubVisitor, MachineToken};
 use hub::people::{People, PeopleOptions, PushOptions, routes};
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::native::ReplyError;
-use wire::native::hub::{HubReplyBody, HubRequest, PersonView};
+use wire::native::hub_requests::{HubReplyBody, HubRequest, PersonView};
 
 pub const PUBLIC: &str = "https://hub.example.org";
 pub const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -139,7 +139,7 @@ impl TestHub {
 }
 
 /// In place of the relay's function: a test has a table of mirrors with two columns.
-fn forget_mirrors(person: &hub::accounts::PersonId) -> Vec<Statement> {
+fn forget_mirrors(person: &hub::authenticator::PersonId) -> Vec<Statement> {
     vec![Statement::new("DELETE FROM mirrors WHERE person = $1", [person.0.clone().into()])]
 }
 

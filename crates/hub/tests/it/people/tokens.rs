@@ -6,10 +6,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Extension, Router};
-use hub::accounts::Accounts;
+use hub::authenticator::HubAuthenticator;
 use hub::people::{RemoteAddress, throttle};
 use hyper_util::service::TowerToHyperService;
-use wire::native::hub::{HubReplyBody, HubRequest, TokenView};
+use wire::native::hub_requests::{HubReplyBody, HubRequest, TokenView};
 
 use crate::people::test_hub::{Browser, DAY_MS, TestHub, until_revoked, with_upkeep};
 

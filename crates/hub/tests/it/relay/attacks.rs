@@ -1,7 +1,7 @@
 //! Hostile input: wrong tokens, other people's ids, malformed frames, pages of other sites.
 
 use serde_json::json;
-use wire::json::names_internals;
+use wire::json_errors::names_internals;
 
 use crate::relay::test_cluster::{TestCluster, events, view};
 
@@ -119,7 +119,7 @@ async fn a_frame_that_is_too_large_ends_its_socket() {
     node.register("ops", "s1", None).await;
     let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
-    let text = format!("{{\"batch\":\"{}\"}}", "x".repeat(wire::tunnel::FRAME_BYTES_MAX));
+    let text = format!("{{\"batch\":\"{}\"}}", "x".repeat(wire::tunnel::TUNNEL_FRAME_BYTES_MAX));
     // It may be cut off before all of it is sent.
     drop(bridge.try_say(&text).await);
     assert!(matches!(bridge.closed().await.0, 1009 | 1006));

@@ -87,11 +87,11 @@ async fn a_body_that_is_too_large_or_no_frames_is_refused_and_the_next_one_is_ta
         let kind = "Content-Type: application/json\r\nConnection: close";
         node.raw(&format!("{head}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}")).await
     };
-    assert_eq!(sent(wire::tunnel::FRAME_BYTES_MAX + 1, "").await.0, 413);
+    assert_eq!(sent(wire::tunnel::TUNNEL_FRAME_BYTES_MAX + 1, "").await.0, 413);
     for nonsense in ["", "x", "7", "\"batch\"", "{\"batch\":{}}", "[1", &"[".repeat(100_000)] {
         let (status, said) = sent(nonsense.len(), nonsense).await;
         assert_eq!(status, 400, "{}", &nonsense[..nonsense.len().min(20)]);
-        assert!(!wire::json::names_internals(&said), "{said}");
+        assert!(!wire::json_errors::names_internals(&said), "{said}");
     }
     let (status, said) = node.http("POST", &up, "of-ops", Some(json!([events(0, 1..=1)]))).await;
     assert_eq!(status, 200, "{said}");

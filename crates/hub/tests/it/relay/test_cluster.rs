@@ -11,7 +11,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use engine::{BoxFuture, Clock, Timestamp};
 use futures_util::{SinkExt, StreamExt};
-use hub::accounts::{Accounts, HubVisitor, MachineToken, PersonId, VisitorKind};
+use hub::authenticator::{HubAuthenticator, HubVisitor, MachineToken, PersonId, VisitorKind};
 use hub::{Hub, HubOptions, HubParts, NodeId, RouterOptions};
 use serde_json::{Value, json};
 use store::sql::{Db, DbError, DbResult, SqliteDb, Statement, StatementResult};
@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
-use wire::native::hub::{HubReplyBody, HubRequest};
+use wire::native::hub_requests::{HubReplyBody, HubRequest};
 use wire::native::{ReplyError, Role};
 
 /// Until something is there that must come.
@@ -89,7 +89,7 @@ fn unknown() -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "who are you?")
 }
 
-impl Accounts for TestAccounts {
+impl HubAuthenticator for TestAccounts {
     fn visitor<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<HubVisitor, Refusal>> {
         Box::pin(async move {
             let cookie = headers.get(COOKIE).and_then(|cookie| cookie.to_str().ok()).ok_or_else(unknown)?;
@@ -265,7 +265,7 @@ impl TestCluster {
     async fn begin(&self, owns_database: bool, clock: Arc<TestClock>) -> Node {
         let parts = HubParts {
             db: Arc::clone(&self.db) as Arc<dyn Db>,
-            accounts: Arc::clone(&self.accounts) as Arc<dyn Accounts>,
+            accounts: Arc::clone(&self.accounts) as Arc<dyn HubAuthenticator>,
             people: None,
             clock,
             node: NodeId::fresh().unwrap(),

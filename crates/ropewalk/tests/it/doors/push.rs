@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::push::PushService;
+use testkit::push_service::PushService;
 
 use crate::doors::web::{Answer, Ask, Server, Socket, TOKEN, home, ropewalk};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use sandbox::{DenialReason, EndCause, Mode, Op};
+use sandbox::{DenialReason, EndCause, Mode, RefusedOperation};
 
 use crate::fence::workspace::{Outcome, Workspace, run_in, until};
 
@@ -54,7 +54,10 @@ async fn the_workspace_is_written_only_in_the_modes_that_write() {
         } else {
             assert!(there.is_err());
             let file = space.root().join("file");
-            assert_eq!(outcome.refused()[0], (Op::Create, Some(file), Some(DenialReason::ReadOnly)));
+            assert_eq!(
+                outcome.refused()[0],
+                (RefusedOperation::Create, Some(file), Some(DenialReason::ReadOnly))
+            );
         }
         space.assert_clean();
     }
@@ -67,19 +70,19 @@ async fn nothing_outside_is_written_and_each_try_is_reported_exactly() {
     fs::write(outside.join("file"), "mine").unwrap();
     fs::set_permissions(outside.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
     let tries = [
-        ("echo x > @/new", Op::Create, "new"),
-        ("echo x >> @/file", Op::Write, "file"),
-        ("rm -f @/file", Op::Remove, "file"),
-        ("mkdir @/folder", Op::Create, "folder"),
-        ("mv @/file @/other", Op::Rename, "file"),
-        ("ln @/file here", Op::Link, "file"),
-        ("ln -s x @/link", Op::Create, "link"),
-        ("chmod 777 @/file", Op::Permissions, "file"),
-        ("touch -c -d 2001-01-01 @/file", Op::Attributes, "file"),
-        ("mkfifo @/pipe", Op::Create, "pipe"),
-        ("ln -s @ escape; echo x > escape/new", Op::Create, "new"),
-        ("echo x > /proc/self/root@/new", Op::Create, "new"),
-        ("cd @ && echo x > new", Op::Create, "new"),
+        ("echo x > @/new", RefusedOperation::Create, "new"),
+        ("echo x >> @/file", RefusedOperation::Write, "file"),
+        ("rm -f @/file", RefusedOperation::Remove, "file"),
+        ("mkdir @/folder", RefusedOperation::Create, "folder"),
+        ("mv @/file @/other", RefusedOperation::Rename, "file"),
+        ("ln @/file here", RefusedOperation::Link, "file"),
+        ("ln -s x @/link", RefusedOperation::Create, "link"),
+        ("chmod 777 @/file", RefusedOperation::Permissions, "file"),
+        ("touch -c -d 2001-01-01 @/file", RefusedOperation::Attributes, "file"),
+        ("mkfifo @/pipe", RefusedOperation::Create, "pipe"),
+        ("ln -s @ escape; echo x > escape/new", RefusedOperation::Create, "new"),
+        ("echo x > /proc/self/root@/new", RefusedOperation::Create, "new"),
+        ("cd @ && echo x > new", RefusedOperation::Create, "new"),
     ];
     for mode in WRITING {
         for (line, op, name) in tries {
@@ -145,8 +148,9 @@ async fn protected_names_stay_as_they_are() {
         ] {
             let outcome = run_in(&space, mode, line).await;
             assert_ne!(outcome.ended.code, Some(0), "{line}");
-            let protected =
-                |refused: &(Op, _, Option<DenialReason>)| refused.2 == Some(DenialReason::Protected);
+            let protected = |refused: &(RefusedOperation, _, Option<DenialReason>)| {
+                refused.2 == Some(DenialReason::Protected)
+            };
             assert!(outcome.refused().iter().any(protected), "{line}: {:?}", outcome.violations);
         }
         assert_eq!(fs::read_to_string(space.root().join(".git/config")).unwrap(), before);
@@ -171,7 +175,8 @@ async fn hidden_places_are_empty_and_reading_them_is_seen() {
             run_in(&space, mode, "cat secrets/key way token; ls secrets; cat secrets/unknown not-there")
                 .await;
         assert_eq!(outcome.stdout, "", "{mode}");
-        let seen = |name: &str| (Op::Read, Some(space.root().join(name)), Some(DenialReason::Hidden));
+        let seen =
+            |name: &str| (RefusedOperation::Read, Some(space.root().join(name)), Some(DenialReason::Hidden));
         assert_eq!(outcome.refused(), [seen("secrets/key"), seen("token"), seen("secrets")], "{mode}");
         let written = run_in(&space, mode, "echo x > secrets/new; echo x > token; mv secrets s").await;
         let hidden = written.refused().iter().filter(|seen| seen.2 == Some(DenialReason::Hidden)).count();
@@ -230,7 +235,7 @@ async fn a_program_in_a_private_place_is_there_to_be_run_and_not_to_be_written()
             let by_name = run_in(&space, mode, &format!("the-tool d; {written}")).await;
             assert_eq!(by_name.stdout, "ran data d\n", "{mode} {place} {}", by_name.stderr);
             let expected = if mode.writes() { DenialReason::Outside } else { DenialReason::ReadOnly };
-            let refused = (Op::Create, Some(folder.join("new")), Some(expected));
+            let refused = (RefusedOperation::Create, Some(folder.join("new")), Some(expected));
             assert_eq!(by_name.refused(), [refused], "{mode} {place}");
             assert!(!folder.join("new").exists());
             space.assert_clean();
@@ -459,7 +464,7 @@ a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'";
             "{mode} {}",
             outcome.stderr
         );
-        let refused = outcome.violations.iter().filter(|seen| seen.op == Op::Network).count();
+        let refused = outcome.violations.iter().filter(|seen| seen.op == RefusedOperation::Network).count();
         assert_eq!(refused, if mode.network() { 3 } else { 6 }, "{mode} {:?}", outcome.violations);
     }
 }
@@ -492,7 +497,7 @@ for kind in sorted(kinds):
         assert_eq!(outcome.ended.code, Some(0), "{mode} {}", outcome.stderr);
         let worked: std::collections::BTreeSet<_> = outcome.stdout.lines().collect();
         assert_eq!(worked.into_iter().collect::<Vec<_>>(), ["1 1", "1 5"], "{mode}");
-        assert!(outcome.violations.iter().any(|seen| seen.op == Op::Network), "{mode}");
+        assert!(outcome.violations.iter().any(|seen| seen.op == RefusedOperation::Network), "{mode}");
         let heard = listener.recv(&mut [0; 16]);
         assert_eq!(heard.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "{mode}");
     }
@@ -534,7 +539,7 @@ async fn a_signal_to_a_process_outside_is_refused_and_seen() {
     let pid = std::process::id();
     let outcome = run_in(&space, Mode::WorkspaceWrite, &format!("kill -0 {pid}")).await;
     assert_ne!(outcome.ended.code, Some(0));
-    assert_eq!(outcome.violations[0].op, Op::Signal);
+    assert_eq!(outcome.violations[0].op, RefusedOperation::Signal);
     assert_eq!(outcome.violations[0].detail, format!("a signal to process {pid}"));
     assert_eq!(outcome.violations[0].program, "sh");
 }
@@ -545,7 +550,7 @@ async fn many_refusals_are_told_once_each_and_not_without_end() {
     let line = "for n in $(seq 80); do echo x > /etc/no-$n; done 2>/dev/null; echo x > /etc/no-1";
     let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
     assert_eq!(outcome.violations.len(), 51);
-    assert_eq!(outcome.violations[50].op, Op::More);
+    assert_eq!(outcome.violations[50].op, RefusedOperation::More);
 }
 
 #[tokio::test]
@@ -592,7 +597,10 @@ async fn placeholders_of_two_commands_at_once_protect_both() {
     let refused: Vec<_> = long.refused().into_iter().map(|seen| (seen.0, seen.2)).collect();
     assert_eq!(
         refused,
-        [(Op::Create, Some(DenialReason::Protected)), (Op::Remove, Some(DenialReason::Protected))]
+        [
+            (RefusedOperation::Create, Some(DenialReason::Protected)),
+            (RefusedOperation::Remove, Some(DenialReason::Protected))
+        ]
     );
     space.assert_clean();
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::time::Duration;
 
-use sandbox::{ChildCommand, Mode, Op, ServiceEvent, ServicePipes, ServiceProcess, StartError};
+use sandbox::{ChildCommand, Mode, RefusedOperation, ServiceEvent, ServicePipes, ServiceProcess, StartError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
@@ -52,7 +52,7 @@ async fn a_fenced_service_answers_writes_inside_and_not_outside() {
         assert_eq!(fs::remove_file(space.root().join("inside")).is_ok(), writes, "{mode}");
         assert_eq!(fs::remove_file(&place).is_ok(), mode == Mode::Off, "{mode}");
         if mode == Mode::WorkspaceWrite {
-            assert_eq!(refused, [(Op::Create, Some(place.clone()))]);
+            assert_eq!(refused, [(RefusedOperation::Create, Some(place.clone()))]);
         }
     }
     space.assert_clean();

@@ -1,12 +1,12 @@
 //! A terminal behind a fence belongs to the command and is no way out.
 
-use sandbox::{Chunk, EndCause, Mode, Op, Output, PseudoTerminal, WindowSize, run_in_terminal};
+use sandbox::{Chunk, EndCause, Mode, Output, PseudoTerminal, RefusedOperation, WindowSize, run_in_terminal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::fence::workspace::Workspace;
 
-async fn shown(mode: Mode, line: &str, typed: &str) -> (Option<i32>, String, Vec<Op>) {
+async fn shown(mode: Mode, line: &str, typed: &str) -> (Option<i32>, String, Vec<RefusedOperation>) {
     let space = Workspace::new();
     let (keys, queue) = mpsc::channel(1);
     keys.send(typed.as_bytes().to_vec()).await.unwrap();

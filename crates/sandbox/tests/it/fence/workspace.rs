@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandbox::{
-    ChildCommand, Chunk, CommandExit, CommandLimits, DenialReason, Fence, Helper, Mode, Op, Output, Policy,
-    Program, StartError, StdStream, Violation, run,
+    ChildCommand, Chunk, CommandExit, CommandLimits, DenialReason, Fence, Helper, Mode, Output, Policy,
+    Program, RefusedOperation, StartError, StdStream, Violation, run,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -32,7 +32,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn refused(&self) -> Vec<(Op, Option<PathBuf>, Option<DenialReason>)> {
+    pub fn refused(&self) -> Vec<(RefusedOperation, Option<PathBuf>, Option<DenialReason>)> {
         self.violations.iter().map(|seen| (seen.op, seen.path.clone(), seen.reason)).collect()
     }
 }

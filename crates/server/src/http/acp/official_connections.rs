@@ -15,9 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use super::connection_id::ConnectionId;
 use super::streams::{ConnectionStreams, locked};
-use crate::command_sender::CommandSender;
 use crate::connection::{ConnectionParts, ConnectionSetup, ParsedMessage};
 use crate::link::INCOMING_MAX;
+use crate::writer_command_sender::CommandSender;
 
 /// Connections at once, and those of one owner. The least recently used one that nobody reads
 /// makes room.

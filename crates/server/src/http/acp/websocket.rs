@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use metrics::DoorLabel;
 use tokio::sync::mpsc;
-use wire::{FRAME_BYTES_MAX, Frame};
+use wire::{Frame, LINE_FRAME_BYTES_MAX};
 
 use super::connection_id::ConnectionId;
 use super::{AcpRequest, CONNECTION};
@@ -70,7 +70,7 @@ impl AcpRequest<'_> {
             wire::acp::ClientAbilities::default(),
         );
         let limit = match route {
-            SocketRoute::Official => FRAME_BYTES_MAX,
+            SocketRoute::Official => LINE_FRAME_BYTES_MAX,
             SocketRoute::Zeph => ZEPH_BYTES_MAX,
         };
         let socket = socket.protocols([WS_PROTOCOL]).max_message_size(limit).max_frame_size(limit);

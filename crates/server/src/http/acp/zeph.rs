@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
 use wire::sse::write_event;
-use wire::{Dialect, DialectSelection, OwnedRpcMessage, RequestError, RpcId, RpcMessage, json};
+use wire::{Dialect, DialectSelection, OwnedRpcMessage, RequestError, RpcId, RpcMessage, json_errors};
 
 use super::outbox::Outbox;
-use super::post::Post;
+use super::posted_message::Post;
 use super::streams::locked;
 use super::{AcpRequest, CONNECTION, LAST_EVENT, SESSION, header, json_body, unservable};
 use crate::connection::{Connection, ConnectionParts, ParsedMessage};
@@ -283,7 +283,7 @@ fn messages(post: Post<'_>) -> Result<PostedMessages, (RpcId, RequestError)> {
     if !post.is_batch() {
         return PostedMessages::of([post.into_posted()]);
     }
-    let parts: Vec<&RawValue> = json::read_bytes(post.body, "the body")
+    let parts: Vec<&RawValue> = json_errors::read_bytes(post.body, "the body")
         .map_err(|error| (RpcId::null(), RequestError::Parse(error.to_string())))?;
     if parts.is_empty() || parts.len() > BATCH_MAX {
         let text = format!("a batch must have 1 to {BATCH_MAX} messages");

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use wire::rest;
 
-use super::events::EventStreams;
+use super::event_streams::EventStreams;
 use super::request_params::{QueryParams, SessionPath, bad_field, some_text};
 use super::rest_context::{RestContext, no_session, refusal};
 use crate::http::{HttpState, JsonFields, Refusal};

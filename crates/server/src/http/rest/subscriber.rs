@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::rest::{RestStream, StreamFormat};
 
-use super::events::EventStreams;
+use super::event_streams::EventStreams;
 use super::frame_checkpoints::FrameCheckpoint;
 use super::rest_context::RestContext;
 use crate::http::Peer;

@@ -105,7 +105,11 @@ async fn a_body_that_is_not_understood_is_refused_in_plain_words() {
                 let ask = door.send(method, &path, json!({})).raw(body.as_bytes());
                 let answer = ask.answer().await;
                 if answer.status.is_client_error() {
-                    assert!(!wire::json::names_internals(&answer.text), "{path} {body}: {}", answer.text);
+                    assert!(
+                        !wire::json_errors::names_internals(&answer.text),
+                        "{path} {body}: {}",
+                        answer.text
+                    );
                     refused += 1;
                 }
             }

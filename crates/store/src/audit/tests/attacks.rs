@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::audit::row::{self, AuditRow, GENESIS};
 use crate::audit::verify::{VerifyProgress, check, seal};
-use crate::audit::{AuditKeyError, VerifyError, acknowledge, segment};
+use crate::audit::{AuditKeyError, VerifyError, acknowledge, chain_files};
 
 const ROWS: u64 = 10_000;
 
@@ -27,7 +27,7 @@ fn long() -> Long {
         let hmac = row::write(&key, prevs.last().unwrap(), &at(seq, "one").entry, &mut bytes);
         prevs.push(hmac);
     }
-    let lines = segment::lines(&bytes).0.map(<[u8]>::to_vec).collect();
+    let lines = chain_files::lines(&bytes).0.map(<[u8]>::to_vec).collect();
     Long { key, bytes, lines, prevs }
 }
 
@@ -365,11 +365,11 @@ fn a_key_whose_mark_is_gone_with_the_chain_begins_no_record_unnoticed() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let folder = home.path().join("audit");
     let key = AuditKey::load(&path, &folder).unwrap().given();
-    Chain::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
+    ChainWriter::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
     assert!(verify(&folder, &key, None).unwrap().is_whole());
     // From then on it has a mark like any other.
     fs::remove_dir_all(&folder).unwrap();
-    Chain::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
+    ChainWriter::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
     assert!(!verify(&folder, &key, None).unwrap().is_whole());
 }
 
@@ -411,6 +411,6 @@ fn a_folder_that_is_removed_while_in_use_is_not_made_again() {
     let refused = chain.append(START, &[at(3, "one")]).unwrap_err();
     assert!(refused.to_string().contains("audit.key"), "{refused}");
     fs::remove_dir_all(world.folder()).unwrap();
-    assert!(Chain::open(&world.folder(), world.key.clone(), 90).is_err());
+    assert!(ChainWriter::open(&world.folder(), world.key.clone(), 90).is_err());
     assert!(!world.folder().exists());
 }

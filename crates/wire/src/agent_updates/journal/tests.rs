@@ -26,16 +26,16 @@ impl Redactor for OneSecret {
     }
 }
 
-fn update(session: &str, update: &Value) -> InboundFrame {
+fn update(session: &str, update: &Value) -> RawAgentFrame {
     let params = json!({ "sessionId": session, "update": update });
     line(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
 }
 
-fn line(frame: &Value) -> InboundFrame {
-    InboundFrame::Line(frame.to_string().into_bytes())
+fn line(frame: &Value) -> RawAgentFrame {
+    RawAgentFrame::Line(frame.to_string().into_bytes())
 }
 
-fn answer(id: u64, result: &Value) -> InboundFrame {
+fn answer(id: u64, result: &Value) -> RawAgentFrame {
     line(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 
@@ -44,14 +44,14 @@ fn asked(method: &str, session: Option<&str>) -> Option<AnsweredRequest> {
 }
 
 /// One prompt to an agent that uses these ids for its session and its tool call, and ends with this text.
-fn conversation(session: &str, call: &str, says: &str) -> Vec<(InboundFrame, Option<AnsweredRequest>)> {
+fn conversation(session: &str, call: &str, says: &str) -> Vec<(RawAgentFrame, Option<AnsweredRequest>)> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     let permission = json!({ "sessionId": session, "toolCall": { "toolCallId": call },
         "options": [{ "optionId": "a", "name": "Yes", "kind": "allow_once" }] });
     vec![
         (answer(1, &json!({ "protocolVersion": 1, "agentCapabilities": {} })), asked("initialize", None)),
         (answer(2, &json!({ "sessionId": session })), asked("session/new", None)),
-        (InboundFrame::Line(b"starting...".to_vec()), None),
+        (RawAgentFrame::Line(b"starting...".to_vec()), None),
         (
             update(session, &json!({ "sessionUpdate": "agent_message_chunk", "content": text("hush, ") })),
             None,
@@ -76,16 +76,16 @@ fn conversation(session: &str, call: &str, says: &str) -> Vec<(InboundFrame, Opt
             ),
             None,
         ),
-        (InboundFrame::TooLong { bytes: 99, sha256: hex(b"long") }, None),
+        (RawAgentFrame::TooLong { bytes: 99, sha256: hex(b"long") }, None),
         (update(session, &json!({ "sessionUpdate": "dance" })), None),
         (update(session, &json!({ "sessionUpdate": "agent_message_chunk", "content": text(says) })), None),
         (answer(3, &json!({ "stopReason": "end_turn" })), asked("session/prompt", Some(session))),
         (answer(9, &json!({})), None),
-        (InboundFrame::Line(vec![b'{', 0xff, b'}']), None),
+        (RawAgentFrame::Line(vec![b'{', 0xff, b'}']), None),
     ]
 }
 
-fn recorded(conversation: Vec<(InboundFrame, Option<AnsweredRequest>)>) -> Vec<String> {
+fn recorded(conversation: Vec<(RawAgentFrame, Option<AnsweredRequest>)>) -> Vec<String> {
     let (mut scribe, head) = JournalWriter::begin("theirs");
     let mut lines = vec![head];
     for (frame, answers) in conversation {
@@ -298,7 +298,7 @@ proptest! {
     ) {
         let frames = said.into_iter().map(|(bytes, text, raw)| {
             let text = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } });
-            (if raw { InboundFrame::Line(bytes) } else { update("s", &text) }, None)
+            (if raw { RawAgentFrame::Line(bytes) } else { update("s", &text) }, None)
         });
         let lines = recorded(frames.collect());
         prop_assert_eq!(replayed(&lines).unwrap().steps, lines.len() as u64 - 2);

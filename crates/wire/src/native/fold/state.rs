@@ -10,7 +10,7 @@ use engine::{
     TurnId,
 };
 
-use super::asks::ask_view;
+use super::ask_view::ask_view;
 use super::row_text::{head, name_of, prompt};
 use crate::native::{
     AskView, INPUT_BYTES_MAX, PlanStepState, PlanStepView, PlanView, QueuedPrompt, SessionState,

@@ -1,6 +1,6 @@
 //! Rows and state are functions of the log, wherever the fold begins and whenever a client looks.
 
-mod logs;
+mod test_logs;
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{Rows, TurnStarts, Viewer};
 use crate::native::{PAGE_ROWS, Row, RowContent, TEXT_BYTES_MAX, TextAppend, ToolCallState};
-use logs::{any_log, log};
+use test_logs::{any_log, log};
 
 fn fold(events: &[Event]) -> Rows {
     let mut rows = Rows::default();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use engine::{CallId, Event, FileChange, Resolution, Resolver, ToolChange, ToolContent, ToolEnd, ToolStart};
 
-use super::super::diffs::diff_of;
+use super::super::diff_view::diff_of;
 use super::super::row_text::{head, kind_word, location_text, tail_start};
 use super::{Entry, RowLimits, Rows};
 use crate::native::{RowContent, ToolCallState, ToolCallView};
