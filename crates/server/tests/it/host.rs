@@ -203,7 +203,7 @@ async fn the_editor_is_asked_for_nothing_outside_the_workspace() {
 async fn what_no_text_file_holds_is_not_written() {
     let nul = json!({ "path": "a", "text": "a\u{0}b" }).to_string();
     let large = json!({ "path": "a", "text": "x".repeat((10 << 20) + 1) }).to_string();
-    for (arguments, said) in [(nul, "has a NUL"), (large, "larger than 10 MiB")] {
+    for (arguments, said) in [(nul, "contains a NUL"), (large, "larger than 10 MiB")] {
         let lines = vec![call("write", arguments)];
         check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, script| {
             let turn = client.send_prompt(&session, "write").await;
@@ -639,7 +639,7 @@ async fn nobody_at_the_machine_means_that_no_command_leaves_the_fence() {
             assert_eq!(client.prompt(&session, "go").await, "end_turn");
             let told = script.last_result();
             assert!(told.contains("outside the sandbox, and nobody at this machine can be asked"), "{told}");
-            assert!(told.contains("remove `terminal = \"editor\"` from the settings"), "{told}");
+            assert!(told.contains("remove `terminal = \"editor\"` from this machine's settings"), "{told}");
             assert!(!server.workspace().join("made").exists());
             assert!(methods(&client).is_empty());
             client.catch_up_all().await;
