@@ -1,5 +1,6 @@
 // A command to be copied.
 
+import { copyText } from '../lib/toast'
 import { IconButton } from './icon-button'
 
 export function CommandLine({ command }: { command: string }) {

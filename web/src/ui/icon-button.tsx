@@ -1,6 +1,5 @@
 // A button that is a drawing.
 
-import { copyText } from '../lib/toast'
 import { Icon, type IconName } from './icons'
 
 interface IconButtonProps {

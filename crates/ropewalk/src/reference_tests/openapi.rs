@@ -59,7 +59,7 @@ pub const ERRORS: [(u16, &str, &str); 53] = [
     (404, "permission_not_found", "there is no such permission request, or it was answered already"),
     (404, "session_not_found", "there is no such session, or it is somebody else's"),
     (405, "method_not_allowed", "the route has other methods; see the header `Allow`"),
-    (408, "body_timeout", "the body stopped coming"),
+    (408, "body_timeout", "the body did not arrive in time"),
     (409, "busy_elsewhere", "another process is in the middle of a turn of this session"),
     (409, "conflict", "the session cannot do this now"),
     (413, "session_too_long", "the session is too long for one answer; read it as a stream"),
