@@ -21,9 +21,9 @@ keys (`crates/ropewalk/src/config/keys.rs`).
 
 The file is `config.toml` in `$ROPEWALK_HOME`, `$XDG_CONFIG_HOME/ropewalk` or `~/.config/ropewalk`; `--config FILE` reads
 another one instead. An option of the command line wins over the file. A variable wins over the file too, unless its
-setting says otherwise here. `ropewalk config show` prints what holds and where it comes from.
+setting says otherwise here. `ropewalk config show` prints the effective values and where each comes from.
 
-A project's `.ropewalk/config.toml` can set only what says so in its column. Its other keys are ignored: a project
+A project's `.ropewalk/config.toml` can only set what its column allows; \"stricter only\" means that it can lower a limit and never raise it. Its other keys are ignored: a project
 must not choose who reads your code, which programs start, or what they may do.
 ";
 

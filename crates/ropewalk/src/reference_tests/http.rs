@@ -24,12 +24,12 @@ use routes::{HUB, RouteCaller, RouteGroup, SERVER, WEB_FILES};
 const HEAD: &str = "\
 # HTTP routes
 
-Every route of `ropewalk serve --http` (and `ropewalk up`) and of `ropewalk hub`, as their routers have them. The REST routes are also
+Every route of `ropewalk serve --http` (and `ropewalk up`) and of `ropewalk hub`. The list is made from the routers. The REST routes are also
 described in [OpenAPI](rest.openapi.json), for tools and client generators.
 
 A token is sent as `Authorization: Bearer TOKEN`; which ones there are: [tokens](../operations.md#tokens). A request with a body needs
 `Content-Type: application/json`. Without a right token the answer is 401. A refusal is
-`{\"error\": a word, \"message\": what to do}`.
+`{\"error\": CODE, \"message\": TEXT}`; the text says what to do.
 
 # Server
 ";
@@ -37,7 +37,7 @@ A token is sent as `Authorization: Bearer TOKEN`; which ones there are: [tokens]
 const HUB_HEAD: &str = "
 # Hub
 
-The addresses of both are the same where they mean the same.
+A hub and a server use the same path for the same function.
 ";
 
 const ERRORS_HEAD: &str = "

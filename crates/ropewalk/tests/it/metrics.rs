@@ -57,7 +57,9 @@ impl Server {
 
 /// The names of all metrics of a server that has just started.
 pub fn metric_names() -> Vec<String> {
-    let page = Server::start().get(Some(TOKEN));
+    let mut server = Server::start();
+    server.call(1, "initialize", json!({ "protocolVersion": 1 }));
+    let page = server.get(Some(TOKEN));
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }

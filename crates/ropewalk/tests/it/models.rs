@@ -177,7 +177,7 @@ fn an_unpriced_model_with_a_budget_is_told_of_or_refused() {
     let world = World::new(vec![vec![say("one")]]);
     world.priced("[budget]\nsession_usd = 1\n");
     let told = world.run(&["run", "one", "--model", "work:small"]).with(0);
-    assert!(told.err.contains("what work:small costs is not known"), "{}", told.err);
+    assert!(told.err.contains("the price of work:small is not known"), "{}", told.err);
     world.priced("[budget]\nsession_usd = 1\nunknown = \"refuse\"\n");
     world.run(&["run", "two", "--model", "small"]).with(2);
     assert_eq!(world.mock.requests().len(), 1);

@@ -69,7 +69,7 @@ mod tests {
             ("setting_changed", true, None),
             ("usage", false, Some("cost more")),
             ("cleared", false, Some("It was a /clear")),
-            ("usagf", true, Some("If a /clear was among it")),
+            ("usagf", true, Some("If a /clear is among the lost events")),
         ] {
             let loss = EventLoss::of(kind);
             assert_eq!((loss.decides, loss.sentence().is_empty()), (decides, told.is_none()), "{kind}");

@@ -59,7 +59,7 @@ pub const SECTIONS: [Section; 10] = [
     },
     Section {
         heading: "`[[providers]]` and `[[models]]`",
-        intro: "One `[[providers]]` for each provider, one `[[models]]` for each model whose facts you correct.",
+        intro: "One `[[providers]]` for each provider, one `[[models]]` for each model whose price, context size or name you override.",
         settings: &PROVIDERS,
     },
     Section {
@@ -152,8 +152,8 @@ const AGENT: [Setting; 10] = [
     setting(
         "push_contact",
         "`mailto:` or `https:` address",
-        "an address that nobody reads",
-        "Whom push services may write to about [notes to your devices](../guide/phone.md).",
+        "a placeholder address",
+        "Whom push services may write to about [notifications on your devices](../guide/phone.md).",
     ),
 ];
 
@@ -173,7 +173,7 @@ const MODELS: [Setting; 13] = [
         "`true`",
         "Whether to look for model servers on this machine. `ROPEWALK_OFFLINE` turns it off too.",
     ),
-    setting("max_turns", "number, at least 1", "`50`", "The most model calls in one turn.")
+    setting("max_turns", "number, at least 1", "`50`", "Maximum number of model calls in one turn.")
         .flags(&["--max-turns"]),
     setting(
         "budget.session_usd",
@@ -238,8 +238,8 @@ const PROVIDERS: [Setting; 16] = [
     setting(
         "providers.base_url",
         "`https:` or `http:` address",
-        "that of the known provider, otherwise of the API's maker",
-        "Where it is.",
+        "that of the known provider, otherwise the official address of that API",
+        "The provider's base URL.",
     ),
     setting("providers.models", "list of names", "`[]`", "The models that it has."),
     setting("providers.key_env", "variable", "none", "The environment variable that holds the key."),

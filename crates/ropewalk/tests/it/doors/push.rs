@@ -112,5 +112,5 @@ fn a_server_whose_key_is_damaged_serves_without_notifications_and_says_so() {
     assert!(tried.json().to_string().contains("does not send notifications"), "{tried:?}");
     let (code, log) = server.stop();
     assert_eq!(code, Some(0));
-    assert!(log.contains("notifications are off:") && log.contains("remove it"), "{log}");
+    assert!(log.contains("notifications are off:") && log.contains("delete it"), "{log}");
 }

@@ -664,7 +664,7 @@ fn the_tools_are_narrowed_by_their_capitalised_names() {
     // Whoever mistypes a name is told the names of the document too.
     let wrong =
         ended(&otter.home, "chimera", &["otter", "serve", "--acp", "--allowed-tools", "Read,Fly"]).with(2);
-    assert!(wrong.err.contains("the tools are Read, Edit, Write, Bash, Grep"), "{}", wrong.err);
+    assert!(wrong.err.contains("use Read, Edit, Write, Bash, Grep"), "{}", wrong.err);
 }
 
 /// "Test surface".

@@ -92,5 +92,5 @@ fn the_newest_is_kept_and_it_is_said_that_something_is_missing() {
 fn one_endless_message_is_shortened_and_not_left_out() {
     let text = recap_of(vec![prompt("go"), said(1, &"ä".repeat(1 << 20))]).unwrap();
     assert!(text.len() < 20 << 10);
-    assert!(text.contains("User: go") && text.contains("bytes in all]"));
+    assert!(text.contains("User: go") && text.contains("bytes in total]"));
 }

@@ -251,7 +251,7 @@ fn an_event_that_cannot_be_imported_is_named() {
     for (bad, why) in [
         (json!({ "event_type": "text", "payload": { "message": 1 } }), "`text` is missing"),
         (json!({ "event_type": "text", "payload": "words" }), "`payload` must be an object, not a string"),
-        (json!({ "event_type": "novel", "payload": {} }), "unknown kind \"novel\""),
+        (json!({ "event_type": "novel", "payload": {} }), "unknown kind of event \"novel\""),
         (json!({ "payload": {} }), "`event_type` is missing"),
     ] {
         let (_, answer) = client.call("_session/import", &json!({ "events": [good, bad] }));
