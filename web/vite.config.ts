@@ -52,10 +52,10 @@ export default defineConfig({
         // Code that several pages share has one name, whichever pages share it.
         codeSplitting: {
           groups: [
-            { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal[.-])/ },
+            { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal[.-]|browser-sealer)/ },
             { name: 'pairing', test: /src\/pair\/(pairing\.ts|sign-in\.css)$/ },
             { name: 'controls', test: /src\/settings\/(setting-controls\.tsx|settings\.css)$/ },
-            { name: 'hub', test: /src\/hub\/(passkey|one-time-secret|hub-list|expiry)\.tsx?$|src\/hub\/hub\.css$/ },
+            { name: 'hub', test: /src\/hub\/(passkey|one-time-secret|use-hub-list|expiry)\.tsx?$|src\/hub\/hub\.css$/ },
           ],
         },
       },

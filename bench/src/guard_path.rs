@@ -18,7 +18,7 @@ use engine::{
     approval_spec, decide,
 };
 use guard::{RulePaths, Rulebook, SecretRedactor, Workplace, assess_command};
-use sandbox::{PathAccess, Files, Mode, Policy};
+use sandbox::{Files, Mode, PathAccess, Policy};
 use tokio::runtime::Runtime;
 
 use crate::stats::{Samples, micros};

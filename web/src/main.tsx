@@ -10,9 +10,9 @@ import { App, signInLink } from './app'
 import { takeSignInLink } from './hub/sign-in-link'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/preferences'
-import { startFaults } from './lib/faults'
+import { startFaults } from './lib/machine-faults'
 import { startFlush } from './lib/flush'
-import { startHub } from './lib/hub'
+import { startHub } from './lib/hub-state'
 import { startStorage } from './lib/browser-storage'
 import { sendRequest, startConnection } from './lib/connection'
 import { startOutbox } from './lib/outbox'
@@ -20,9 +20,9 @@ import { route, startRouter } from './lib/router'
 import { startSealed } from './lib/sealed-connection'
 import { startSessions } from './lib/watched-session'
 import { startClock } from './lib/format'
-import { startScreen } from './ui/screen'
+import { startScreen } from './ui/screen-size'
 import { startPairedDevices } from './settings/paired-devices'
-import { startWorker } from './service-worker'
+import { startWorker } from './register-service-worker'
 
 const root = document.getElementById('app')
 if (root) {
@@ -36,7 +36,7 @@ if (root) {
   startStorage()
   startFlush()
   startHub()
-  startSealed(async () => (await import('./lib/seal-browser')).BrowserSealer.load(sendRequest))
+  startSealed(async () => (await import('./lib/browser-sealer')).BrowserSealer.load(sendRequest))
   startBoard()
   startFaults()
   startSessions()

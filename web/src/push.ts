@@ -6,7 +6,7 @@
 import { writeStored, readStored } from './lib/browser-storage'
 import { sendRequest, hello, onConnected } from './lib/connection'
 import type { Subscription } from './wire'
-import { registerWorker } from './service-worker'
+import { registerWorker } from './register-service-worker'
 
 /** What is known of this browser and of the server. */
 export interface PushFacts {

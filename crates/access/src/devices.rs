@@ -11,17 +11,17 @@
 //!
 //! This is the pairing of a phone, a tablet or another browser, and its end.
 
+mod app_visibility;
 pub(crate) mod device_file;
 pub(crate) mod device_list;
 mod device_sign_in;
 mod native_requests;
-mod presence;
+mod pairing_codes;
 pub mod push;
 mod push_addressees;
 pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
-mod tickets;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -39,14 +39,14 @@ use crate::AcceptedTokens;
 use device_file::FileStamp;
 pub(crate) use device_list::ABSENCE_MAX_MS;
 use device_list::{DeviceList, DeviceRecord};
+use pairing_codes::Tickets;
 use push::Push;
-use tickets::Tickets;
 
+pub use app_visibility::{Presence, PresenceHandle};
 pub use device_list::plain_name;
 pub(crate) use device_sign_in::{DeviceLogin, DeviceLoginError};
 pub use device_sign_in::{SignInDenial, SignInOutcome};
-pub use presence::{Presence, PresenceHandle};
-pub use tickets::{Code, TICKET_LIFE};
+pub use pairing_codes::{Code, TICKET_LIFE};
 
 /// How often the file is checked for changes by another server.
 const CHECK_FILE_EVERY: Duration = Duration::from_secs(2);

@@ -7,9 +7,8 @@
 mod auth_rate_limit;
 mod browser_proof;
 mod connection_limit;
-mod connection_slot;
 pub mod devices;
-pub mod document_sender;
+pub mod document_upload;
 mod gate;
 mod hosts_and_origins;
 mod listen;
@@ -21,10 +20,11 @@ pub mod required_acts;
 pub mod sealed;
 mod secret_file;
 pub mod sign_in;
+mod stream_with_slot;
 mod tls;
 mod tokens;
 pub mod web_app;
-pub mod websocket;
+pub mod websocket_pump;
 
 pub use auth_rate_limit::AuthRateLimit;
 pub use browser_proof::{PROOF_HEADER, Proofs};

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::connection_limit::{
     CONNECTIONS_MAX, ConnectionLimit, ConnectionRefusal, ConnectionSlot, PER_ADDRESS_MAX,
 };
-use crate::connection_slot::SlotStream;
+use crate::stream_with_slot::SlotStream;
 use crate::tls::Tls;
 
 /// Until the first byte of a connection.

@@ -5,8 +5,8 @@
 //! frames, and what a device may do. The sender of a call is identified by its key, and not by the hub: the hub's statement
 //! of the role can only reduce it.
 
+mod exported_event_opener;
 mod manage_devices;
-mod sealed_event_opener;
 #[cfg(test)]
 mod tests;
 mod vault_file;
@@ -32,8 +32,8 @@ use wire::tunnel::{Operator, WrappedKey, WrappedKeys};
 
 use crate::devices::device_file::FileStamp;
 use crate::devices::device_list::name;
+pub use exported_event_opener::SealedEventOpener;
 pub use manage_devices::{PairingInvite, bridged, devices, invite, paired, revoke};
-pub use sealed_event_opener::SealedEventOpener;
 use vault_file::{DEVICES_MAX, VaultData};
 pub use vault_file::{SealedDevice, VaultError};
 

@@ -18,13 +18,13 @@ use tokio::sync::Semaphore;
 use crate::background_commands::{BackgroundJob, BackgroundJobs};
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
+use crate::editor_reveal_hints::RevealHints;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::last_read_versions::ReadVersions;
 use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
-use crate::reveal_hints::RevealHints;
+use crate::review_for_clients::SessionReview;
 use crate::role::{AgentInfo, Role};
-use crate::session_review::SessionReview;
 use crate::tools::{self, Toolbox};
 use crate::undo::UndoHistory;
 use crate::web_fetch::{WebAccess, WebClient};
@@ -44,7 +44,7 @@ pub struct AgentConfig {
     pub steps_max: usize,
     pub output_tokens_max: Option<u64>,
     pub shell: sandbox::CommandLimits,
-    pub reach: AccessConfig,
+    pub reach: ToolAccess,
     /// If there is a list, only these tools.
     pub allowed_tools: Option<Vec<Arc<str>>>,
     pub knowledge: KnowledgeConfig,
@@ -86,7 +86,7 @@ pub struct BridgeView {
 
 /// What the tools of every session may access, fixed when the process starts.
 #[derive(Debug, Clone, Default)]
-pub struct AccessConfig {
+pub struct ToolAccess {
     pub mode: sandbox::Mode,
     /// Additional folders that every session may work in.
     pub add_dirs: Vec<PathBuf>,
@@ -113,7 +113,7 @@ impl AgentConfig {
             steps_max: 50,
             output_tokens_max: None,
             shell: sandbox::CommandLimits::default(),
-            reach: AccessConfig::default(),
+            reach: ToolAccess::default(),
             allowed_tools: None,
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,

@@ -7,9 +7,9 @@
 
 mod custom;
 mod diff;
+mod info_commands;
 pub(crate) mod keep_revert;
 mod permissions;
-mod read_only_commands;
 pub(crate) mod spending_limit;
 mod status;
 pub(crate) mod undo;
@@ -25,8 +25,8 @@ use engine::{
 use crate::agent::AgentSession;
 use crate::context::Memory;
 use crate::knowledge::Knowledge;
-use crate::prompt::{self, Prompt};
 use crate::role::{self, Role};
+use crate::user_prompt::{self, Prompt};
 use crate::workspace::Workspace;
 
 pub(crate) use custom::CustomCommand;
@@ -150,7 +150,7 @@ pub(crate) async fn interpret(
     let forced = spending_limit::forced(content);
     let content = forced.as_deref().unwrap_or(content);
     match parse(content, &knowledge.commands) {
-        None => PromptMeaning::Prompt { prompt: prompt::render(content, workspace).await, role: None },
+        None => PromptMeaning::Prompt { prompt: user_prompt::render(content, workspace).await, role: None },
         Some(SlashCommand::Review(Ok(path))) => {
             let prompt = Prompt::text(review_prompt(path.as_deref()));
             PromptMeaning::Prompt { prompt, role: Some(Arc::new(role::reviewer())) }
@@ -177,7 +177,7 @@ pub(crate) async fn interpret(
 async fn replacement_prompt(content: &[Content], text: String, workspace: &Workspace) -> Prompt {
     let mut content = content.to_vec();
     let typed = std::mem::replace(&mut content[0], Content::text(text));
-    let mut prompt = prompt::render(&content, workspace).await;
+    let mut prompt = user_prompt::render(&content, workspace).await;
     if let Content::Text(typed) = typed {
         prompt.typed = typed.to_string();
     }
@@ -310,13 +310,13 @@ pub(crate) async fn answer(
         SlashCommand::Unclear(usage) => usage.to_owned(),
         SlashCommand::Diff(path) => diff::answer(path, &session.undo, workspace).await,
         SlashCommand::Rename(title) => rename(title, context).await?,
-        SlashCommand::Tools => read_only_commands::tools(session, context),
-        SlashCommand::Mcp => read_only_commands::mcp(session),
-        SlashCommand::Config => read_only_commands::config(session, workspace, context),
-        SlashCommand::Doctor => read_only_commands::doctor(session, workspace, context).await,
-        SlashCommand::Audit => read_only_commands::audit(session, context).await,
-        SlashCommand::Share => read_only_commands::share(&session.spec.id),
-        SlashCommand::Bridge => read_only_commands::bridge(session),
+        SlashCommand::Tools => info_commands::tools(session, context),
+        SlashCommand::Mcp => info_commands::mcp(session),
+        SlashCommand::Config => info_commands::config(session, workspace, context),
+        SlashCommand::Doctor => info_commands::doctor(session, workspace, context).await,
+        SlashCommand::Audit => info_commands::audit(session, context).await,
+        SlashCommand::Share => info_commands::share(&session.spec.id),
+        SlashCommand::Bridge => info_commands::bridge(session),
         SlashCommand::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()

@@ -1,7 +1,7 @@
 //! Makes room in a long conversation: first old tool outputs are left out, then everything is summarised.
 //!
 //! The log keeps all of it. A compaction is an event in the log, and what the model remembers after it is a
-//! function of the log (`context/retention.rs`), so a restart changes nothing.
+//! function of the log (`context/message_retention.rs`), so a restart changes nothing.
 //!
 //! **Invariant:** if the model cannot summarise, or there is none, the session is not lost: then the
 //! requests, the files and the last answer are the summary.

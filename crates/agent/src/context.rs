@@ -8,7 +8,7 @@
 //! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result. A call that never
 //! ended gets a result that says so.
 
-mod retention;
+mod message_retention;
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::commands::{self, PromptMeaning, SlashCommand};
 use crate::knowledge::Knowledge;
 use crate::linked_pages::LinkedPages;
 use crate::model::{Image, Message, NativeReply, ToolCall};
-use crate::prompt::Prompt;
+use crate::user_prompt::Prompt;
 use crate::workspace::Workspace;
 
-pub(crate) use retention::{tokens, weight};
+pub(crate) use message_retention::{tokens, weight};
 
 const NO_RESULT: &str = "the tool call was interrupted; whether it took effect is not known";
 
@@ -180,7 +180,8 @@ impl Conversation {
             *self = Self { turn: self.turn, skipping: true, ..Self::default() };
         } else if let Body::Compacted { summary } = body {
             self.close_reply();
-            self.messages = retention::compacted(&self.messages, summary, self.window_tokens, self.skipping);
+            self.messages =
+                message_retention::compacted(&self.messages, summary, self.window_tokens, self.skipping);
             self.measured = None;
         } else if let Body::Usage(usage) = body
             && turn == self.turn
@@ -255,7 +256,7 @@ impl Conversation {
             .flat_map(PartialReply::into_messages)
             .map(|message| weight(&message))
             .sum();
-        retention::prune(&mut self.messages, newer)
+        message_retention::prune(&mut self.messages, newer)
     }
 
     /// Whether a compaction would make this much smaller.

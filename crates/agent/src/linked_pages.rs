@@ -20,10 +20,10 @@ use crate::agent::AgentSession;
 use crate::context::Conversation;
 use crate::injection_markers;
 use crate::model::Message;
-use crate::prompt::{SkippedBlock, escaped};
-use crate::search_filter;
+use crate::search_permission_filter;
 use crate::summary_without_model::{cut, one_line};
 use crate::turn_loop::LoopError;
+use crate::user_prompt::{SkippedBlock, escaped};
 use crate::web_fetch::{self, FetchPurpose};
 
 /// The tool name of these calls. The model has no tool of this name.
@@ -102,9 +102,11 @@ async fn record(context: &TurnContext, conversation: &mut Conversation, body: Bo
 /// The rule that denies the `fetch` tool this page, if one does.
 fn denied_by(session: &AgentSession, context: &TurnContext, uri: &str) -> Option<Arc<str>> {
     let url = web_fetch::parse(uri).ok()?;
-    let request =
-        AskRequest { class: ToolClass::Network, ..search_filter::read_request(FETCH, url.host_str()?) };
-    search_filter::denied_by(session.shared.config.rules.as_ref(), &context.cwd(), &request)
+    let request = AskRequest {
+        class: ToolClass::Network,
+        ..search_permission_filter::read_request(FETCH, url.host_str()?)
+    };
+    search_permission_filter::denied_by(session.shared.config.rules.as_ref(), &context.cwd(), &request)
 }
 
 async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), LoopError> {

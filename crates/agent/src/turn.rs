@@ -10,7 +10,7 @@ use crate::commands::{self, PromptMeaning, SlashCommand};
 use crate::context::{Memory, TurnOpening};
 use crate::title::{self, TitleRequest};
 use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled};
-use crate::{image_fallback, injection_markers, linked_pages, reveal_hints, tools};
+use crate::{editor_reveal_hints, image_fallback, injection_markers, linked_pages, tools};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -104,7 +104,8 @@ async fn begin(
 async fn point(turn_loop: &TurnLoop) -> Result<(), LoopError> {
     let (turn, workspace) = (turn_loop.context.turn(), turn_loop.workspace.clone());
     let Some(said) = turn_loop.conversation.last_said() else { return Ok(()) };
-    let named = tools::blocking(move || reveal_hints::named_in(&said, &workspace)).await.ok().flatten();
+    let named =
+        tools::blocking(move || editor_reveal_hints::named_in(&said, &workspace)).await.ok().flatten();
     if let Some(location) = named.and_then(|named| turn_loop.session.reveal_hints.admit(turn, named)) {
         turn_loop.context.emit(Body::FileShown { location }).await?;
     }

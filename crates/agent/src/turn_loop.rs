@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 use crate::agent::AgentSession;
 use crate::budget::SpendDecision;
 use crate::context::Conversation;
-use crate::guard::{FinishedCall, ToolCallRequest, ToolGuard};
 use crate::model::{
     Message, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream,
     Thinking,
 };
 use crate::role::{self, Role};
+use crate::tool_guard::{FinishedCall, ToolCallRequest, ToolGuard};
 use crate::tools::Toolbox;
 use crate::workspace::Workspace;
 use crate::{image_fallback, knowledge};

@@ -11,8 +11,8 @@ use ::guard::Rulebook;
 use engine::AskRequest;
 use sandbox::{FileError, Files, Mode, PathAccess, PermittedPath, Policy, UnusableReason};
 
-use crate::agent::AccessConfig;
-use crate::search_filter::{denied_by, read_request};
+use crate::agent::ToolAccess;
+use crate::search_permission_filter::{denied_by, read_request};
 
 /// The tool that reads files.
 pub(crate) const READ: &str = "read";
@@ -31,7 +31,7 @@ impl Workspace {
         cwd: PathBuf,
         roots: &[PathBuf],
         within: Option<&[PathBuf]>,
-        reach: &AccessConfig,
+        reach: &ToolAccess,
     ) -> Self {
         let further = roots.iter().chain(&reach.add_dirs).cloned();
         let project = reach.project.and_then(|project| project(&cwd));
@@ -122,10 +122,10 @@ mod tests {
             std::fs::create_dir(folder).unwrap();
         }
         std::os::unix::fs::symlink(&work, base.join("way")).unwrap();
-        let reach = AccessConfig {
+        let reach = ToolAccess {
             add_dirs: vec![more.clone()],
             hidden: vec![work.join("state")],
-            ..AccessConfig::default()
+            ..ToolAccess::default()
         };
         let workspace = Workspace::open(base.join("way"), std::slice::from_ref(&extra), None, &reach);
         let find = |path: &Path| workspace.find(path, PathAccess::Write).map(|spot| spot.real().to_owned());
@@ -145,7 +145,7 @@ mod tests {
     fn a_folder_that_is_gone_is_named_to_whoever_wants_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
-        let workspace = Workspace::open(gone.clone(), &[], None, &AccessConfig::default());
+        let workspace = Workspace::open(gone.clone(), &[], None, &ToolAccess::default());
         let error = workspace.find(Path::new("a"), PathAccess::Read).unwrap_err().to_string();
         assert!(
             error.starts_with(&gone.display().to_string()) && error.contains("create the folder again"),

@@ -11,15 +11,15 @@ mod backlog;
 mod batch_packer;
 mod body_codec;
 mod bridge_error;
-mod ferret_receiver;
 mod machine_connection;
 mod mirror_branch;
 mod mirror_sender;
-mod operator_connection;
+mod operator_app_connection;
+mod operator_rights;
 mod receiver_address;
 mod receiver_certificate;
 mod receiver_client;
-mod remote_permissions;
+mod receiver_without_mirror;
 mod timings;
 mod tunnel;
 mod tunnel_pipe;
@@ -47,9 +47,9 @@ use receiver_client::ReceiverClient;
 use tunnel::Tunnel;
 
 pub use bridge_error::BridgeError;
+pub use operator_rights::RemoteAnswers;
 pub use receiver_address::{BadAddress, ReceiverAddress};
 pub use receiver_client::Token;
-pub use remote_permissions::RemoteAnswers;
 pub use timings::BridgeTimings;
 
 /// Events that a receiver without a mirror is sent again after a cut.

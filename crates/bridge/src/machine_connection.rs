@@ -15,10 +15,10 @@ use wire::tunnel::{BridgeFrame, Heartbeat, HubFrame, Operator, OperatorCall, Ope
 
 use super::body_codec::{IncomingBody, ReplyEncoder};
 use super::bridge_error::{BridgeError, quoted};
-use super::operator_connection::{self, OperatorRequest, ReplyTarget};
+use super::operator_app_connection::{self, OperatorRequest, ReplyTarget};
 use super::receiver_client::TunnelTarget;
 use super::timings::Backoff;
-use super::tunnel_pipe::{Outgoing, TunnelPipe};
+use super::tunnel_pipe::{Outgoing, TunnelConnection};
 use super::{ConnectionEnd, Shared, parse_frame};
 
 /// Calls that run at once.
@@ -103,11 +103,15 @@ async fn usual_approval(shared: &Shared) -> String {
     approval.map(|spec| spec.default.to_string()).unwrap_or_default()
 }
 
-async fn open(shared: &Arc<Shared>, machine: &str, blocked: &mut u32) -> Result<TunnelPipe, BridgeError> {
+async fn open(
+    shared: &Arc<Shared>,
+    machine: &str,
+    blocked: &mut u32,
+) -> Result<TunnelConnection, BridgeError> {
     if *blocked >= BLOCKED_MAX {
         *blocked = BLOCKED_MAX - 1;
         let target = TunnelTarget::Machine(machine.to_owned());
-        match TunnelPipe::over_polls(&shared.receiver, target, &shared.tasks).await {
+        match TunnelConnection::over_polls(&shared.receiver, target, &shared.tasks).await {
             Ok(pipe) => return Ok(pipe),
             Err(trouble) if trouble.is_final() => return Err(trouble),
             Err(trouble) => tracing::debug!(%trouble, "the receiver has no tunnel without sockets"),
@@ -116,7 +120,7 @@ async fn open(shared: &Arc<Shared>, machine: &str, blocked: &mut u32) -> Result<
     match shared.receiver.machine_socket(machine).await {
         Ok(socket) => {
             *blocked = 0;
-            Ok(TunnelPipe::over_socket(socket, shared.timings.silence, &shared.tasks))
+            Ok(TunnelConnection::over_socket(socket, shared.timings.silence, &shared.tasks))
         }
         Err(trouble) => {
             *blocked += u32::from(trouble.is_in_the_way());
@@ -128,7 +132,7 @@ async fn open(shared: &Arc<Shared>, machine: &str, blocked: &mut u32) -> Result<
 struct MachineCalls {
     shared: Arc<Shared>,
     /// The app connections of operators, by the operator's id.
-    operators: HashMap<String, operator_connection::OperatorConnection>,
+    operators: HashMap<String, operator_app_connection::OperatorConnection>,
 }
 
 /// The outcome of a call, for the connection that it came by.
@@ -150,7 +154,7 @@ enum Wake {
 }
 
 impl MachineCalls {
-    async fn serve(&mut self, mut pipe: TunnelPipe, hello: &BridgeFrame) -> ConnectionEnd {
+    async fn serve(&mut self, mut pipe: TunnelConnection, hello: &BridgeFrame) -> ConnectionEnd {
         let room = Arc::new(Semaphore::new(CALLS_MAX));
         // As long as the limit of calls: there is always room for an outcome.
         let (answers, mut outcomes) = mpsc::channel(CALLS_MAX);
@@ -188,7 +192,7 @@ impl MachineCalls {
         }
     }
 
-    async fn answer(&self, pipe: &TunnelPipe, outcome: MachineCallOutcome) -> Result<(), BridgeError> {
+    async fn answer(&self, pipe: &TunnelConnection, outcome: MachineCallOutcome) -> Result<(), BridgeError> {
         let used = match &outcome.reply.ok {
             Some(ReplyBody::SessionOpened { session }) => Some(session),
             Some(ReplyBody::PromptAccepted { .. }) => outcome.prompted.as_ref(),
@@ -202,7 +206,7 @@ impl MachineCalls {
     }
 
     /// Sends the keys to the machine's devices, wrapped for each.
-    async fn keys(&self, pipe: &TunnelPipe) -> Result<(), BridgeError> {
+    async fn keys(&self, pipe: &TunnelConnection) -> Result<(), BridgeError> {
         match self.shared.codec.keys()? {
             Some(keys) => send(pipe, &BridgeFrame::Keys(keys)).await,
             None => Ok(()),
@@ -211,7 +215,7 @@ impl MachineCalls {
 
     async fn take(
         &mut self,
-        pipe: &TunnelPipe,
+        pipe: &TunnelConnection,
         OperatorCall { call, by, body }: OperatorCall,
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<MachineCallOutcome>,
@@ -292,12 +296,13 @@ impl MachineCalls {
     }
 
     /// The app connection of an operator, opened if there is none with this role and name.
-    fn operator_connection(&mut self, by: Operator) -> &operator_connection::OperatorConnection {
+    fn operator_connection(&mut self, by: Operator) -> &operator_app_connection::OperatorConnection {
         let role = self.shared.answers.cap(by.role);
         let name: String = quoted(&by.name).chars().take(OPERATOR_NAME_CHARS_MAX).collect();
         let name = if name.trim().is_empty() { service::REMOTE_UNNAMED.to_owned() } else { name };
         self.operators.retain(|_, seat| seat.is_open());
-        let fits = |seat: &operator_connection::OperatorConnection| seat.role == role && *seat.user == *name;
+        let fits =
+            |seat: &operator_app_connection::OperatorConnection| seat.role == role && *seat.user == *name;
         if !self.operators.get(&by.id).is_some_and(fits) {
             self.operators.remove(&by.id);
             if self.operators.len() >= OPERATORS_MAX {
@@ -309,9 +314,9 @@ impl MachineCalls {
         }
         let shared = &self.shared;
         let id: Arc<str> = by.id.as_str().into();
-        self.operators
-            .entry(by.id)
-            .or_insert_with(|| operator_connection::OperatorConnection::open(shared, id, name.into(), role))
+        self.operators.entry(by.id).or_insert_with(|| {
+            operator_app_connection::OperatorConnection::open(shared, id, name.into(), role)
+        })
     }
 }
 
@@ -320,7 +325,7 @@ fn wrong(id: u64, code: &str, message: &str) -> Box<RequestReply> {
     Box::new(RequestReply { re: id, ok: None, error: Some(error) })
 }
 
-async fn send(pipe: &TunnelPipe, up: &BridgeFrame) -> Result<(), BridgeError> {
+async fn send(pipe: &TunnelConnection, up: &BridgeFrame) -> Result<(), BridgeError> {
     let frame = serde_json::to_vec(up).map_err(BridgeError::malformed)?;
     // A pipe that is closed says why.
     drop(pipe.out.send(Outgoing::Frame(frame)).await);

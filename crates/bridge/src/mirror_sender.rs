@@ -26,7 +26,7 @@ use super::batch_packer::{BODY_BYTES_MAX, pack};
 use super::body_codec::BodyContext;
 use super::bridge_error::BridgeError;
 use super::mirror_branch::{BranchState, agree};
-use super::tunnel_pipe::{Outgoing, TunnelPipe};
+use super::tunnel_pipe::{Outgoing, TunnelConnection};
 use super::{ConnectionEnd, Shared, parse_frame};
 use app::MirrorSource;
 
@@ -43,7 +43,7 @@ pub(super) async fn run(
     shared: &Arc<Shared>,
     handles: &mut watch::Receiver<SessionHandle>,
     branch_state: &mut BranchState,
-    mut pipe: TunnelPipe,
+    mut pipe: TunnelConnection,
     stopped: impl Future<Output = ()>,
 ) -> ConnectionEnd {
     let mut stopped = std::pin::pin!(stopped);
@@ -164,7 +164,7 @@ impl<'a> MirrorSender<'a> {
     async fn serve(
         &mut self,
         handles: &mut watch::Receiver<SessionHandle>,
-        mut pipe: TunnelPipe,
+        mut pipe: TunnelConnection,
         mut stopped: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), BridgeError> {
         let mut views = self.view.changes();
@@ -280,7 +280,7 @@ impl<'a> MirrorSender<'a> {
         (self.pending.log, self.pending.card) = (true, true);
     }
 
-    async fn flush(&mut self, pipe: &TunnelPipe) -> Result<(), BridgeError> {
+    async fn flush(&mut self, pipe: &TunnelConnection) -> Result<(), BridgeError> {
         let began = Instant::now();
         let session = self.handle.id().clone();
         let after = self.sent;

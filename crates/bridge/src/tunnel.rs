@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use wire::tunnel::{Heartbeat, Registration, RegistrationReply};
 
 use super::bridge_error::{BridgeError, quoted};
-use super::ferret_receiver::FerretReceiver;
 use super::mirror_branch::BranchState;
 use super::receiver_client::TunnelTarget;
+use super::receiver_without_mirror::FerretReceiver;
 use super::timings::Backoff;
-use super::tunnel_pipe::TunnelPipe;
+use super::tunnel_pipe::TunnelConnection;
 use super::{BridgedSession, ConnectionEnd, Shared, mirror_sender};
 
 /// Socket upgrades that something in between may block before polling is used instead.
@@ -166,7 +166,7 @@ impl Tunnel {
     }
 
     /// Opens a pipe to the receiver, and gives the registration that it belongs to.
-    async fn open(&mut self) -> Result<(TunnelPipe, u64), BridgeError> {
+    async fn open(&mut self) -> Result<(TunnelConnection, u64), BridgeError> {
         let known = self.registrations.borrow().clone();
         if known.answer.is_some() {
             match self.open_with(known).await {
@@ -181,7 +181,7 @@ impl Tunnel {
         self.open_with(known).await
     }
 
-    async fn open_with(&mut self, known: RegistrationState) -> Result<(TunnelPipe, u64), BridgeError> {
+    async fn open_with(&mut self, known: RegistrationState) -> Result<(TunnelConnection, u64), BridgeError> {
         let RegistrationState { answer: Some(registered), as_hub, count, .. } = known else {
             return Err(BridgeError::closed());
         };
@@ -190,7 +190,7 @@ impl Tunnel {
             // The socket is tried again when this pipe has ended.
             self.blocked = BLOCKED_MAX - 1;
             let target = TunnelTarget::Session(self.session.to_string());
-            match TunnelPipe::over_polls(&shared.receiver, target, &shared.tasks).await {
+            match TunnelConnection::over_polls(&shared.receiver, target, &shared.tasks).await {
                 Ok(pipe) => return Ok((pipe, count)),
                 Err(trouble) if trouble.is_final() => return Err(trouble),
                 Err(trouble) => tracing::debug!(%trouble, "the receiver has no tunnel without sockets"),
@@ -204,7 +204,7 @@ impl Tunnel {
             // Hubs of earlier versions are recognised by their socket alone.
             register(shared, &self.handles, &self.registrations).await?;
         }
-        Ok((TunnelPipe::over_socket(socket, shared.timings.silence, &shared.tasks), count))
+        Ok((TunnelConnection::over_socket(socket, shared.timings.silence, &shared.tasks), count))
     }
 }
 

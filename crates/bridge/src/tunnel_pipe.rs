@@ -35,7 +35,7 @@ pub(super) enum Outgoing {
     Mark(u64),
 }
 
-pub(super) struct TunnelPipe {
+pub(super) struct TunnelConnection {
     /// The receiver keeps a mirror.
     pub mirror: bool,
     /// Everything is written, and the connection closed, when this is dropped.
@@ -54,7 +54,7 @@ struct PipeEnds {
     confirmed: watch::Sender<u64>,
 }
 
-impl TunnelPipe {
+impl TunnelConnection {
     fn make(mirror: bool) -> (Self, PipeEnds, oneshot::Sender<BridgeError>) {
         let (out, outgoing) = mpsc::channel(OUT_MAX);
         let (given, incoming) = mpsc::channel(IN_MAX);

@@ -4,11 +4,11 @@
 //! standard input and output, over any pair of byte streams, over HTTP. The `ropewalk` binary is made of the same parts;
 //! nothing here decides anything.
 
-mod http_door;
+mod http_router;
 mod models;
 mod server;
 
-pub use http_door::{HttpDoor, HttpDoorOptions};
+pub use http_router::{HttpDoor, HttpDoorOptions};
 pub use models::Models;
 pub use server::{ServeError, Server, ServerParts};
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::{Dialect, Identity, SandboxBackends};
 
-use crate::http_door::{HttpDoor, HttpDoorOptions};
+use crate::http_router::{HttpDoor, HttpDoorOptions};
 
 /// How long the last bytes of all connections may take to leave.
 const FINISH_GRACE: Duration = Duration::from_secs(2);

@@ -4,14 +4,14 @@
 //! and reload cannot interleave. A session that is evicted or idle for long only
 //! leaves memory; opening it again continues from the store.
 
+mod hide_unused_sessions;
 mod imported_history;
-mod log_followers;
+mod log_observers;
 mod new_sessions;
 mod session_folders;
 #[cfg(test)]
 mod tests;
 mod text_redaction;
-mod used_sessions;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ use crate::stored_rules::{MemoryRules, PermissionRules};
 use crate::tool_servers::ToolServer;
 
 pub use imported_history::{History, HistoryPiece};
-pub use log_followers::{Follower, FollowerFault};
+pub use log_observers::{Follower, FollowerFault};
 pub use new_sessions::MakeId;
 pub use session_folders::{FolderEntry, FolderSession, SessionFolders};
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::Redactor;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
-use wire::agent_updates::journal::{AnsweredRequest, JournalWriter, RawAgentFrame};
+use wire::external_agent::journal::{JournalWriter, JournaledRequest, RawAgentFrame};
 use wire::{Frame, FrameBuffer};
 
 /// Frames that wait to be written. Each may be as long as the frame limit allows.
@@ -86,7 +86,7 @@ pub struct JournalSender {
 struct JournalFrame {
     process: u32,
     frame: RawAgentFrame,
-    answers: Option<AnsweredRequest>,
+    answers: Option<JournaledRequest>,
 }
 
 impl JournalSender {
@@ -95,7 +95,7 @@ impl JournalSender {
         &self,
         frame: &Frame,
         buffer: &FrameBuffer,
-        answers: impl FnOnce(&[u8]) -> Option<AnsweredRequest>,
+        answers: impl FnOnce(&[u8]) -> Option<JournaledRequest>,
     ) {
         let (frame, answers) = match frame {
             Frame::Line(line) => (RawAgentFrame::Line(line.clone()), answers(line)),

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::agent_updates::{self, AgentAbilities};
+use wire::external_agent::{self, AgentAbilities};
 use wire::{RpcId, json_errors};
 
 use super::backend::{ExternalConfig, Folders, Shared, failed, foreign};
@@ -169,8 +169,9 @@ impl AgentProcess {
         };
         let read = json_errors::read::<&RawValue>(&text, "its answer to initialize")
             .map_err(|error| error.to_string());
-        let read = read
-            .and_then(|answer| agent_updates::initialize_response(answer).map_err(|error| error.to_string()));
+        let read = read.and_then(|answer| {
+            external_agent::initialize_response(answer).map_err(|error| error.to_string())
+        });
         let (_, can) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -344,7 +345,7 @@ async fn greet(
     receiver: &mut MessageReceiver,
 ) -> Result<Option<Arc<str>>, ForeignError> {
     let options = RequestOptions { deadline: Some(config.timeouts.handshake), session: None };
-    let mut asked = connection.request("initialize", &agent_updates::initialize(config.files), options);
+    let mut asked = connection.request("initialize", &external_agent::initialize(config.files), options);
     let name = &config.name;
     loop {
         tokio::select! {

@@ -16,7 +16,7 @@ use engine::{
 use sandbox::{CommandLimits, Helper, Policy};
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
-use wire::agent_updates;
+use wire::external_agent;
 
 use super::agent_journal::AgentJournal;
 use super::agent_process::ProcessKeepAlive;
@@ -209,7 +209,7 @@ impl Backend for ExternalBackend {
             }
             let text = self.shared.greeting();
             let result = text.as_deref().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-            let read = result.and_then(|result| agent_updates::initialize_response(result).ok());
+            let read = result.and_then(|result| external_agent::initialize_response(result).ok());
             read.map_or_else(Greeting::default, |(greeting, _)| greeting)
         })
     }

@@ -9,8 +9,8 @@
 //! to do is not asked about a second time.
 //! **Invariant:** no command outlives its terminal, and no terminal outlives its session.
 
+mod action_permission;
 mod files;
-mod permission;
 mod terminals;
 
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ use sandbox::{
 use tokio_util::task::TaskTracker;
 use wire::acp::HostRequestError;
 
-pub use permission::Grant;
-use permission::Grants;
+pub use action_permission::Grant;
+use action_permission::Grants;
 use terminals::Terminals;
 
 /// What an agent is offered in one session.

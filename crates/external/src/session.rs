@@ -6,8 +6,8 @@
 //! turn, or outside of turns if none is running.
 
 mod join;
+mod new_protected_files;
 mod output_budget;
-mod protected_file_reports;
 mod turn;
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::RpcId;
 use wire::acp::{HostRequestError, host_request, host_result};
-use wire::agent_updates::{self, TranslatedEvent, UpdateTranslator};
+use wire::external_agent::{self, TranslatedEvent, UpdateTranslator};
 
 use super::agent_process::{AgentProcess, Inbox, SessionMessage};
 use super::backend::{Folders, Shared, failed, foreign, raw};
@@ -191,7 +191,7 @@ impl ExternalSession {
             match message {
                 SessionMessage::Update(params) => self.update(&params).await,
                 SessionMessage::Extension { method, params } => {
-                    let body = agent_updates::extension(&method, params.as_deref());
+                    let body = external_agent::extension(&method, params.as_deref());
                     self.emit(body).await;
                 }
                 SessionMessage::Request { id, method, params } => {
@@ -220,7 +220,7 @@ impl ExternalSession {
     /// Delivers an answer: everything before it has been processed. What follows the answer to a prompt is
     /// outside of that turn.
     async fn deliver_reply(&self, answered: DeferredReply) {
-        let turn = self.running_turn().filter(|_| answered.method() == agent_updates::PROMPT);
+        let turn = self.running_turn().filter(|_| answered.method() == external_agent::PROMPT);
         drop(answered);
         if let Some(turn) = turn {
             turn.over().await;
@@ -415,7 +415,7 @@ impl ExternalSession {
         turn: Option<&TurnContext>,
         params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, RpcError> {
-        let Some(turn) = turn else { return Ok(agent_updates::permission_outcome(None)) };
+        let Some(turn) = turn else { return Ok(external_agent::permission_outcome(None)) };
         let read = params.map(|params| self.state().hearing.permission(params));
         let Some(Ok(request)) = read else {
             return Err(RpcError::new(-32602, "the permission request is malformed"));
@@ -454,7 +454,7 @@ impl ExternalSession {
             Ok(PermissionOutcome::Denied { resolution: Resolution::Cancelled, .. }) | Err(_) => None,
             Ok(PermissionOutcome::Denied { .. }) => nearest(Resolution::DeniedOnce),
         };
-        Ok(agent_updates::permission_outcome(chosen.as_deref()))
+        Ok(external_agent::permission_outcome(chosen.as_deref()))
     }
 
     /// Forwards an unknown method to the person's editor, which may know it.
@@ -571,7 +571,7 @@ impl engine::BackendSession for ExternalSession {
         let Some(joined) = self.joined() else { return };
         let set = {
             let mut state = self.state();
-            let set = agent_updates::setting_request(state.hearing.offers(), &joined.id, id, value);
+            let set = external_agent::setting_request(state.hearing.offers(), &joined.id, id, value);
             state.hearing.note_choice(id, value);
             set
         };
@@ -614,7 +614,7 @@ impl engine::BackendSession for ExternalSession {
                 if joined.process.is_running() && joined.process.can().close {
                     let options =
                         RequestOptions { deadline: Some(std::time::Duration::from_secs(2)), session: None };
-                    let params = agent_updates::close(&joined.id);
+                    let params = external_agent::close(&joined.id);
                     // There is a deadline; without an answer the session is closed all the same.
                     joined.process.connection().request("session/close", &params, options).await.ok();
                 }

@@ -15,23 +15,23 @@ use engine::Risk;
 
 use crate::shell::{self, DoubtReason, Nesting, Script, SimpleCommand, Word};
 
+mod always_answer_scope;
+mod assess_action;
 mod command_options;
-mod command_scope;
 mod command_targets;
 mod dangerous_programs;
 mod git_commands;
-mod ordinary_programs;
-mod proposed_action;
+mod grep_secret_exposure;
+mod medium_risk_programs;
 mod read_only_programs;
-mod secret_searches;
 mod sensitive_paths;
 mod wrapper_programs;
 
-pub(crate) use command_scope::covered;
-pub use command_scope::{CommandScope, covers, scope_of_always};
+pub(crate) use always_answer_scope::covered;
+pub use always_answer_scope::{CommandScope, covers, scope_of_always};
+pub use assess_action::{ProposedAction, assess_action, with_git_settings, with_steered_programs};
 pub(crate) use dangerous_programs::interprets;
 pub(crate) use git_commands::{setting_runs as git_setting_runs, subcommand as git_subcommand};
-pub use proposed_action::{ProposedAction, assess_action, with_git_settings, with_steered_programs};
 pub(crate) use read_only_programs::reads_with_known_options;
 pub use sensitive_paths::{FileAccess, assess_path};
 
@@ -269,7 +269,7 @@ impl<'a> LineAssessor<'a> {
             let worst = dangerous_programs::finding(name, words, arguments, context);
             match worst {
                 Some(finding) => self.record(finding),
-                None if secret_searches::may_show_secrets(name, arguments) => {
+                None if grep_secret_exposure::may_show_secrets(name, arguments) => {
                     self.record(Finding::new(
                         Risk::High,
                         "searches hidden or ignored files too, which may hold secrets",
@@ -277,7 +277,7 @@ impl<'a> LineAssessor<'a> {
                     ));
                 }
                 None if read_only_programs::only_reads(name, arguments, context) => {}
-                None => self.record(ordinary_programs::ordinary(name, words, arguments)),
+                None => self.record(medium_risk_programs::ordinary(name, words, arguments)),
             }
         }
         self.sensitive_files(name, words, arguments);

@@ -12,13 +12,13 @@ mod cached_file;
 mod chimera;
 mod command_line;
 mod evaluate;
-mod file_text;
 mod glob;
 mod hypothetical_request;
 mod option_spellings;
+mod request_to_match;
 mod rule;
-mod rule_file;
-mod rule_query;
+mod rule_file_parser;
+mod rule_file_text;
 mod rule_writer;
 mod salvage;
 mod started_programs;
@@ -47,8 +47,8 @@ use self::cached_file::CachedFile;
 use self::chimera::ChimeraFile;
 use self::evaluate::{ActiveRule, EffectiveRules};
 use self::rule::Rule;
-use self::rule_file::{Entry, FileOwner, RuleFile};
-use self::rule_writer::{EditOutcome, RuleEdit};
+use self::rule_file_parser::{Entry, FileOwner, RuleFile};
+use self::rule_writer::{RuleEdit, RuleEditOutcome};
 use self::zeph::ZephFile;
 
 /// Workspaces whose rules are cached; for more of them the cache is cleared.
@@ -259,7 +259,7 @@ impl Rulebook {
         };
         let done = rule_writer::change(&file, owner, folder.as_deref(), change).map_err(RuleError::File)?;
         self.inner.expire();
-        let EditOutcome { changed, previous } = done;
+        let RuleEditOutcome { changed, previous } = done;
         if changed {
             let (effect, rule) = match change {
                 RuleEdit::Add(effect, rule) => (Some(*effect), Arc::clone(&rule.text)),

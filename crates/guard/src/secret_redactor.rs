@@ -18,12 +18,12 @@ mod json;
 mod known_values;
 mod named_values;
 mod prefilter;
-mod secret_marks;
+mod secret_indicators;
 mod secret_scan;
 mod secret_stream;
 #[cfg(test)]
 mod tests;
-mod text_context;
+mod text_around_match;
 mod token_shapes;
 mod variable_names;
 
@@ -37,7 +37,7 @@ use engine::{Redactor, StreamRedactor};
 pub use variable_names::{is_secret_name, known_secrets};
 
 use known_values::KnownValues;
-use secret_marks::MARKS;
+use secret_indicators::MARKS;
 use secret_scan::SecretScan;
 use secret_stream::SecretStream;
 

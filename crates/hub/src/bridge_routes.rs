@@ -32,14 +32,14 @@ use crate::authenticator::{MachineToken, PersonId};
 use crate::browser_connection::frame_bytes_max;
 use crate::frame_relay::{RelayBridge, RelayViewer};
 use crate::hub::{Hub, RETRY_SECONDS};
+use crate::hub_tables;
 use crate::ids::MachineId;
 use crate::machine_sockets::MachineConnection;
 use crate::mirror::MirrorConnection;
-use crate::relay_tables;
 use crate::router::{BaseUrl, ClientAddress};
 use crate::session_list::CARDS_MAX;
-use crate::socket::{self, FrameChannel};
 use crate::topics;
+use crate::websocket_queues::{self, FrameChannel};
 
 /// Bytes of each text in a registration.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -205,7 +205,7 @@ async fn store_registration(
     // A mirror is sealed as a whole or not at all.
     let other =
         first_row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
-    let mut work = if other { relay_tables::reset_mirror(session) } else { Vec::new() };
+    let mut work = if other { hub_tables::reset_mirror(session) } else { Vec::new() };
     work.extend([put.must_change(1), entry.statement(now, Some(hub.node.as_str()))]);
     let news = vec![topics::person(&person.0), topics::session(session.as_str())];
     match hub.run(work, news).await {
@@ -409,9 +409,9 @@ where
     let tasks = hub.tasks.clone();
     let socket = socket.max_message_size(frame_bytes_max).max_frame_size(frame_bytes_max);
     socket.on_upgrade(move |socket| async move {
-        let (channel, socket_end) = socket::channel();
+        let (channel, socket_end) = websocket_queues::channel();
         let working = tasks.spawn(work(channel));
-        socket::pump(socket, socket_end).await;
+        websocket_queues::pump(socket, socket_end).await;
         drop(working.await);
     })
 }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::devices::PresenceHandle;
-use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
+use access::websocket_pump::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use access::{Peer, Refusal, UI_PROTOCOL};
 use axum::Extension;
 use axum::Router;
@@ -38,7 +38,7 @@ use crate::hub::Hub;
 use crate::metrics::GaugeGuard;
 use crate::router::ClientAddress;
 use crate::session_list::SessionList;
-use crate::socket::{self, FrameChannel, OutgoingFrame};
+use crate::websocket_queues::{self, FrameChannel, OutgoingFrame};
 use card_updates::CardUpdates;
 use session_watch::WatchHandle;
 
@@ -72,10 +72,10 @@ async fn socket(
     let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let tasks = hub.tasks.clone();
     Ok(socket.on_upgrade(move |socket| async move {
-        let (channel, socket_end) = socket::channel();
+        let (channel, socket_end) = websocket_queues::channel();
         let connection = BrowserConnection::new(hub, visitor, from.0, channel.outgoing.clone());
         let working = tasks.spawn(connection.run(channel));
-        socket::pump(socket, socket_end).await;
+        websocket_queues::pump(socket, socket_end).await;
         drop(working.await);
     }))
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
+use access::websocket_pump::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use engine::SessionId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,11 +18,11 @@ use wire::native::Role;
 
 use crate::authenticator::PersonId;
 use crate::hub::Hub;
+use crate::hub_tables::frames_log;
 use crate::ids::NodeId;
 use crate::metrics::GaugeGuard;
-use crate::relay_tables::frames_log;
-use crate::socket::{FrameChannel, OutgoingFrame};
 use crate::topics;
+use crate::websocket_queues::{FrameChannel, OutgoingFrame};
 
 /// Waiting frames that are stored in one transaction.
 const FRAMES_AT_ONCE: usize = 32;

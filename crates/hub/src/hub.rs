@@ -14,6 +14,7 @@ use wire::native::ReplyError;
 use crate::audit::AuditEntry;
 use crate::authenticator::{HubAuthenticator, PersonId};
 use crate::frame_relay::FrameRelays;
+use crate::hub_tables;
 use crate::ids::NodeId;
 use crate::long_polls::LongPolls;
 use crate::machine_calls::PendingCalls;
@@ -21,12 +22,11 @@ use crate::machine_sockets::MachineSockets;
 use crate::metrics::HubMetrics;
 use crate::node_upkeep::PendingDisconnects;
 use crate::people::People;
-use crate::people_api::PeopleApi;
-use crate::relay_tables;
+use crate::people_facade::PeopleApi;
 use crate::session_list::SessionLists;
-use crate::socket::RequestRates;
 use crate::topics::{self, Topics};
 use crate::view_feed::ViewFeeds;
+use crate::websocket_queues::RequestRates;
 
 /// A node that was silent for this long counts as dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
@@ -117,7 +117,7 @@ impl Hub {
     pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
         let HubParts { db, accounts, people, clock, node, owns_database, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
-        migrate(db.as_ref(), relay_tables::LAYOUT, &relay_tables::STEPS).await?;
+        migrate(db.as_ref(), hub_tables::LAYOUT, &hub_tables::STEPS).await?;
         // Share links are deleted together with their mirrors, so their tables must exist.
         crate::people::lay_out(db.as_ref()).await?;
         let wakeups = db.subscribe();
@@ -268,7 +268,7 @@ impl Hub {
         let entry =
             AuditEntry::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
         let mut work = vec![own.must_change(1)];
-        work.extend(relay_tables::forget(session));
+        work.extend(hub_tables::forget(session));
         work.push(entry.statement(self.now(), Some(self.node.as_str())));
         let news = vec![
             topics::person(&person.0),

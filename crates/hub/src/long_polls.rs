@@ -15,7 +15,7 @@ use wire::json_errors;
 use wire::tunnel::TUNNEL_FRAME_BYTES_MAX;
 
 use crate::authenticator::PersonId;
-use crate::socket::{OutgoingFrame, SocketEnd};
+use crate::websocket_queues::{OutgoingFrame, SocketEnd};
 
 /// A connection without a request for this long is dropped.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -214,12 +214,13 @@ impl LongPoll {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket;
+    use crate::websocket_queues;
 
     #[tokio::test]
     async fn one_person_cannot_take_the_places_of_all_others() {
         let polls = LongPolls::default();
-        let open = |person: &str| polls.open("s".into(), PersonId(person.into()), socket::channel().1);
+        let open =
+            |person: &str| polls.open("s".into(), PersonId(person.into()), websocket_queues::channel().1);
         let mut last = None;
         for _ in 0..PERSONS_CONNECTIONS_MAX {
             last = open("ops").ok();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
+use access::websocket_pump::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use serde_json::value::RawValue;
 use store::sql::{DbError, SqlValue, Statement};
 use tokio::sync::{mpsc, oneshot};
@@ -20,8 +20,8 @@ use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::ids::MachineId;
 use crate::metrics::GaugeGuard;
-use crate::socket::{FrameChannel, OutgoingFrame};
 use crate::topics;
+use crate::websocket_queues::{FrameChannel, OutgoingFrame};
 
 /// Calls to one machine that wait for an answer.
 const CALLS_MAX: usize = 256;

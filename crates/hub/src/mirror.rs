@@ -13,7 +13,7 @@ mod sql_statements;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::websocket::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
+use access::websocket_pump::{COME_BACK, GOING_AWAY, NORMAL, NOT_WELCOME};
 use engine::SessionId;
 use store::sql::{DbError, StatementResult};
 use tokio::time::Instant;
@@ -27,9 +27,9 @@ use crate::audit::AuditEntry;
 use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::metrics::GaugeGuard;
-use crate::socket::{FrameChannel, OutgoingFrame};
 use crate::topics::{self, TopicReceiver};
 use crate::view_feed::ViewFeed;
+use crate::websocket_queues::{FrameChannel, OutgoingFrame};
 use batch_intake::{BatchIntake, BridgeFrameError, DELTA_BYTES_MAX, MirrorPosition, PENDING_BYTES_MAX};
 use sql_statements::{AttachTarget, MirrorOrigin};
 

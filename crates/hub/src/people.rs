@@ -18,11 +18,11 @@ mod passkeys;
 mod people_error;
 mod people_tables;
 mod public_url;
-mod push;
 mod revocation;
 mod share_links;
 mod sign_in_links;
 mod sign_in_routes;
+mod web_push;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -44,9 +44,9 @@ use crate::audit;
 use crate::authenticator::{HubAuthenticator, HubVisitor, MachineToken, PersonId, VisitorKind};
 
 pub use people_error::{PeopleError, RefusalKind};
-pub use push::SessionNews;
 pub(crate) use revocation::TOPIC;
 pub use sign_in_routes::{RemoteAddress, routes, throttle};
+pub use web_push::SessionNews;
 
 /// Deletes what else belongs to a removed person, in the same transaction.
 pub type ForgetPerson = fn(&PersonId) -> Vec<Statement>;
@@ -110,7 +110,7 @@ impl People {
         let fresh = url_safe(&random().map_err(|error| OpenError::Unread(PeopleError::NoRandom(error)))?);
         let key = secret(&*db, "challenges", fresh).await.map_err(OpenError::Unread)?;
         let pushes = match options.push {
-            Some(given) => Some(push::open(&*db, given, Arc::clone(&options.clock)).await?),
+            Some(given) => Some(web_push::open(&*db, given, Arc::clone(&options.clock)).await?),
             None => None,
         };
         let (push, office) = pushes.unzip();

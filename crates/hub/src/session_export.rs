@@ -208,7 +208,7 @@ mod tests {
     use store::sql::{SqliteDb, migrate};
 
     use super::*;
-    use crate::relay_tables::{LAYOUT, STEPS};
+    use crate::hub_tables::{LAYOUT, STEPS};
 
     const EVENTS: u64 = 1_500;
 

@@ -30,7 +30,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use self::label_values::{BY_DOOR_UNKNOWN, KINDS};
 pub use self::label_values::{DoorLabel, RejectReason, SessionStateLabel, SpanFate};
-pub use self::log_readers::LagHandle;
+pub use self::log_readers::LagReporter;
 use self::log_readers::LogReaders;
 pub use self::metrics_follower::MetricsFollower;
 pub use self::request_outcomes::{DeferredRequest, MessageOutcome, RequestTally, shortened};
@@ -227,7 +227,7 @@ impl Metrics {
 
     /// A reader of a log, which says from time to time how far it is behind.
     #[must_use = "the reader counts as gone as soon as this is dropped"]
-    pub fn reader(&self) -> LagHandle {
+    pub fn reader(&self) -> LagReporter {
         self.readers.join()
     }
 

@@ -17,11 +17,11 @@ use super::DoorLabel;
 const SURFACES_MAX: usize = 4096;
 
 /// How far a reader of a log is behind. It counts as gone when this is dropped.
-pub struct LagHandle {
+pub struct LagReporter {
     behind: Arc<AtomicU64>,
 }
 
-impl LagHandle {
+impl LagReporter {
     /// Events that are in the log and not yet read.
     pub fn set(&self, behind: u64) {
         self.behind.store(behind, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl LogReaders {
         Self { count, lag, lags: Mutex::default(), surfaces: Mutex::default() }
     }
 
-    pub(super) fn join(&self) -> LagHandle {
+    pub(super) fn join(&self) -> LagReporter {
         let behind = Arc::new(AtomicU64::new(0));
         let mut lags = self.lags();
         // Looking for those that left only when the list would have to grow keeps this cheap.
@@ -64,7 +64,7 @@ impl LogReaders {
             lags.retain(|lag| lag.strong_count() > 0);
         }
         lags.push(Arc::downgrade(&behind));
-        LagHandle { behind }
+        LagReporter { behind }
     }
 
     /// Brings the gauges in line with what the readers say of themselves.

@@ -8,7 +8,7 @@ mod replay;
 use std::future::Future;
 use std::process::ExitCode;
 
-use crate::cli::{AgentsCommand, AgentsHintOptions};
+use crate::cli::{AgentsCommand, AgentsInstallHintOptions};
 use crate::cli_error::CliError;
 use crate::{config, external_agents, output};
 
@@ -33,7 +33,7 @@ fn in_runtime(work: impl Future<Output = Result<ExitCode, CliError>>) -> Result<
 }
 
 /// `agents install-hint`: prints the steps to install an agent, one per line.
-fn hint(options: &AgentsHintOptions) -> Result<(), CliError> {
+fn hint(options: &AgentsInstallHintOptions) -> Result<(), CliError> {
     let entry = external_agents::named(&config::user()?, &options.name)?;
     if options.json {
         let program = entry.program();

@@ -127,7 +127,7 @@ pub fn rule_changed(at: Timestamp, change: &RuleChange) -> AuditEntry {
         event_type: if change.effect.is_some() { "rule.added" } else { "rule.removed" },
         actor: "local".into(),
         resource_type: "rule",
-        resource_id: crate::secrets::redacted(&change.rule).into_owned(),
+        resource_id: crate::secrets_to_redact::redacted(&change.rule).into_owned(),
         details,
     }
 }

@@ -34,7 +34,7 @@ use crate::cli::{BridgeOptions, ServeBridgeOptions};
 use crate::cli_error::CliError;
 use crate::config::{self, Config};
 use crate::sessions::find;
-use crate::{chat, chimera_event_log, output, paths, registry, run, sealed_devices, secrets};
+use crate::{chat, chimera_event_log, output, paths, registry, run, sealed_devices, secrets_to_redact};
 
 /// Variables that may hold the token.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -112,7 +112,7 @@ impl BridgeConfig {
                 .because(because)
                 .fix("set ROPEWALK_BRIDGE_TOKEN (or FERRET_BRIDGE_TOKEN) to a token from the hub, or set the output of `openssl rand -hex 32` on both sides")
         })?;
-        secrets::add(token.trim());
+        secrets_to_redact::add(token.trim());
         let token = Token::new(&token).ok_or_else(|| {
             CliError::usage("the bridge token is invalid")
                 .because("it is empty, too long, or contains characters that an HTTP header cannot carry")

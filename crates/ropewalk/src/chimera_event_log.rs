@@ -1,7 +1,7 @@
 //! Chimera's event log: folders with a summary and one file per event. Read as its programs wrote them, and with `--eventlog`
 //! also written in the same format, next to our own store.
 //!
-//! `wire::chimera` defines the content of the files; this module finds, reads and writes them.
+//! `wire::chimera_archive` defines the content of the files; this module finds, reads and writes them.
 
 mod all_sessions_writer;
 mod folder_reader;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use engine::{
     FolderSession, NewSessionRequest, Principal, Registry, SessionFolders, SessionId, SessionLimits,
 };
-use wire::chimera::Summary;
+use wire::chimera_archive::Summary;
 
 pub use self::all_sessions_writer::EventLogWriter;
 pub use self::folder_reader::SessionFolder;

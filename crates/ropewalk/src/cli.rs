@@ -33,7 +33,7 @@ use crate::external_agents::{TYPOS_MAX, typos};
 use crate::sessions::PastTime;
 
 pub use agents::{
-    AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions,
+    AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsInstallHintOptions, AgentsListOptions,
     AgentsModesOptions, AgentsReplayOptions,
 };
 pub use audit::{

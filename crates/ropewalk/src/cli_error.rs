@@ -11,7 +11,7 @@ use serde_json::json;
 use store::audit::AuditKeyError;
 
 use crate::output::{self, one_line};
-use crate::secrets;
+use crate::secrets_to_redact;
 
 #[derive(Debug)]
 pub struct CliError {
@@ -169,7 +169,7 @@ impl CliError {
 
     fn as_json(&self) -> serde_json::Value {
         let message = self.text();
-        let message = secrets::redacted(&message);
+        let message = secrets_to_redact::redacted(&message);
         let mut error = json!({ "code": self.kind.code(), "message": message, "fix": self.fix });
         if !self.candidates.is_empty() {
             let entry = |(id, title): &(SessionId, String)| json!({ "id": id.as_str(), "title": title });

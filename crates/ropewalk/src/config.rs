@@ -4,7 +4,7 @@
 
 mod acp;
 mod agents;
-mod codex;
+mod codex_defaults;
 mod error;
 mod keys;
 mod mcp_servers;
@@ -27,7 +27,7 @@ use crate::{mcp_trust, paths};
 
 pub use acp::{AcpSettings, TransportChoice};
 pub use agents::{AgentEntry, OURS};
-pub use codex::CodexDefaults;
+pub use codex_defaults::CodexDefaults;
 use error::{ConfigError, each_entry};
 #[cfg(test)]
 pub use keys::KEYS;
@@ -173,7 +173,7 @@ pub fn user() -> Result<Config, CliError> {
 /// the repository root count.
 pub fn project_mode(workspace: &Path) -> Option<Mode> {
     project_folders(workspace)
-        .flat_map(|folder| [mode_of(folder), codex::project_mode(folder)])
+        .flat_map(|folder| [mode_of(folder), codex_defaults::project_mode(folder)])
         .flatten()
         .min()
 }

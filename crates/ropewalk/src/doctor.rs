@@ -1,6 +1,6 @@
 //! `ropewalk doctor`: probes what the sandbox can enforce on this machine, and checks settings and stored data.
 
-mod sandbox_checks;
+mod sandbox_setting_checks;
 mod store_checks;
 
 use std::process::ExitCode;
@@ -40,8 +40,8 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 
 async fn examine(options: &DoctorOptions) -> Result<ExitCode, CliError> {
     let mut findings = basics();
-    findings.extend(sandbox_checks::project_sandbox());
-    findings.extend(sandbox_checks::editor_terminal());
+    findings.extend(sandbox_setting_checks::project_sandbox());
+    findings.extend(sandbox_setting_checks::editor_terminal());
     findings.extend(store_checks::findings(options.deep));
     if options.store {
         return tell_stored(&findings, options.json);
@@ -108,7 +108,7 @@ fn basics() -> Vec<Finding> {
             fix: "repair the file; `ropewalk permissions list` shows what is read from it",
             optional: false,
         },
-        sandbox_checks::trusted_servers(),
+        sandbox_setting_checks::trusted_servers(),
         Finding {
             name: "state folder",
             outcome: state.map_err(|error| error.text()),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::AccessConfig;
+use agent::ToolAccess;
 use engine::Backend;
 use external::{AgentTimeouts, ExternalBackend, ExternalConfig, Folders};
 use guard::is_secret_name;
@@ -26,7 +26,7 @@ use crate::cli::{AgentOptions, BudgetOptions, GuardOptions};
 use crate::cli_error::CliError;
 use crate::config::OURS;
 use crate::guard_settings::{self, Guards};
-use crate::{hidden_paths, paths, secrets};
+use crate::{hidden_paths, paths, secrets_to_redact};
 
 pub use command_line::{on_path, split};
 pub use known_agents::{Entry, TYPOS_MAX, all, named, typos};
@@ -160,7 +160,7 @@ impl AgentLaunch {
         let secret =
             |(name, value): &&(String, String)| is_secret_name(name) && value.len() >= SECRET_CHARS_MIN;
         for (_, value) in self.environment.iter().filter(secret) {
-            secrets::add(value);
+            secrets_to_redact::add(value);
         }
         let journal =
             self.journal.as_deref().map(|file| journal_file::begin(&self.name, file)).transpose()?;
@@ -290,7 +290,7 @@ pub fn choose(
 }
 
 /// The sandbox policy of a session: the same for external agents as for the built-in one.
-fn policy_of(reach: AccessConfig) -> external::PolicyFactory {
+fn policy_of(reach: ToolAccess) -> external::PolicyFactory {
     Arc::new(move |Folders { cwd, roots, within }| {
         let project = reach.project.and_then(|project| project(cwd));
         let further = roots.iter().chain(&reach.add_dirs).cloned();
@@ -369,13 +369,13 @@ mod tests {
 
     #[test]
     fn a_session_of_an_external_agent_reaches_as_far_as_one_of_our_own() {
-        let reach = AccessConfig {
+        let reach = ToolAccess {
             mode: Mode::WorkspaceWriteNetwork,
             add_dirs: vec!["/more".into()],
             hidden: vec!["/secret".into()],
             project: Some(|folder| (folder == Path::new("/narrow")).then_some(Mode::ReadOnly)),
             homes: vec!["/home/me".into()],
-            ..AccessConfig::default()
+            ..ToolAccess::default()
         };
         let policy_of = policy_of(reach);
         let policy = policy_of(Folders { cwd: Path::new("/work"), roots: &["/root".into()], within: None });

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent::AccessConfig;
+use agent::ToolAccess;
 use engine::{APPROVAL, FULL_APPROVAL, approval_spec, full_name};
 use guard::Rulebook;
 use sandbox::{Helper, Mode};
@@ -21,7 +21,7 @@ use crate::{doctor, hidden_paths, output, paths, run, session_store};
 
 #[derive(Debug, Clone)]
 pub struct Guards {
-    pub reach: AccessConfig,
+    pub reach: ToolAccess,
     /// The approval preset of new sessions, if not the default.
     pub approval: Option<Arc<str>>,
     /// The loosest preset that anyone may choose.
@@ -61,7 +61,7 @@ impl Guards {
         let folders = options.add_dir.iter().chain(&config.add_dirs);
         let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
         let guards = Self {
-            reach: AccessConfig {
+            reach: ToolAccess {
                 mode,
                 add_dirs,
                 hidden,
@@ -123,7 +123,7 @@ impl Guards {
 
     /// For commands that run no tools.
     pub fn none() -> Self {
-        let reach = AccessConfig { mode: Mode::ReadOnly, ..AccessConfig::default() };
+        let reach = ToolAccess { mode: Mode::ReadOnly, ..ToolAccess::default() };
         Self {
             reach,
             approval: None,

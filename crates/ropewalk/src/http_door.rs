@@ -24,10 +24,10 @@ use wire::{DialectSelection, Identity};
 use crate::cli::HttpOptions;
 use crate::cli_error::CliError;
 use crate::config::Config;
+use crate::http_tokens::{self, MasterToken};
 use crate::lan::Lan;
 use crate::pushes::Pushes;
 use crate::running_servers::{self, ServerFile, ServerInfo};
-use crate::tokens::{self, MasterToken};
 use crate::{output, paths};
 
 /// Open files that a server with many connections needs.
@@ -105,7 +105,7 @@ impl HttpDoor {
             ))
             .fix("set ROPEWALK_SERVER_TOKEN, or listen on 127.0.0.1"));
         }
-        let clients = tokens::clients(&config.clients, &master)?;
+        let clients = http_tokens::clients(&config.clients, &master)?;
         for client in config.clients.iter().filter(|client| client.token.is_some()) {
             warn(&format!(
                 "the settings file contains the token of client {:?}; use token_sha256 instead",
@@ -121,7 +121,7 @@ impl HttpDoor {
             cors: options.cors.clone(),
             behind_proxy: options.behind_proxy,
             discovery: config.discovery_enabled.unwrap_or(true),
-            secret: tokens::secret()?,
+            secret: http_tokens::secret()?,
             quiet: false,
             ports_more: 0,
             lan: None,

@@ -6,7 +6,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::{paths, secrets};
+use crate::{paths, secrets_to_redact};
 
 /// Libraries that log connection errors, which the caller reports anyway.
 const LIBRARIES: [&str; 2] = ["async_nats", "rmcp"];
@@ -49,7 +49,7 @@ struct RedactingWriter<W>(W);
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write_all(secrets::redacted(&String::from_utf8_lossy(line)).as_bytes())?;
+        self.0.write_all(secrets_to_redact::redacted(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())
     }
 

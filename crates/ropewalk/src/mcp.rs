@@ -19,7 +19,7 @@ use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, Mcp
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ServerEntry};
 use crate::output::{self, one_line};
-use crate::{guard_settings, mcp_trust, paths, run, secrets};
+use crate::{guard_settings, mcp_trust, paths, run, secrets_to_redact};
 
 const NAME_CHARS_MAX: usize = 64;
 
@@ -64,7 +64,7 @@ fn hide(server: &ToolServer) {
         ServerTransport::Http { headers, .. } => headers,
     };
     for (_, value) in given.iter().filter(|(name, value)| value.len() >= 8 && secret(name)) {
-        secrets::add(value);
+        secrets_to_redact::add(value);
     }
 }
 

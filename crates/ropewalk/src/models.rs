@@ -3,7 +3,7 @@
 //! They are determined once, when the process starts, without waiting: local model servers are remembered from the last
 //! probe. Only if nothing else is found, this machine is probed at once.
 
-mod available_models;
+mod available_providers;
 mod known_providers;
 mod local_servers;
 mod show;
@@ -18,9 +18,9 @@ use engine::SystemClock;
 use crate::cli::{BudgetOptions, ModelsCommand};
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ModelSettings, ResolvedSetting, SettingSource};
-use crate::{paths, secrets};
+use crate::{paths, secrets_to_redact};
 
-pub use available_models::{AvailableModels, MissingProvider};
+pub use available_providers::{AvailableModels, MissingProvider};
 use local_servers::LocalServer;
 
 /// The offline models that the settings allow.
@@ -147,11 +147,11 @@ async fn find_without_waiting(
 fn find_all(settings: &ModelSettings, local: &[LocalServer], wish: Option<&str>) -> AvailableModels {
     let variable = |name: &str| paths::variable(name).and_then(|value| value.into_string().ok());
     let offline_only = variable("ROPEWALK_OFFLINE").is_some();
-    let found = available_models::find(settings, &variable, local, wish, offline_only);
+    let found = available_providers::find(settings, &variable, local, wish, offline_only);
     for provider in &found.providers {
         let headers = provider.config.headers.iter().map(|(_, value)| value);
         for secret in provider.config.key.iter().chain(headers) {
-            secrets::add(Secret::reveal(secret));
+            secrets_to_redact::add(Secret::reveal(secret));
         }
     }
     found

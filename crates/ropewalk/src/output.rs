@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::cli_error::CliError;
 use crate::paths;
-use crate::secrets;
+use crate::secrets_to_redact;
 
 /// Colours, on or off.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +92,7 @@ pub fn cut(text: &str, chars_max: usize) -> String {
 
 /// Prints a line on standard error, with secrets redacted. Ignores a closed stream.
 pub fn say(line: &str) {
-    drop(writeln!(io::stderr().lock(), "{}", secrets::redacted(line)));
+    drop(writeln!(io::stderr().lock(), "{}", secrets_to_redact::redacted(line)));
 }
 
 /// Writes text for people to standard output. Control characters are replaced even without a terminal: a pager would pass

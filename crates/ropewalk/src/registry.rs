@@ -22,7 +22,7 @@ use crate::guard_settings::Guards;
 use crate::metrics::ServerMetrics;
 use crate::rule_list::RuleList;
 use crate::session_store::SessionStore;
-use crate::{audit, bridge, mcp, output, paths, secrets};
+use crate::{audit, bridge, mcp, output, paths, secrets_to_redact};
 
 /// A registry for reading sessions; it does not audit. `warm` is for servers, whose first session should not wait
 /// for the disk.
@@ -197,7 +197,7 @@ fn parts(
         rules: Arc::clone(rules) as Arc<dyn engine::PermissionRules>,
         approval: guards.approval.clone(),
         approval_max: guards.approval_max.clone(),
-        redactor: Some(secrets::redactor()?),
+        redactor: Some(secrets_to_redact::redactor()?),
         ephemeral: guards.ephemeral,
         folders: chimera_event_log::folders(),
         ..RegistryParts::new(store, backend, clock)

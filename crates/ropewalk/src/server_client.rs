@@ -19,8 +19,8 @@ use wire::native::{Invitation, ReplyBody};
 
 use crate::cli::ServerChoice;
 use crate::cli_error::CliError;
+use crate::http_tokens;
 use crate::running_servers::{self, RunningServer};
-use crate::tokens;
 
 /// From connecting to the last byte of the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ impl Server {
             None => None,
             Some(digest) => Some(match given.filter(|token| Digest::of(token).is(&digest)) {
                 Some(token) => token.to_owned(),
-                None => tokens::matching(&digest)?.ok_or_else(|| {
+                None => http_tokens::matching(&digest)?.ok_or_else(|| {
                     CliError::failed("the token of the running server is not known")
                         .fix("set ROPEWALK_SERVER_TOKEN to the token it was started with")
                 })?,

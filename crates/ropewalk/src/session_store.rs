@@ -18,7 +18,7 @@ use store::sql::{PostgresAddress, PostgresStore};
 use crate::cli::StoreOptions;
 use crate::cli_error::CliError;
 use crate::config::{self, Config, ResolvedSetting, SettingSource};
-use crate::{guard_settings, paths, secrets};
+use crate::{guard_settings, paths, secrets_to_redact};
 
 pub const VARIABLE: &str = "ROPEWALK_STORE_URL";
 /// A longer file does not hold an address.
@@ -148,8 +148,8 @@ fn parse(place: &str, url: &str) -> Result<PostgresAddress, CliError> {
     let address = PostgresAddress::parse(url)
         .map_err(|error| CliError::usage(format!("the address in {place} is invalid")).because(error))?;
     if let Some(password) = &address.password {
-        secrets::add(password);
-        secrets::add(address.url());
+        secrets_to_redact::add(password);
+        secrets_to_redact::add(address.url());
     }
     Ok(address)
 }

@@ -1,13 +1,13 @@
 //! `ropewalk sessions`: reads sessions without disturbing running turns, and changes stored ones.
 
-mod change;
 mod cost;
 pub mod export;
 pub mod find;
+mod fork_rename_delete;
 mod import;
 mod list;
 mod salvage;
-mod share;
+mod share_upload;
 mod show;
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::cli::SessionsCommand;
 use crate::cli_error::CliError;
 use crate::guard_settings::Guards;
 use crate::{chimera_event_log, registry, run as one_run};
-pub use wire::past_time::PastTime;
+pub use wire::parse_past_time::PastTime;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);
@@ -115,11 +115,11 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
         SessionsCommand::Show(options) => show::run(registry, &options).await,
         SessionsCommand::Cost(options) => cost::run(registry, &options).await,
         SessionsCommand::Export(options) => export::run(registry, &options).await,
-        SessionsCommand::Share(options) => share::run(registry, &options).await,
+        SessionsCommand::Share(options) => share_upload::run(registry, &options).await,
         SessionsCommand::Import(options) => import::run(registry, &options).await,
-        SessionsCommand::Fork(options) => change::fork(registry, &options).await,
-        SessionsCommand::Rename(options) => change::rename(registry, &options).await,
-        SessionsCommand::Delete(options) => change::delete(registry, &options).await,
+        SessionsCommand::Fork(options) => fork_rename_delete::fork(registry, &options).await,
+        SessionsCommand::Rename(options) => fork_rename_delete::rename(registry, &options).await,
+        SessionsCommand::Delete(options) => fork_rename_delete::delete(registry, &options).await,
         // Carried out without a registry.
         SessionsCommand::Salvage(_) => Ok(()),
     }

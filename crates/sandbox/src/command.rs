@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::helper::Fence;
+use crate::helper_connection::Fence;
 
 #[derive(Debug, Clone)]
 pub struct ChildCommand {

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::account_homes::account_homes;
 use crate::protected_names::{PROTECTED_IN_GIT, protected_below};
+use crate::user_home_folders::account_homes;
 
 mod index;
 mod setting_programs;

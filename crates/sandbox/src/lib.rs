@@ -9,13 +9,12 @@
 //!
 //! Files that this process opens for a tool are opened below handles of the session's folders.
 
-mod account_homes;
 mod command;
 #[cfg(target_os = "linux")]
 mod fence;
 mod files;
 mod git;
-mod helper;
+mod helper_connection;
 mod helper_frames;
 mod helper_report;
 mod helper_request;
@@ -27,22 +26,23 @@ mod pseudo_terminal;
 mod run;
 mod service_process;
 mod signal_names;
+mod user_home_folders;
 mod version_manager_shims;
 mod violation;
 
-pub use account_homes::account_homes;
 pub use command::{ChildCommand, CommandLimits, Program};
 #[cfg(target_os = "linux")]
 pub use fence::helper_main;
 pub use files::{Entry, EntryKind, FileError, Files, PermittedPath, UnusableReason};
 pub use git::{git_program_setting, git_read_only_environment};
-pub use helper::{Fence, HELPER_ARGUMENT, Helper};
+pub use helper_connection::{Fence, HELPER_ARGUMENT, Helper};
 pub use policy::{DenialReason, Mode, PathAccess, Policy, UnknownMode};
 pub use probe::{FenceBackend, SandboxSupport, probe};
 pub use protected_names::{PROTECTED, ProtectedEntries, ProtectedKind, protected_below};
 pub use pseudo_terminal::{PseudoTerminal, WindowSize};
 pub use run::{Chunk, CommandExit, EndCause, Output, StartError, StdStream, run, run_in_terminal};
 pub use service_process::{ServiceEvent, ServicePipes, ServiceProcess};
+pub use user_home_folders::account_homes;
 pub use version_manager_shims::steered_program;
 pub use violation::{RefusedOperation, Violation};
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::command::{ChildCommand, CommandLimits, Program};
-use crate::helper::{Fence, Helper};
+use crate::helper_connection::{Fence, Helper};
 use crate::policy::{DenialReason, Mode, Policy};
 use crate::run::{Output, run};
 use crate::violation::{RefusedOperation, Violation};

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::command::{ChildCommand, Program};
-use crate::helper::{self, ASK_TO_END, ASK_TO_KILL, Fence, HelperConnection};
+use crate::helper_connection::{self, ASK_TO_END, ASK_TO_KILL, Fence, HelperConnection};
 use crate::helper_request::{HelperRequest, Input};
 use crate::run::StartError;
 
@@ -69,7 +69,7 @@ impl ProcessGroup {
         terminal: Option<OwnedFd>,
         handed: Option<OwnedFd>,
     ) -> Result<Self, StartError> {
-        let (ours, theirs) = helper::socket_pair()?;
+        let (ours, theirs) = helper_connection::socket_pair()?;
         let mut group = Self::spawn_on_thread(prepare_helper(fence, theirs, terminal)?, true).await?;
         let mut connection = HelperConnection::new(ours).map_err(StartError::Spawn)?;
         let mut sent = connection.send(&HelperRequest::new(command, &fence.policy, input)).await;

@@ -12,7 +12,7 @@ use metrics::shortened;
 use service::{
     Caller, LIST_MAX, NewSessionOptions, OTTER, Service, ServiceError, ServiceRules, UpdateNumbers,
 };
-use wire::session_document::WHOLE_BYTES_MAX;
+use wire::session_export_writer::WHOLE_BYTES_MAX;
 use wire::{
     ClientRequest, Cursor, Dialect, RequestError, RequestOutcome, RpcId, SessionView, SettingReply, TurnText,
     UpdateStart, WorkspaceParams,

@@ -5,7 +5,7 @@
 
 mod bernstein_ask_deadline;
 mod connection;
-mod flushed_connection;
+mod flush_on_finish;
 mod frame_batch;
 mod handlers;
 mod host_calls;
@@ -14,11 +14,11 @@ mod link;
 mod panics;
 mod pending_replies;
 mod request_order;
-mod tool_servers;
+mod tool_server_handlers;
 mod writer;
 mod writer_command_sender;
 
 pub use connection::{Connection, ConnectionParts, OnInitialize, PreopenedSession};
-pub use flushed_connection::FlushedConnection;
+pub use flush_on_finish::FlushedConnection;
 pub use frame_batch::{FrameBatch, FrameMark, FramePosition, PositionedFrame};
 pub use link::{Incoming, Link, byte_stream, memory, stdio};

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{AskId, SessionHandle, SessionId, SurfaceId, TurnId};
-use metrics::{ConnectionGuard, DeferredRequest, DoorLabel, LagHandle, Metrics, RequestTally};
+use metrics::{ConnectionGuard, DeferredRequest, DoorLabel, LagReporter, Metrics, RequestTally};
 use wire::acp::ExpectedAnswer;
 use wire::{Client, RpcId};
 
@@ -70,7 +70,7 @@ impl PendingReplies {
     }
 
     /// One more reader of a log, for this client.
-    pub(crate) fn reader(&self) -> Option<LagHandle> {
+    pub(crate) fn reader(&self) -> Option<LagReporter> {
         self.connection_metrics.as_ref().map(|connection_metrics| connection_metrics.metrics.reader())
     }
 

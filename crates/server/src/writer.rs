@@ -9,8 +9,8 @@
 //! to a stream, even after a restart of the server, gets its reply too.
 
 mod attached_sessions;
+mod event_page_writer;
 mod extra_frames;
-mod page_writer;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,8 +26,8 @@ use wire::{Cursor, Replies, RequestError, RequestOutcome, RpcId, UpdateStart};
 use crate::frame_batch::{FrameBatch, FrameMark, FramePosition};
 use crate::pending_replies::PendingReplies;
 use attached_sessions::{AttachedSession, HistoryReplay, HostRequest};
+use event_page_writer::PageWriter;
 use extra_frames::ExtraFrames;
-use page_writer::PageWriter;
 
 pub(crate) use attached_sessions::AttachedSessions;
 

@@ -8,7 +8,7 @@ use engine::{
     PageRequest, PermissionAnswer, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId,
     SessionRow, TurnId, full_id,
 };
-use wire::session_document::{DocumentFormat, WHOLE_BYTES_MAX};
+use wire::session_export_writer::{DocumentFormat, WHOLE_BYTES_MAX};
 use wire::{EventPage, EventRange};
 
 use crate::session_text::{Part, read_part};

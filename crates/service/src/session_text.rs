@@ -1,12 +1,12 @@
 //! A stored session as text, for clients that want all of it: read in pages and returned in pieces.
 //!
 //! **Invariant:** memory holds at most one page of events and the text made of it, or a reply
-//! of at most [`wire::session_document::WHOLE_BYTES_MAX`]; never the whole session.
+//! of at most [`wire::session_export_writer::WHOLE_BYTES_MAX`]; never the whole session.
 
 use std::sync::Arc;
 
 use engine::{OpenError, PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
-use wire::session_document::{Document, DocumentFacts, DocumentFormat, DocumentTooLong};
+use wire::session_export_writer::{Document, DocumentFacts, DocumentFormat, DocumentTooLong};
 use wire::{EventPage, EventRange};
 
 /// Why a session could not be returned completely.

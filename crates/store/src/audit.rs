@@ -11,13 +11,13 @@ mod archive;
 mod canonical_json;
 mod chain_files;
 mod chain_head;
-mod chain_reader;
 mod chain_writer;
 mod entry_builder;
 mod key;
 mod lock;
 mod row;
 mod session_auditor;
+mod unverified_rows;
 mod verify;
 mod writer_thread;
 
@@ -37,10 +37,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::chain_head::{ChainHead, ChainHeadError};
-pub use self::chain_reader::{ChainLine, archive, last_positions, rows};
 use self::chain_writer::ChainWriter;
 pub use self::key::{AuditKey, AuditKeyError, marks};
 pub use self::row::{AuditEntry, AuditRow, GENESIS};
+pub use self::unverified_rows::{ChainLine, archive, last_positions, rows};
 pub use self::verify::{BrokenRow, MissingRows, TornRow, VerifyError, VerifyReport, seal, verify};
 use self::writer_thread::{AuditJob, Writer};
 

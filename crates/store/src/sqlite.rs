@@ -11,17 +11,18 @@
 
 mod append;
 mod backup;
+mod backup_digest;
 mod blob;
-mod boot_and_mount;
+mod boot_and_mount_id;
 mod checksum;
 mod database_copy;
 mod deletion_sweep;
+mod event_page_cache;
 mod events;
 mod examine;
+mod imports_and_forks;
 mod lineage;
-mod page_cache;
-mod page_digest;
-mod process_locks;
+mod live_processes;
 mod reader;
 mod salvage;
 mod schema;
@@ -29,7 +30,6 @@ mod session_lifecycle;
 pub(crate) mod session_row;
 mod store_condition;
 mod thread_requests;
-mod unfinished_sessions;
 mod writer;
 
 use std::path::PathBuf;
@@ -211,15 +211,15 @@ impl Store for SqliteStore {
     }
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
-        Box::pin(unfinished_sessions::fork(self.writes.clone(), source.clone(), session))
+        Box::pin(imports_and_forks::fork(self.writes.clone(), source.clone(), session))
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        self.import_from(session, Box::new(unfinished_sessions::AllEvents(events)))
+        self.import_from(session, Box::new(imports_and_forks::AllEvents(events)))
     }
 
     fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
-        Box::pin(unfinished_sessions::import(self.writes.clone(), session, source))
+        Box::pin(imports_and_forks::import(self.writes.clone(), session, source))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {

@@ -3,7 +3,7 @@
 //! A client of our own dialect (`wire::native`) only: it shows what the server sent, and changes things by requests.
 //! Its logic is a pure value ([`app::App`]); one loop feeds keys and frames in and carries requests out.
 
-mod ansi;
+mod ansi_parser;
 mod app;
 mod ask_panel;
 mod completion;

@@ -3,7 +3,7 @@
 //! The text of a session was written by models, tools, files and other people. Its control characters could
 //! move the cursor, rename the window or answer in our place; bidirectional and invisible characters could
 //! make a command look like another one. Here they become visible. Every text that is drawn passes
-//! [`sanitize`] or [`crate::ansi`], and [`sanitize_buffer`] checks the finished screen once more.
+//! [`sanitize`] or [`crate::ansi_parser`], and [`sanitize_buffer`] checks the finished screen once more.
 
 use std::borrow::Cow;
 

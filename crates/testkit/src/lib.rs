@@ -11,8 +11,8 @@ pub mod push_service;
 pub mod router_requests;
 mod scripted_model;
 pub mod server;
-mod server_process;
 pub mod store_suite;
+mod third_party_server;
 
 pub use function_turns::Turns;
 pub use long_session::long_log;

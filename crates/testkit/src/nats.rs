@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{free_port, program, start};
+use crate::third_party_server::{free_port, program, start};
 
 const START_MAX: Duration = Duration::from_secs(30);
 

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{free_port, program, start};
+use crate::third_party_server::{free_port, program, start};
 
 const START_MAX: Duration = Duration::from_secs(60);
 

@@ -5,10 +5,10 @@
 //! was not stopped fails too.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
-mod byte_streams;
+mod byte_stream_peer;
 mod client;
+mod ferret_otter_client;
 mod http_listener;
-mod older_client;
 mod update_summary;
 
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ use wire::{Dialect, DialectSelection, Identity, SandboxBackends};
 use crate::Script;
 
 pub use client::{Client, Refused};
+pub use ferret_otter_client::OlderClient;
 pub use http_listener::{CI, Door, MASTER};
-pub use older_client::OlderClient;
 pub use update_summary::UpdateSummary;
 
 /// No wait of a test is longer. Generous, because test machines are busy.

@@ -16,7 +16,7 @@ use crate::client_request::{ClientRequest, RequestError, RequestOutcome};
 use crate::event_encoder::Encoder as _;
 use crate::rpc::RpcId;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
-use crate::{acp, bernstein, chimera_common as common, ferret, json_errors, otter};
+use crate::{acp, bernstein, ferret, ferret_otter_common as common, json_errors, otter};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {

@@ -2,13 +2,13 @@
 
 mod decode;
 mod reply;
-mod tools;
+mod tool_names;
 mod updates;
 
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
 #[cfg(test)]
-pub(crate) use tools::TOOLS;
+pub(crate) use tool_names::TOOLS;
 pub use updates::Updates;
 
 /// The prefix of its sessions' ids.

@@ -12,7 +12,7 @@ use crate::client_request::RequestError;
 use crate::dialect::{
     Client, ConnectionEvent, Decoder, Dialect, EncodeContext, Identity, Replies, SandboxBackends, UpdateStart,
 };
-use crate::frame::{Frame, FrameBuffer};
+use crate::line_frames::{Frame, FrameBuffer};
 use crate::rest::{RestStream, StreamFormat};
 use crate::rpc::{RpcId, RpcMessage, parse};
 use crate::{bernstein, event_json, ferret, otter, record};

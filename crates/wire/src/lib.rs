@@ -5,32 +5,32 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod acp;
-pub mod agent_updates;
 pub mod bernstein;
-pub mod chimera;
-mod chimera_common;
+pub mod chimera_archive;
 mod client_request;
 pub mod cursor;
 mod dialect;
 mod diff;
 mod event_encoder;
 pub mod event_json;
+pub mod external_agent;
 pub mod ferret;
-mod frame;
+mod ferret_otter_common;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json_errors;
+mod line_frames;
 mod merged_chunk;
 pub mod method_names;
 pub mod money;
 pub mod native;
 pub mod otter;
-pub mod past_time;
+pub mod parse_past_time;
 pub mod record;
 pub mod rest;
 mod rpc;
 pub mod session_archive;
-pub mod session_document;
+pub mod session_export_writer;
 pub mod sse;
 pub mod transcript_html;
 pub mod transcript_markdown;
@@ -53,6 +53,8 @@ pub use dialect::{
 };
 pub use engine::timestamp::rfc3339;
 pub use event_encoder::{EncodeStep, Encoder};
-pub use frame::{DroppedFrame, Frame, FrameBuffer, LINE_FRAME_BYTES_MAX, TruncatedMessage, read_truncated};
+pub use line_frames::{
+    DroppedFrame, Frame, FrameBuffer, LINE_FRAME_BYTES_MAX, TruncatedMessage, read_truncated,
+};
 pub use rpc::{OwnedRpcMessage, RpcId, RpcMessage, parse};
 pub use turn_text::TurnText;

@@ -13,27 +13,27 @@
 //! set with `ts(rename)`, and the names on the wire with `serde(rename)`; the doc comments of fields are
 //! part of that file.
 
-mod card;
+mod card_and_state;
 pub mod fold;
 pub mod hub_requests;
 mod request;
-mod row;
 mod server_frame;
 #[cfg(test)]
 mod tests;
+mod transcript_row;
 
-pub use card::{
+pub use card_and_state::{
     AskView, BranchOrigin, CardState, QuestionView, QueuedPrompt, SessionCard, SessionState, SettingChoice,
     SettingView, SlashCommand,
 };
 pub use request::{Decision, ImageAttachment, PushSubscription, Request, RequestEnvelope, Role};
-pub use row::{
-    DiffStatus, DiffView, HunkView, NoticeSeverity, PlanStepState, PlanStepView, PlanView, Row, RowContent,
-    TextAppend, ToolCallState, ToolCallView, TurnSummary,
-};
 pub use server_frame::{
     DeviceView, FileMatch, Invitation, PairingRequest, ReplyBody, ReplyError, RequestReply, RuleView,
     ServerFrame, ServerHello, ServerNotification, ViewUpdate,
+};
+pub use transcript_row::{
+    DiffStatus, DiffView, HunkView, NoticeSeverity, PlanStepState, PlanStepView, PlanView, Row, RowContent,
+    TextAppend, ToolCallState, ToolCallView, TurnSummary,
 };
 
 /// Rows of a newly opened view.

@@ -6,13 +6,13 @@
 
 mod decode;
 mod reply;
-mod tools;
+mod tool_names;
 mod updates;
 
 pub(crate) use decode::{notification, parse_ask, request};
 pub(crate) use reply::{fault, reply};
 #[cfg(test)]
-pub(crate) use tools::TOOLS;
+pub(crate) use tool_names::TOOLS;
 pub use updates::{Updates, updates_of};
 
 /// The prefix of its sessions' ids.

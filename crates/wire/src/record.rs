@@ -13,12 +13,12 @@
 
 mod body;
 mod content;
+mod enum_words;
 mod external;
+mod inline_or_blob_text;
 mod message;
-mod stored_text;
 mod tool;
 mod unreadable_event;
-mod word;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use serde_json::Value;
 pub use self::body::kind;
 pub use self::unreadable_event::EventLoss;
 
-use self::stored_text::{StoredPath, StoredText};
+use self::inline_or_blob_text::{StoredPath, StoredText};
 
 /// The format that [`encode`] writes. [`decode`] reads this one and all earlier ones.
 pub const VERSION: u32 = 1;

@@ -3,10 +3,10 @@
 //! Two families of clients use it. Where both mean the same by a name, there is one function;
 //! `docs/dialects/rest.md` lists the differences.
 
-mod deep_link;
 mod event_data;
 mod event_stream;
 mod messages;
+mod new_session_link;
 mod run_summary;
 mod session;
 mod stream_frames;
@@ -14,11 +14,11 @@ mod turns;
 
 use engine::{AskId, SessionId, TurnId};
 
-use crate::chimera_common::CHIMERA;
+use crate::ferret_otter_common::CHIMERA;
 
-pub use deep_link::{DeepLink, DeepLinkError};
 pub use event_stream::{FRAMES_PER_EVENT_MAX, RestStream, StreamFormat};
 pub use messages::{MessageCount, Messages};
+pub use new_session_link::{DeepLink, DeepLinkError};
 pub use run_summary::{RunFilter, RunSummary, cost, list};
 pub use session::{RunStatus, created, info, listed, seconds, snapshot};
 pub use turns::TurnList;

@@ -9,7 +9,7 @@ beforeEach(() => {
 
 async function start() {
   const line = await import('../lib/connection')
-  const hub = await import('../lib/hub')
+  const hub = await import('../lib/hub-state')
   hub.startHub()
   line.startConnection()
   return import('./answer')

@@ -3,7 +3,7 @@
 
 import { signal } from '@preact/signals'
 import type { AskView, Decision, Role } from '../wire'
-import { isAtHub } from '../lib/hub'
+import { isAtHub } from '../lib/hub-state'
 import { sendRequest, hello, RequestRefused } from '../lib/connection'
 import { toast, errorText } from '../lib/toast'
 
@@ -29,7 +29,8 @@ export async function answer(one: AskView, decision: Decision, text: string | nu
   } catch (error) {
     const settled = error instanceof RequestRefused && error.code === 'answered'
     set(key, { is: settled ? 'settled' : 'failed', message: errorText(error) })
-    if (settled) toast(`Already answered: ${errorText(error)}`)
+    const text = errorText(error)
+    if (settled) toast(text.startsWith('it was ') ? `Already answered: ${text}` : text)
   }
 }
 

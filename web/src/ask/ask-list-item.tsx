@@ -3,7 +3,7 @@
 
 import type { AskView } from '../wire'
 import { cards } from '../lib/board'
-import { offlineMachineOf } from '../lib/hub'
+import { offlineMachineOf } from '../lib/hub-state'
 import { askPath } from '../lib/router'
 import { askTitle, riskLabel, titleOf, visible } from '../lib/format'
 import { SessionMachine } from '../list/machines'

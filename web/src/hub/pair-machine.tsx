@@ -3,7 +3,7 @@
 
 import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
-import { machines } from '../lib/hub'
+import { machines } from '../lib/hub-state'
 import { startConnection, connectionState } from '../lib/connection'
 import { pairWithMachine } from '../lib/sealed-connection'
 import { errorText } from '../lib/toast'

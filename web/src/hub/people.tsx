@@ -5,7 +5,7 @@ import { sendRequest, clockSkew } from '../lib/connection'
 import { ago, clockTime, pluralize, visible } from '../lib/format'
 import { Action, Entry, Section } from '../settings/setting-controls'
 import type { PersonView } from '../wire'
-import { useHubList } from './hub-list'
+import { useHubList } from './use-hub-list'
 import { OneTimeSecret } from './one-time-secret'
 
 export function People({ me }: { me: string }) {

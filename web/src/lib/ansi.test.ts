@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { numbers } from '../testing/dom'
+import { numbers } from '../testing/fake-dom'
 import { CHARS_MAX, LINES_MAX, parseAnsi, plainText } from './ansi'
 
 /** Lines as `[classes|ink|ground:text]`, plain pieces as their text. */

@@ -5,7 +5,7 @@ import type { AskView, Card } from '../wire'
 import { atFlush } from './flush'
 import { writeStoredSoon, readStored } from './browser-storage'
 import { sendRequest, onMessage } from './connection'
-import { unsealedCards, mustBeSealed } from './sealed-sessions'
+import { unsealedCards, mustBeSealed } from './must-be-sealed'
 
 const KEPT_CARDS_MAX = 60
 

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest'
-import { FakeNode, fakeDocument, numbers } from '../testing/dom'
+import { FakeNode, fakeDocument, numbers } from '../testing/fake-dom'
 import { MarkdownView, webAddress } from './markdown'
 
 beforeAll(fakeDocument)

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { numbers } from '../testing/dom'
+import { numbers } from '../testing/fake-dom'
 import type { Row } from '../wire'
 import { HELD_MAX, Rows } from './rows'
 

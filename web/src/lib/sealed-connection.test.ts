@@ -32,7 +32,7 @@ let lost: number[] = []
 
 async function start(seals: Sealer = SEALS, before = () => {}) {
   const line = await import('./connection')
-  const hub = await import('./hub')
+  const hub = await import('./hub-state')
   const board = await import('./board')
   const { startFlush } = await import('./flush')
   const sealed = await import('./sealed-connection')

@@ -7,10 +7,10 @@
 import { signal } from '@preact/signals'
 import type { Card, Hello, HubTold, MachineView, Request } from '../wire'
 import { cards, dropCards } from './board'
-import { isAtHub, machineOf, machines } from './hub'
+import { isAtHub, machineOf, machines } from './hub-state'
 import { removeStored } from './browser-storage'
 import { type AnyRequest, type ServerMessage, hello, ConnectionLost, onMessage, RequestRefused, setSealing, settleRequest, deliver } from './connection'
-import { unsealedCards, mayShowUnsealed, mustBeSealed, startSealedSessions, sessionsToHide, rememberPaired, rememberSealed } from './sealed-sessions'
+import { unsealedCards, mayShowUnsealed, mustBeSealed, startSealedSessions, sessionsToHide, rememberPaired, rememberSealed } from './must-be-sealed'
 import { reloadRows, storedRowsSession } from './watched-session'
 
 /** Why something cannot be read here. */

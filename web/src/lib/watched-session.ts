@@ -12,7 +12,7 @@ import { removeStored, writeStoredSoon, readStored } from './browser-storage'
 import { sendRequest, ConnectionLost, onConnected, onMessage, RequestRefused, connectionState } from './connection'
 import { withdrawPrompts } from './outbox'
 import { Rows } from './rows'
-import { mustBeSealed } from './sealed-sessions'
+import { mustBeSealed } from './must-be-sealed'
 
 const LET_GO_MS = 30_000
 const KEPT_ROWS_MAX = 40

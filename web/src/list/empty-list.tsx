@@ -1,7 +1,7 @@
 // What somebody sees who has no session yet.
 
-import { hubVisit, machinesLoaded, machines } from '../lib/hub'
-import { CommandLine } from '../ui/command-line'
+import { hubVisit, machinesLoaded, machines } from '../lib/hub-state'
+import { CommandLine } from '../ui/command-to-copy'
 
 const COMMANDS = [
   ['Ask something from a terminal', 'ropewalk run "what does this project do?"'],

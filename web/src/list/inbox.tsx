@@ -3,7 +3,7 @@
 import { openAsks, boardLoaded } from '../lib/board'
 import { AskListItem } from '../ask/ask-list-item'
 import { Icon } from '../ui/icons'
-import { phone } from '../ui/screen'
+import { phone } from '../ui/screen-size'
 
 export function InboxPage() {
   const waiting = openAsks.value

@@ -1,7 +1,7 @@
 // Machines at a hub: on cards, and as a row above the list that shows the sessions of one of them.
 
 import type { MachineView } from '../wire'
-import { machineOf, machines, machineFilter } from '../lib/hub'
+import { machineOf, machines, machineFilter } from '../lib/hub-state'
 import { clockSkew } from '../lib/connection'
 import { age, clockTime, visible } from '../lib/format'
 

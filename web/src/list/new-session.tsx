@@ -5,7 +5,7 @@ import type { Picture, Request, Setting, SlashCommand } from '../wire'
 import { hasRole } from '../ask/answer'
 import { cards } from '../lib/board'
 import { setDraft } from '../lib/draft'
-import { sendToMachine, isAtHub, waitUntilListed, machineOf, machines } from '../lib/hub'
+import { sendToMachine, isAtHub, waitUntilListed, machineOf, machines } from '../lib/hub-state'
 import { writeStored, readStored } from '../lib/browser-storage'
 import { sendRequest, hello, onConnected } from '../lib/connection'
 import { queuePrompt } from '../lib/outbox'
@@ -15,7 +15,7 @@ import { visible } from '../lib/format'
 import { Composer } from '../session/composer'
 import { SettingChips } from '../session/setting-chips'
 import { Icon } from '../ui/icons'
-import { phone } from '../ui/screen'
+import { phone } from '../ui/screen-size'
 
 interface Offer {
   /** Where it would be opened, if nothing else is said. */

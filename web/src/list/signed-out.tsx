@@ -2,9 +2,9 @@
 
 import { useEffect, useState } from 'preact/hooks'
 import { fetchHubInfo } from '../hub/hub-info'
-import { hubVisit } from '../lib/hub'
+import { hubVisit } from '../lib/hub-state'
 import { lazy } from '../lib/lazy'
-import { CommandLine } from '../ui/command-line'
+import { CommandLine } from '../ui/command-to-copy'
 
 const SignIn = lazy(() => import('../hub/sign-in'))
 

@@ -9,7 +9,7 @@ import { draft, setDraft } from '../lib/draft'
 import { toast } from '../lib/toast'
 import { IconButton } from '../ui/icon-button'
 import { Icon } from '../ui/icons'
-import { phone, touch } from '../ui/screen'
+import { phone, touch } from '../ui/screen-size'
 import { usePicker } from './use-picker'
 import { type ChosenPicture, revokePicture, PICTURES_MAX, readPictures } from './pictures'
 

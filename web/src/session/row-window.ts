@@ -6,7 +6,7 @@ import type { Row } from '../wire'
 import { atFlush } from '../lib/flush'
 import { HELD_MAX } from '../lib/rows'
 import { loadEarlier, rewatch, type WatchedSession } from '../lib/watched-session'
-import { type Layout, layoutRows, reuseBlocks } from './row-layout'
+import { type Layout, layoutRows, reuseBlocks } from './row-grouping'
 
 /** Rows in the page at most, and what is left when the oldest go. */
 export const SHOWN_MAX = 300

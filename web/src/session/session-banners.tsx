@@ -1,7 +1,7 @@
 // What is said above a session at a hub: that its machine is away, that it is sealed, and how one came to see it.
 
 import type { MachineView } from '../wire'
-import { hubVisit, offlineMachineOf, isGuest, machineOf } from '../lib/hub'
+import { hubVisit, offlineMachineOf, isGuest, machineOf } from '../lib/hub-state'
 import { hello, clockSkew } from '../lib/connection'
 import { lockOf } from '../lib/sealed-connection'
 import { clockTime, visible } from '../lib/format'

@@ -1,7 +1,7 @@
 // Beside a session on a wide screen: its changes, plan, output and details.
 
 import { signal } from '@preact/signals'
-import { hubVisit, machineOf } from '../lib/hub'
+import { hubVisit, machineOf } from '../lib/hub-state'
 import { lazy } from '../lib/lazy'
 import { hello } from '../lib/connection'
 import type { WatchedSession } from '../lib/watched-session'
@@ -9,7 +9,7 @@ import { copyText } from '../lib/toast'
 import { clockTime, money, plainName, visible } from '../lib/format'
 import { IconButton } from '../ui/icon-button'
 import { Icon } from '../ui/icons'
-import { Output } from '../ui/text'
+import { Output } from '../ui/markdown-and-output'
 import { PlanSteps } from './plan'
 
 const Changes = lazy(() => import('../changes/changes'))

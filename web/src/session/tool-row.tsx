@@ -10,7 +10,7 @@ import type { WatchedSession } from '../lib/watched-session'
 import { clockSkew } from '../lib/connection'
 import { byteSize, duration, currentTime, visible } from '../lib/format'
 import { Icon, kindIcon } from '../ui/icons'
-import { Output } from '../ui/text'
+import { Output } from '../ui/markdown-and-output'
 import { foldStateOf } from './fold-state'
 import { CopyButton, type NestedRows, RowView, ShowAll, useFullRow } from './row-view'
 

@@ -1,7 +1,7 @@
 // What runs here, and where the data is.
 
 import { plainName } from '../lib/hidden-characters'
-import { hubVisit } from '../lib/hub'
+import { hubVisit } from '../lib/hub-state'
 import { hello } from '../lib/connection'
 import { Command, Entry, Section } from './setting-controls'
 

@@ -1,7 +1,7 @@
 // How this browser shows things. Kept here; the server does not know.
 
 import { sendKey, splitDiffs, theme, wrapLines, type SendKey, type Theme } from '../lib/preferences'
-import { installer } from '../service-worker'
+import { installer } from '../register-service-worker'
 import { Action, Choice, Entry, Section } from './setting-controls'
 
 const THEMES: [Theme, string][] = [['auto', 'System'], ['light', 'Light'], ['dark', 'Dark']]

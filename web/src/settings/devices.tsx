@@ -1,7 +1,7 @@
 // Who can come in: devices and what they may do, those who knock, and a way for one more.
 
 import { useSignal } from '@preact/signals'
-import { hubVisit, isGuest } from '../lib/hub'
+import { hubVisit, isGuest } from '../lib/hub-state'
 import { forgetContent } from '../lib/browser-storage'
 import { sendRequest, hello } from '../lib/connection'
 import { removeProof, proofHeaders } from '../lib/sign-in-proof'

@@ -1,7 +1,7 @@
 // Settings: one page, its sections named by the address (`/settings/devices`).
 
 import { useEffect } from 'preact/hooks'
-import { hubVisit, isGuest } from '../lib/hub'
+import { hubVisit, isGuest } from '../lib/hub-state'
 import { lazy } from '../lib/lazy'
 import { Icon } from '../ui/icons'
 import { About, Data } from './about'

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use wire::native::{Invitation, ReplyError, Role};
 
 use super::device_list::{self, DeviceList, DeviceRecord};
-use super::tickets::{BadCode, KnockState, TicketGrant};
+use super::pairing_codes::{BadCode, KnockState, TicketGrant};
 use super::{Code, DeviceEvent, Devices, TICKET_LIFE, Visitor, qr, wrong};
 use crate::{Digest, Proofs, random, url_safe};
 

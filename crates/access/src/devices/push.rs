@@ -13,7 +13,7 @@ mod delivery;
 mod device_queues;
 mod encryption;
 mod note;
-mod push_sender;
+mod push_scheduler;
 mod session_notes;
 mod target;
 mod vapid;
@@ -30,7 +30,7 @@ use super::wrong;
 
 pub use delivery::choose_arithmetic;
 pub use note::PushNote;
-pub use push_sender::PushSender;
+pub use push_scheduler::PushSender;
 pub use target::{BadSubscription, PushAddressPolicy};
 pub use vapid::{Vapid, VapidKeyError};
 

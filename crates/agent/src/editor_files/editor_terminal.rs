@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::new_terminal_output::new_output;
-use crate::agent::AccessConfig;
+use crate::agent::ToolAccess;
 use crate::background_commands::BackgroundJob;
 use crate::tools::{ToolJob, ToolOutcome};
 use crate::workspace::Workspace;
@@ -113,7 +113,7 @@ impl EditorCommand {
         typing: bool,
         only_looks: bool,
         workspace: &Workspace,
-        reach: &AccessConfig,
+        reach: &ToolAccess,
         context: &TurnContext,
     ) -> Option<Self> {
         let wanted = match workspace.mode() {

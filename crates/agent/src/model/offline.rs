@@ -6,7 +6,7 @@
 
 mod answer;
 mod request_parser;
-mod tool_result_text;
+mod tool_result_summary;
 
 use std::collections::VecDeque;
 use std::time::Duration;

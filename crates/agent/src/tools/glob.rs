@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work};
 use crate::file_walk::FileWalk;
-use crate::search_filter::SearchFilter;
+use crate::search_permission_filter::SearchFilter;
 
 const FILES_MAX: usize = 1000;
 /// Longer patterns are not written by hand.

@@ -20,7 +20,7 @@ use super::{
     Intent, ToolDefinition, ToolFailure, ToolJob, ToolOutcome, ToolWork, arguments, file_work, glob,
 };
 use crate::file_walk::FileWalk;
-use crate::search_filter::SearchFilter;
+use crate::search_permission_filter::SearchFilter;
 
 const HITS_MAX: usize = 1000;
 const CONTEXT_LINES_MAX: usize = 20;

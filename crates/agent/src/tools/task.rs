@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::{Intent, ToolDefinition, ToolJob, ToolOutcome, ToolWork, arguments};
 use crate::context::{Conversation, TurnOpening};
-use crate::prompt::Prompt;
 use crate::role::Role;
 use crate::summary_without_model::cut;
 use crate::turn_loop::{LoopError, TurnLoop, unless_cancelled};
+use crate::user_prompt::Prompt;
 
 /// Sub-agents of a session that run at the same time; further ones wait.
 pub(crate) const AT_ONCE_MAX: usize = 8;

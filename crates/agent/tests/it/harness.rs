@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{AccessConfig, Agent, AgentConfig, McpConfig, Model, UndoCleanup, WebAccess};
+use agent::{Agent, AgentConfig, McpConfig, Model, ToolAccess, UndoCleanup, WebAccess};
 use engine::{
     Body, Clock, Content, Event, Input, LogRead, LogReader, MemoryStore, NewSessionRequest, PageRequest,
     PermissionAnswer, Principal, Redactor, Registry, RegistryParts, Sender, Seq, SessionHandle, SurfaceId,
@@ -30,7 +30,7 @@ pub struct Harness {
     store: Arc<MemoryStore>,
     model: Arc<dyn Model>,
     /// Holds from the next restart on, like what follows.
-    pub reach: AccessConfig,
+    pub reach: ToolAccess,
     pub redactor: Option<Arc<dyn Redactor>>,
     tune: Tune,
     registry: Arc<Registry>,
@@ -45,7 +45,7 @@ type Tune = Arc<dyn Fn(&mut AgentConfig) + Send + Sync>;
 fn registry(
     store: &Arc<MemoryStore>,
     model: &Arc<dyn Model>,
-    reach: &AccessConfig,
+    reach: &ToolAccess,
     redactor: Option<&Arc<dyn Redactor>>,
     tune: &Tune,
     dir: &Path,
@@ -65,24 +65,24 @@ fn registry(
 
 impl Harness {
     pub async fn with(model: impl Model) -> Self {
-        Self::reaching(model, |_| AccessConfig::default()).await
+        Self::reaching(model, |_| ToolAccess::default()).await
     }
 
     /// A harness with the given tool access, which is made from the parent folder of the workspace.
-    pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> AccessConfig) -> Self {
+    pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> ToolAccess) -> Self {
         Self::made(model, reach, Arc::new(|_| {}), Vec::new()).await
     }
 
     /// A house whose client names tool servers.
     pub async fn serving(model: impl Model, mcp: McpConfig, servers: Vec<ToolServer>) -> Self {
         let tune = move |config: &mut AgentConfig| config.mcp = mcp.clone();
-        Self::made(model, |_| AccessConfig::default(), Arc::new(tune), servers).await
+        Self::made(model, |_| ToolAccess::default(), Arc::new(tune), servers).await
     }
 
     /// A house that sees this web.
     pub async fn on_the_web(
         model: impl Model,
-        reach: impl FnOnce(&Path) -> AccessConfig,
+        reach: impl FnOnce(&Path) -> ToolAccess,
         web: WebAccess,
     ) -> Self {
         let tune = move |config: &mut AgentConfig| config.web = web.clone();
@@ -97,14 +97,14 @@ impl Harness {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }
-            AccessConfig::default()
+            ToolAccess::default()
         };
         Self::made(model, write, Arc::new(tune), Vec::new()).await
     }
 
     async fn made(
         model: impl Model,
-        reach: impl FnOnce(&Path) -> AccessConfig,
+        reach: impl FnOnce(&Path) -> ToolAccess,
         tune: Tune,
         servers: Vec<ToolServer>,
     ) -> Self {

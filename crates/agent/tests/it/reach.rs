@@ -1,6 +1,6 @@
 //! How far the file tools reach, seen from the log: what is refused is a failed call with its event.
 
-use agent::AccessConfig;
+use agent::ToolAccess;
 use engine::{Body, Content, ResourceLink};
 use expect_test::{Expect, expect};
 use sandbox::Mode;
@@ -17,11 +17,11 @@ async fn check(mode: Mode, calls: Vec<Line>, expected: Expect) -> Harness {
             std::fs::create_dir(top.join(folder)).unwrap();
         }
         std::fs::write(top.join("out/secret"), "needle outside\n").unwrap();
-        AccessConfig {
+        ToolAccess {
             mode,
             add_dirs: vec![top.join("more")],
             hidden: vec![top.join("work/state")],
-            ..AccessConfig::default()
+            ..ToolAccess::default()
         }
     })
     .await;
@@ -155,9 +155,9 @@ async fn without_a_fence_the_tools_reach_everything_and_ask_outside_the_workspac
 
 #[tokio::test]
 async fn a_link_in_a_prompt_leads_nowhere_that_is_hidden() {
-    let mut harness = Harness::reaching(Script::new([vec![]]), |top| AccessConfig {
+    let mut harness = Harness::reaching(Script::new([vec![]]), |top| ToolAccess {
         hidden: vec![top.join("work/state")],
-        ..AccessConfig::default()
+        ..ToolAccess::default()
     })
     .await;
     harness.write("state/db", "hidden");

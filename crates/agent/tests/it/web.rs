@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use agent::{AccessConfig, HostResolver, Message, WebAccess, is_public};
+use agent::{HostResolver, Message, ToolAccess, WebAccess, is_public};
 use engine::{BoxFuture, Content, ResourceLink};
 use expect_test::{Expect, expect};
 use sandbox::Mode;
@@ -88,7 +88,7 @@ fn prompt_of(script: &Script, request: usize) -> String {
 #[tokio::test]
 async fn a_linked_page_is_a_part_of_the_prompt_and_is_read_once() {
     let (site, script) = (Site::open(), Script::new([vec![say("seen")], vec![say("again")]]));
-    let mut harness = Harness::on_the_web(script.clone(), |_| AccessConfig::default(), here()).await;
+    let mut harness = Harness::on_the_web(script.clone(), |_| ToolAccess::default(), here()).await;
     let links = ["/a?x=1&y=2", "/gone"].map(|path| link(site.address(path)));
     harness.send(vec![Content::text("look"), links[0].clone(), links[1].clone()]).await;
     let events = harness.turn().await;
@@ -126,7 +126,7 @@ async fn a_link_to_this_machine_is_never_followed() {
     let port = listener.local_addr().unwrap().port();
     let script = Script::new([vec![say("no")]]);
     let web = WebAccess { names: Arc::new(Here), allows: is_public };
-    let mut harness = Harness::on_the_web(script.clone(), |_| AccessConfig::default(), web).await;
+    let mut harness = Harness::on_the_web(script.clone(), |_| ToolAccess::default(), web).await;
     let hosts = ["127.0.0.1", "[::ffff:127.0.0.1]", "2130706433", "innocent.example"];
     let mut blocks = vec![Content::text("look")];
     blocks.extend(hosts.map(|host| link(format!("HTTP://{host}:{port}/x"))));
@@ -162,7 +162,7 @@ async fn the_model_fetches_a_page_after_the_person_allowed_its_host() {
     let wish = call("fetch", format!(r#"{{"url":"{}"}}"#, site.address("/p")));
     let script = Script::new([vec![wish], vec![say("Done.")]]);
     let reach =
-        |_: &std::path::Path| AccessConfig { mode: Mode::WorkspaceWriteNetwork, ..AccessConfig::default() };
+        |_: &std::path::Path| ToolAccess { mode: Mode::WorkspaceWriteNetwork, ..ToolAccess::default() };
     let mut harness = Harness::on_the_web(script, reach, here()).await;
     let events = harness.prompt("go").await;
     site.assert(
@@ -185,7 +185,7 @@ async fn a_sandbox_without_network_fetches_nothing_and_asks_nobody() {
     let wish = call("fetch", format!(r#"{{"url":"{}"}}"#, site.address("/p")));
     let script =
         Script::new([vec![wish, call("fetch", r#"{"url":"file:///etc/passwd"}"#)], vec![say("Done.")]]);
-    let mut harness = Harness::on_the_web(script, |_| AccessConfig::default(), here()).await;
+    let mut harness = Harness::on_the_web(script, |_| ToolAccess::default(), here()).await;
     let events = harness.prompt("go").await;
     site.assert(expect![[r#"
         1 starts: Fetch http://site.example:PORT/p (Fetch)

@@ -1,6 +1,6 @@
 //! Frames over a WebSocket: one per text message; from the receiver one or several, each on a line of its own.
 //!
-//! This end dials. The pump of the sockets that are accepted (`access::websocket`) is of another library's type, has no
+//! This end dials. The pump of the sockets that are accepted (`access::websocket_pump`) is of another library's type, has no
 //! marks that a pong confirms, waits for a write as long as its bytes may take, and says how it ended to nobody.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use engine::StreamRedactor;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use wire::agent_updates::journal::{JournalReplay, Step};
+use wire::external_agent::journal::{JournalReplay, Step};
 
 use super::*;
 use crate::{AgentConnection, AgentMessage, ConnectionLimits, RequestOptions};

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
-use wire::agent_updates::journal::AnsweredRequest;
+use wire::external_agent::journal::JournaledRequest;
 use wire::{Frame, FrameBuffer, RequestError, RpcId, RpcMessage, TruncatedMessage};
 
 use super::invalid_output::{self, InvalidOutput, ReportLimiter};
@@ -357,12 +357,12 @@ impl Listener {
     }
 
     /// The request that this line answers.
-    fn answered_by(&self, line: &[u8]) -> Option<AnsweredRequest> {
+    fn answered_by(&self, line: &[u8]) -> Option<JournaledRequest> {
         let Ok(RpcMessage::Response { id, .. }) = wire::parse(line) else { return None };
         let pending = self.shared.pending();
         let request = pending.by_number.get(&number(&id)?)?;
         let session = request.session.as_ref().map(ToString::to_string);
-        Some(AnsweredRequest { method: request.method.to_string(), session })
+        Some(JournaledRequest { method: request.method.to_string(), session })
     }
 
     fn was_asked(&self, id: &RpcId) -> bool {

@@ -12,7 +12,7 @@ use guard::REDACTED;
 use sandbox::{PathAccess, PermittedPath};
 use wire::acp::HostRequestError;
 
-use super::permission::HostAction;
+use super::action_permission::HostAction;
 use super::{Shared, until_cancelled};
 
 const READ_BYTES_MAX: usize = 10 << 20;

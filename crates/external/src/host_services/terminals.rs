@@ -22,7 +22,7 @@ use engine::{
 use sandbox::{ChildCommand, CommandLimits, EntryKind, Fence, Mode, PathAccess, Program};
 use wire::acp::{HostRequestError, SERVER_TERMINAL};
 
-use super::permission::HostAction;
+use super::action_permission::HostAction;
 use super::{Shared, until_cancelled};
 use running_command::RunningCommand;
 

@@ -10,7 +10,7 @@ use engine::{APPROVAL, Body, ForeignError, LogRead, NewEvent, NoticeLevel, Opaqu
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use wire::agent_updates::{self, OpenedSession};
+use wire::external_agent::{self, OpenedSession};
 
 use super::{ExternalSession, JoinedSession, RequestOptions, UpdateTranslator, foreign};
 use crate::agent_process::{AgentProcess, Inbox, SessionMessage};
@@ -84,7 +84,7 @@ impl ExternalSession {
             Some(begun) => begun,
             None => self.open_new(&process).await?,
         };
-        let opened = agent_updates::session_response(&result);
+        let opened = external_agent::session_response(&result);
         let joined =
             Arc::new(JoinedSession { process: Arc::clone(&process), id, drained: CancellationToken::new() });
         let restored = session.is_some() || has_history;
@@ -145,9 +145,9 @@ impl ExternalSession {
     async fn bring_back(&self, process: &Arc<AgentProcess>, id: &Arc<str>) -> Option<AttachedSession> {
         let can = process.can();
         let (method, params) = if can.resume {
-            ("session/resume", agent_updates::resume(&self.spec, id, can))
+            ("session/resume", external_agent::resume(&self.spec, id, can))
         } else if can.load {
-            ("session/load", agent_updates::load(&self.spec, id, can))
+            ("session/load", external_agent::load(&self.spec, id, can))
         } else {
             return None;
         };
@@ -167,7 +167,7 @@ impl ExternalSession {
                         // An agent that is gone does not wait for an answer.
                         process.connection().refuse(&id, &error).await.ok();
                     }
-                    SessionMessage::Update(params) if early.len() < EARLY_MAX && agent_updates::is_lasting(&params) => {
+                    SessionMessage::Update(params) if early.len() < EARLY_MAX && external_agent::is_lasting(&params) => {
                         early.push(params);
                     }
                     SessionMessage::Update(_) | SessionMessage::Extension { .. } | SessionMessage::Reply(_) | SessionMessage::InvalidOutput(_) => {}
@@ -191,10 +191,10 @@ impl ExternalSession {
         if !can.fork {
             return None;
         }
-        let params = agent_updates::fork(&self.spec, origin, can);
+        let params = external_agent::fork(&self.spec, origin, can);
         let answer = process.connection().request("session/fork", &params, self.request_options(None)).await;
         let forked = answer.map_err(|error| foreign(self.name(), &error).message.to_string());
-        match forked.map(|result| (agent_updates::session_response(&result).session, result)) {
+        match forked.map(|result| (external_agent::session_response(&result).session, result)) {
             Ok((Some(id), result)) if *id != *origin => {
                 Some(AttachedSession { inbox: process.attach(&id)?, id, result, early: Vec::new() })
             }
@@ -207,10 +207,10 @@ impl ExternalSession {
     }
 
     async fn open_new(&self, process: &Arc<AgentProcess>) -> Result<AttachedSession, ForeignError> {
-        let params = agent_updates::new_session(&self.spec, process.can());
+        let params = external_agent::new_session(&self.spec, process.can());
         let result = process.connection().request("session/new", &params, self.request_options(None)).await;
         let result = result.map_err(|error| foreign(self.name(), &error))?;
-        let Some(id) = agent_updates::session_response(&result).session else {
+        let Some(id) = external_agent::session_response(&result).session else {
             return Err(failed(format!("{} answered session/new without a session", self.name())));
         };
         // If two of our sessions shared one of the agent's, each would receive only a part of its messages.
@@ -253,7 +253,7 @@ impl ExternalSession {
             if chosen.is_empty() || *chosen == **now || id.as_ref() == APPROVAL {
                 continue;
             }
-            let set = agent_updates::setting_request(&opened.offers, &joined.id, id, &chosen);
+            let set = external_agent::setting_request(&opened.offers, &joined.id, id, &chosen);
             let Some((method, params)) = set else { continue };
             let session = Some(&joined.id);
             if let Err(error) =

@@ -9,7 +9,7 @@ use engine::{
 };
 use serde_json::value::RawValue;
 use tokio::time::Instant;
-use wire::agent_updates;
+use wire::external_agent;
 
 use super::join::JoinReason;
 use super::output_budget::OutputBudget;
@@ -70,9 +70,9 @@ impl ExternalSession {
             state.last_heard = Some(Instant::now());
         }
         self.host_services.turn_ended();
-        let params = agent_updates::prompt(&joined.id, &content, joined.process.can());
+        let params = external_agent::prompt(&joined.id, &content, joined.process.can());
         let options = RequestOptions { deadline: None, session: Some(Arc::clone(&joined.id)) };
-        let mut answer = joined.process.connection().request(agent_updates::PROMPT, &params, options);
+        let mut answer = joined.process.connection().request(external_agent::PROMPT, &params, options);
         let came = tokio::select! {
             biased;
             answer = &mut answer => TurnOutcome::Answer(answer),
@@ -136,7 +136,7 @@ impl ExternalSession {
         context: &TurnContext,
     ) {
         // If this cannot be sent, the process is ended below.
-        joined.process.connection().notify("session/cancel", &agent_updates::cancel(&joined.id)).ok();
+        joined.process.connection().notify("session/cancel", &external_agent::cancel(&joined.id)).ok();
         match tokio::time::timeout(CANCEL_WAIT, answer).await {
             Ok(Ok(result)) => drop(self.ended(&result, context).await),
             Ok(Err(_)) => {}
@@ -173,7 +173,7 @@ impl ExternalSession {
             let said = NewEvent { body: Body::Usage(usage), relayed: Some(Opaque("".into())) };
             context.emit(said).await.ok();
         }
-        if let Some(words) = agent_updates::prompt_answer(result) {
+        if let Some(words) = external_agent::prompt_answer(result) {
             context.emit(words).await.ok();
         }
         self.state().needs_history = false;
@@ -200,7 +200,7 @@ impl ExternalSession {
             return content;
         }
         let mut reader = context.history.clone();
-        let mut primer = agent_updates::ConversationRecap::default();
+        let mut primer = external_agent::ConversationRecap::default();
         while let Ok(LogRead::Events(page)) = reader.take(PageRequest::USUAL).await {
             let earlier = page.iter().filter(|event| event.turn != Some(context.turn()));
             earlier.for_each(|event| primer.observe(event));

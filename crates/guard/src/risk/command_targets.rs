@@ -180,7 +180,9 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
         if value.is_empty() || value.len() > 4096 || (value.contains([' ', '\n']) && !value.contains('/')) {
             continue;
         }
-        if prints_files && value.len() <= PATTERN_BYTES_MAX && super::secret_searches::may_match_secrets(text)
+        if prints_files
+            && value.len() <= PATTERN_BYTES_MAX
+            && super::grep_secret_exposure::may_match_secrets(text)
         {
             found.push(Finding::new(Risk::High, "touches a file with secrets", words));
         }

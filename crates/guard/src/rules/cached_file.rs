@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::file_text::{self, FileStamp, FileText};
+use super::rule_file_text::{self, FileStamp, FileText};
 
 /// How often a file is checked for changes. A check costs a microsecond, but more on some disks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl<T: Default> CachedFile<T> {
         if self.is_read && FileStamp::is_current(self.stamp, &self.path) {
             return false;
         }
-        let (stamp, text) = file_text::read(&self.path);
+        let (stamp, text) = rule_file_text::read(&self.path);
         // A file that could not be read may be readable the next time without having changed.
         self.is_read = !matches!(text, FileText::Unusable { .. });
         self.stamp = stamp;

@@ -10,9 +10,9 @@ use engine::RuleEffect;
 use serde_json::Value;
 
 use super::command_line::known_words;
-use super::file_text::FileText;
 use super::glob::{Glob, GlobKind};
-use super::rule_query::RuleQuery;
+use super::request_to_match::RuleQuery;
+use super::rule_file_text::FileText;
 use super::tool_names::KnownTool;
 
 #[derive(Debug, Clone, Default)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use engine::{AskRequest, RULES_UNREADABLE, RuleEffect, RuleHit};
 
 use super::chimera::ChimeraFile;
+use super::request_to_match::RuleQuery;
 use super::rule::{MatchKind, Rule};
-use super::rule_query::RuleQuery;
 use super::zeph::ZephFile;
 
 /// All rules that apply in one folder, ready for requests.

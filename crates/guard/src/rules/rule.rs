@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::command_line::{self, Certainty, CommandLine};
 use super::glob::{self, Glob, GlobKind};
-use super::rule_query::RuleQuery;
+use super::request_to_match::RuleQuery;
 use super::started_programs::StartedProgram;
 use super::tool_names::{KnownTool, ToolSelector};
 use crate::risk::covered;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use engine::RuleEffect;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value};
 
-use super::file_text::{self, FileText};
 use super::rule::Rule;
-use super::rule_file::{FileOwner, LISTS};
+use super::rule_file_parser::{FileOwner, LISTS};
+use super::rule_file_text::{self, FileText};
 
 /// Another program holds the file for the few milliseconds of a write; longer means that it hangs.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(super) enum RuleEdit {
 
 /// What a change did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EditOutcome {
+pub(super) struct RuleEditOutcome {
     /// There is a difference.
     pub(super) changed: bool,
     /// The effect that the rule had before.
@@ -48,24 +48,24 @@ pub(super) fn change(
     owner: FileOwner,
     project: Option<&Path>,
     change: &RuleEdit,
-) -> Result<EditOutcome, String> {
+) -> Result<RuleEditOutcome, String> {
     let path = real(path);
     let folder = path.parent().ok_or("the file has no folder")?;
     make_folder(folder, owner).map_err(|error| format!("could not create {}: {error}", folder.display()))?;
     let _held = lock_folder(folder)?;
-    let text = match file_text::read(&path).1 {
+    let text = match rule_file_text::read(&path).1 {
         FileText::Missing if matches!(change, RuleEdit::Remove(_)) => {
-            return Ok(EditOutcome { changed: false, previous: None });
+            return Ok(RuleEditOutcome { changed: false, previous: None });
         }
         FileText::Missing => String::new(),
-        FileText::Empty => return Err(format!("{}: {}", path.display(), file_text::EMPTY)),
+        FileText::Empty => return Err(format!("{}: {}", path.display(), rule_file_text::EMPTY)),
         FileText::Readable { text, .. } => text,
         FileText::Unusable { reason, .. } => {
             return Err(format!("{}: {reason}; fix it first", path.display()));
         }
     };
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        let line = file_text::line_of(&text, error.span().map_or(0, |span| span.start));
+        let line = rule_file_text::line_of(&text, error.span().map_or(0, |span| span.start));
         format!("{} line {line} is not TOML; fix it first", path.display())
     })?;
     let done = apply(&mut document, project, change)?;
@@ -125,7 +125,7 @@ pub(super) fn replace(path: &Path, content: &str, owner: FileOwner) -> io::Resul
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    if content.len() as u64 > file_text::FILE_BYTES_MAX {
+    if content.len() as u64 > rule_file_text::FILE_BYTES_MAX {
         return Err(io::Error::other("it would be larger than 1 MiB; remove old rules"));
     }
     let mode = if owner == FileOwner::User { 0o600 } else { 0o644 };
@@ -148,15 +148,15 @@ fn apply(
     document: &mut DocumentMut,
     project: Option<&Path>,
     change: &RuleEdit,
-) -> Result<EditOutcome, String> {
+) -> Result<RuleEditOutcome, String> {
     let (rule, wanted) = match change {
         RuleEdit::Add(effect, rule) => (rule, Some(*effect)),
         RuleEdit::Remove(rule) => (rule, None),
     };
     let Some(table) = table(document, project, wanted.is_some())? else {
-        return Ok(EditOutcome { changed: false, previous: None });
+        return Ok(RuleEditOutcome { changed: false, previous: None });
     };
-    let mut done = EditOutcome { changed: false, previous: None };
+    let mut done = RuleEditOutcome { changed: false, previous: None };
     let mut present = false;
     for (key, effect) in LISTS {
         let Some(list) = list(table, key)? else { continue };

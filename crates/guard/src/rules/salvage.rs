@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use engine::RuleEffect;
 use toml_edit::DocumentMut;
 
-use super::rule_file::LISTS;
+use super::rule_file_parser::LISTS;
 
 /// A rule recovered from a damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -626,7 +626,7 @@ proptest! {
             prop_assert_eq!(&again, &rule);
             let covers = |subject: &str| {
                 let request = hypothetical_request(tool, subject, work, None);
-                again.covers(&rule_query::RuleQuery::new(&request, work, None), work)
+                again.covers(&request_to_match::RuleQuery::new(&request, work, None), work)
             };
             prop_assert_eq!(covers(&subject), Some(rule::MatchKind::Exact));
             prop_assert_eq!(covers(&other).is_some(), other.trim() == subject.trim() && (tool == "shell" || other == subject));
@@ -643,7 +643,7 @@ proptest! {
             let touches = |path: &str| {
                 let mut request = hypothetical_request("edit", "x", work, None);
                 request.path = Some(path.into());
-                let query = rule_query::RuleQuery::new(&request, work, Some(Path::new("/home")));
+                let query = request_to_match::RuleQuery::new(&request, work, Some(Path::new("/home")));
                 again.touches(&query, work).is_some()
             };
             prop_assert!(touches(&path), "{} {}", rule.text, path);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use engine::{AskRequest, BoxFuture, ConsentKind, RuleEffect, RuleHit, SERVER_CONSENT};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, Value};
 
-use super::file_text::{self, EMPTY, FileText};
 use super::rule::Rule;
-use super::rule_file::FileOwner;
+use super::rule_file_parser::FileOwner;
+use super::rule_file_text::{self, EMPTY, FileText};
 use super::unsandboxed_commands::{self, UnsandboxedCommand};
 use super::{Inner, RuleChange, RuleError, Rulebook, real, rule_writer};
 
@@ -228,7 +228,7 @@ impl Inner {
     /// sandbox, not with every call.
     pub(super) fn trust_file(&self) -> TrustFile {
         let path = self.trust_path();
-        let file = TrustFile::new(&path, file_text::read(&path).1);
+        let file = TrustFile::new(&path, rule_file_text::read(&path).1);
         for warning in &file.warnings {
             tracing::warn!(warning, "until this is fixed, nothing that needs the owner's consent is trusted");
         }
@@ -297,7 +297,7 @@ impl Inner {
         rule_writer::make_folder(folder, FileOwner::User)
             .map_err(|error| format!("could not create {}: {error}", folder.display()))?;
         let _held = rule_writer::lock_folder(folder)?;
-        let read = file_text::read(&path).1;
+        let read = rule_file_text::read(&path).1;
         let mut file = TrustFile::new(&path, read.clone());
         if let Some(warning) = file.warnings.first() {
             return Err(warning.clone());

@@ -11,9 +11,9 @@ use engine::RuleEffect;
 use toml_edit::{Document, Item, TableLike};
 
 use super::command_line::{is_interpreter, program_name};
-use super::file_text::{FileText, line_of};
-use super::rule_file::one_line;
-use super::rule_query::RuleQuery;
+use super::request_to_match::RuleQuery;
+use super::rule_file_parser::one_line;
+use super::rule_file_text::{FileText, line_of};
 use super::tool_names::ToolSelector;
 use crate::risk::covered;
 use crate::shell::SimpleCommand;

@@ -4,7 +4,7 @@
 use engine::Redactor;
 
 use super::named_values::{SecretKind, is_quoted_secret};
-use super::secret_marks::{MARKS, SecretMark};
+use super::secret_indicators::{MARKS, SecretMark};
 use super::{REDACTED, SecretRedactor};
 
 pub(super) fn redact(secrets: &SecretRedactor, json: &str) -> Option<String> {

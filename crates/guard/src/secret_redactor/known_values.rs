@@ -11,7 +11,7 @@ use super::REDACTED;
 use super::encodings::{EncodedForm, encodings_of};
 use super::escapes::{EscapeKind, UnescapedView};
 use super::prefilter::{NextEscapes, Prefilter};
-use super::text_context::TextContext;
+use super::text_around_match::TextContext;
 
 /// Shorter values would be found in words that have nothing to do with them.
 pub(super) const BYTES_MIN: usize = 8;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::text_context::TextContext;
+use super::text_around_match::TextContext;
 use super::token_shapes::{VALUE_BYTES_MAX, has_lower, has_upper};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

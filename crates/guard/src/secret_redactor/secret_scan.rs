@@ -12,8 +12,8 @@ use std::ops::Range;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton as _, StateID};
 
-use super::secret_marks::{MARKS, SecretMark};
-use super::text_context::{LOOK_BACK_BYTES, MarkVerdict, TextContext};
+use super::secret_indicators::{MARKS, SecretMark};
+use super::text_around_match::{LOOK_BACK_BYTES, MarkVerdict, TextContext};
 use super::{REDACTED, Tables, known_values, named_values, token_shapes};
 
 /// A mark in the text.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::named_values::{is_password, is_placeholder};
-use super::text_context::TextContext;
+use super::text_around_match::TextContext;
 
 /// The longest run that is one secret: a cloud's session tokens have more than a thousand characters.
 pub(super) const VALUE_BYTES_MAX: usize = 4096;

@@ -23,7 +23,7 @@ use crate::authenticator::PersonId;
 use crate::hub::Hub;
 use crate::mirror::MirrorConnection;
 use crate::router::ClientAddress;
-use crate::socket;
+use crate::websocket_queues;
 
 /// How long a poll waits if its request does not say.
 const WAIT_SECONDS: u64 = 25;
@@ -98,7 +98,7 @@ async fn open(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let machine_token = machine_token(&hub, &headers, None).await?;
-    let (channel, socket_end) = socket::channel();
+    let (channel, socket_end) = websocket_queues::channel();
     let person = machine_token.person.clone();
     let name = match &target {
         TunnelTarget::Machine(machine) => {

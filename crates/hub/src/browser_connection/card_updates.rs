@@ -13,8 +13,8 @@ use wire::native::hub_requests::{HubNotification, MachineView};
 use super::{BrowserGone, send};
 use crate::authenticator::{HubVisitor, VisitorKind};
 use crate::session_list::{ListChanges, ListedMachine, ListedSession, SessionList, newest_first};
-use crate::socket::OutgoingFrame;
 use crate::view_feed::sealed;
+use crate::websocket_queues::OutgoingFrame;
 
 /// The least time between two frames of cards.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -11,8 +11,8 @@ use wire::tunnel::Operator;
 use super::{BrowserGone, reply, send};
 use crate::authenticator::{HubVisitor, VisitorKind};
 use crate::hub::wrong;
-use crate::socket::OutgoingFrame;
 use crate::view_feed::sealed;
+use crate::websocket_queues::OutgoingFrame;
 
 /// Refuses a request that the role does not allow, also while the machine is away; the machine checks again. Deleting a
 /// session takes its owner, whatever a driver may do on the machine itself: it cannot be undone.

@@ -18,11 +18,11 @@ use super::{BrowserConnection, BrowserGone, HubReply, WATCHES_MAX};
 use crate::audit::AuditEntry;
 use crate::authenticator::{PersonId, VisitorKind};
 use crate::hub::{Hub, database_error, wrong};
+use crate::hub_tables;
 use crate::ids::MachineId;
 use crate::machine_calls::not_connected;
 use crate::metrics::GaugeGuard;
 use crate::people;
-use crate::relay_tables;
 use crate::session_list::ListedSession;
 use crate::topics;
 use crate::view_feed::ViewFraming;
@@ -500,7 +500,7 @@ impl BrowserConnection {
     async fn forget(&self, machine: &str) -> Result<(), ReplyError> {
         let (id, _) = self.own_machine(machine).await?;
         let VisitorKind::Person { id: person, .. } = &self.visitor.kind else { return Err(not_found()) };
-        let mut work = relay_tables::forget_machine(id.as_str());
+        let mut work = hub_tables::forget_machine(id.as_str());
         let entry =
             AuditEntry::new("machine.forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
         work.push(entry.statement(self.hub.now(), Some(self.hub.node.as_str())));

@@ -10,8 +10,8 @@ use wire::native::{ReplyBody, ServerFrame, ServerNotification};
 
 use super::{BrowserGone, reply, send, send_text};
 use crate::metrics::GaugeGuard;
-use crate::socket::OutgoingFrame;
 use crate::view_feed::{FeedRead, ViewFeed};
+use crate::websocket_queues::OutgoingFrame;
 
 pub(super) struct WatchHandle {
     pub cancel: CancellationToken,

@@ -14,7 +14,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::{People, push};
+use super::{People, web_push};
 
 /// The topic of every change that may revoke a credential.
 pub(crate) const TOPIC: &str = "people";
@@ -136,7 +136,7 @@ impl People {
             loop {
                 match wakeups.recv().await {
                     Ok(topic) if *topic == *TOPIC || *topic == *EVERYWHERE => return Wake::Look,
-                    Ok(topic) if topic.starts_with(push::TOPIC) => return Wake::Settled(topic),
+                    Ok(topic) if topic.starts_with(web_push::TOPIC) => return Wake::Settled(topic),
                     Err(RecvError::Lagged(_)) => return Wake::Look,
                     Ok(_) => {}
                     Err(RecvError::Closed) => std::future::pending().await,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::Greeting;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::agent_updates::{self, AgentAbilities};
+use wire::external_agent::{self, AgentAbilities};
 use wire::json_errors::{self, JsonError};
 
 use crate::cli::{AgentsCheckOptions, GuardOptions};
@@ -82,7 +82,7 @@ async fn check(entry: &Entry) -> Result<CheckResult, CliError> {
 fn read(text: &str) -> Result<AgentGreeting, String> {
     let wrong = |error: JsonError| error.to_string();
     let raw: &RawValue = json_errors::read(text, "its answer").map_err(wrong)?;
-    let (greeting, can) = agent_updates::initialize_response(raw).map_err(|error| error.to_string())?;
+    let (greeting, can) = external_agent::initialize_response(raw).map_err(|error| error.to_string())?;
     Ok(AgentGreeting { whole: json_errors::read(text, "its answer").map_err(wrong)?, greeting, can })
 }
 

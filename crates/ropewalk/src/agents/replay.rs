@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use wire::agent_updates::journal::{
+use wire::external_agent::journal::{
     JournalComparison, JournalDivergence, JournalReplay, JournalSummary, Step,
 };
 

@@ -1,7 +1,7 @@
 //! The WebSocket connection to a running server, for the terminal client.
 //!
 //! This is the client side: it only has to answer pings, which the library does. So it shares no code with the server side
-//! (`access::websocket`).
+//! (`access::websocket_pump`).
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use serde_json::Value;
-use wire::chimera::{self, EventFile};
+use wire::chimera_archive::{self, EventFile};
 
 /// The largest event file. Tool output is cut long before.
 pub const EVENT_BYTES_MAX: u64 = 64 << 20;
@@ -31,7 +31,7 @@ impl SessionFolder {
 
     /// The summary; `None` if there is none.
     pub fn summary(&self) -> io::Result<Option<Value>> {
-        let text = match self.text(chimera::SUMMARY, SUMMARY_BYTES_MAX) {
+        let text = match self.text(chimera_archive::SUMMARY, SUMMARY_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
@@ -45,7 +45,7 @@ impl SessionFolder {
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let Some(name) = name.to_str() else { continue };
-            if let Some(index) = chimera::event_file_index(name) {
+            if let Some(index) = chimera_archive::event_file_index(name) {
                 events.push((index, name.to_owned()));
             }
             if events.len() > EVENTS_MAX {
@@ -57,7 +57,8 @@ impl SessionFolder {
     }
 
     pub fn has_events(&self) -> io::Result<bool> {
-        let is_event = |entry: fs::DirEntry| entry.file_name().to_str().and_then(chimera::event_file_index);
+        let is_event =
+            |entry: fs::DirEntry| entry.file_name().to_str().and_then(chimera_archive::event_file_index);
         let mut entries = fs::read_dir(&self.path)?;
         Ok(entries.any(|entry| entry.ok().and_then(is_event).is_some()))
     }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use engine::{Body, Event, Seq, SessionRow};
 use rustix::fs::OFlags;
 use serde_json::Value;
-use wire::chimera::{self, LOCK, SUMMARY};
-use wire::session_document::DocumentFacts;
+use wire::chimera_archive::{self, LOCK, SUMMARY};
+use wire::session_export_writer::DocumentFacts;
 
 use super::folder_reader::{EVENT_BYTES_MAX, SessionFolder};
 
@@ -35,7 +35,7 @@ pub struct SessionMeta {
 
 pub struct FolderWriter {
     folder: PathBuf,
-    files: chimera::Writer,
+    files: chimera_archive::Writer,
     facts: DocumentFacts,
     /// The last written event.
     written: Seq,
@@ -45,10 +45,10 @@ pub struct FolderWriter {
 impl FolderWriter {
     /// `known`: where the log ended when the session was opened. A folder from chimera has the events up to there.
     pub fn open(root: &Path, row: &SessionRow, known: Seq) -> io::Result<Self> {
-        let folder = root.join(chimera::folder_name(row));
+        let folder = root.join(chimera_archive::folder_name(row));
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let _lock = lock(&folder)?;
-        let mut files = chimera::Writer::new(row);
+        let mut files = chimera_archive::Writer::new(row);
         let opened = SessionFolder::open(&folder)?;
         let there = opened.events()?;
         if let Some((last, _)) = there.last() {
@@ -84,7 +84,7 @@ impl FolderWriter {
     }
 
     fn describe(&mut self, session: &SessionMeta) -> io::Result<()> {
-        let mut summary = chimera::summary(&session.row, &self.facts);
+        let mut summary = chimera_archive::summary(&session.row, &self.facts);
         if summary["model"].is_null() {
             summary["model"] = session.model.as_deref().into();
         }
@@ -111,7 +111,7 @@ impl FolderWriter {
 fn written(folder: &SessionFolder, there: &[(u64, String)], known: Seq) -> Seq {
     for (_, name) in there.iter().rev().take(TORN_MAX) {
         let Ok(text) = folder.text(name, EVENT_BYTES_MAX) else { continue };
-        match chimera::position(&text) {
+        match chimera_archive::position(&text) {
             Some(seq) => return seq,
             // An event of chimera: the session was imported from here, so its events are not written again.
             None if serde_json::from_str::<Value>(&text).is_ok() => return known,

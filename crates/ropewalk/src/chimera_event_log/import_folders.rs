@@ -17,7 +17,7 @@ use engine::{
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
-use wire::chimera::{PREFIXES, Reader, Summary};
+use wire::chimera_archive::{PREFIXES, Reader, Summary};
 
 use super::folder_reader::SessionFolder;
 

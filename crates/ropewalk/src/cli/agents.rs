@@ -52,7 +52,7 @@ pub enum AgentsCommand {
     /// Start an agent and check that it answers
     Check(AgentsCheckOptions),
     /// Show how to install an agent
-    InstallHint(AgentsHintOptions),
+    InstallHint(AgentsInstallHintOptions),
     /// Verify a journal, or compare it with another
     #[command(after_help = REPLAY_HELP)]
     Replay(AgentsReplayOptions),
@@ -83,7 +83,7 @@ pub struct AgentsCheckOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct AgentsHintOptions {
+pub struct AgentsInstallHintOptions {
     /// Name of the agent
     pub name: String,
 

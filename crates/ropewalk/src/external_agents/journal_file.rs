@@ -9,14 +9,14 @@ use external::AgentJournal;
 
 use crate::cli_error::CliError;
 use crate::output::{self, one_line};
-use crate::secrets;
+use crate::secrets_to_redact;
 
 /// In a folder, the file gets the first free number.
 const NUMBERS: std::ops::RangeInclusive<u32> = 1..=99_999;
 
 /// Starts the journal of an agent, in a file or in a folder.
 pub fn begin(agent: &str, place: &Path) -> Result<AgentJournal, CliError> {
-    let redactor = secrets::redactor()?;
+    let redactor = secrets_to_redact::redactor()?;
     let (mut file, path) = create(agent, place).map_err(|error| refused(place, &error))?;
     let write = move |line: &str| {
         // Written at once, so that nothing is lost if this process dies.

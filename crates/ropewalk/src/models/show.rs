@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, Provider, Thinking, catalog};
 use serde_json::{Value, json};
 
-use super::available_models::AvailableProvider;
+use super::available_providers::AvailableProvider;
 use super::{AvailableModels, look_everywhere};
 use crate::cli::ModelsCommand;
 use crate::cli_error::CliError;

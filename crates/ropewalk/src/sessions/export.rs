@@ -12,8 +12,8 @@ use std::sync::Arc;
 use engine::{PageRequest, Principal, Registry, Seq, SessionId, SessionRow};
 use serde_json::{Value, json};
 use service::{SessionText, SessionTextError};
-use wire::chimera;
-use wire::session_document::{DocumentFacts, DocumentFormat};
+use wire::chimera_archive;
+use wire::session_export_writer::{DocumentFacts, DocumentFormat};
 
 use super::find;
 use crate::cli::{ExportFormat, ExportOptions};
@@ -142,7 +142,7 @@ async fn write_folder(
     row: &SessionRow,
     parent: &Path,
 ) -> Result<(PathBuf, u64), CliError> {
-    let name = chimera::folder_name(row);
+    let name = chimera_archive::folder_name(row);
     let place = parent.join(&name);
     if place.exists() {
         return Err(CliError::failed(format!("{} already exists", place.display()))
@@ -165,7 +165,7 @@ async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> R
     let failed = |error| unwritable(folder, error);
     fs::create_dir_all(folder.parent().unwrap_or(folder)).map_err(failed)?;
     DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
-    let (mut writer, mut facts, mut count) = (chimera::Writer::new(row), DocumentFacts::default(), 0);
+    let (mut writer, mut facts, mut count) = (chimera_archive::Writer::new(row), DocumentFacts::default(), 0);
     let mut after = Seq::START;
     loop {
         let page = registry.read(&Principal::local(), &row.id, after, PageRequest::USUAL).await;
@@ -179,7 +179,7 @@ async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> R
             count += 1;
         }
     }
-    let summary = chimera::summary(row, &facts);
+    let summary = chimera_archive::summary(row, &facts);
     write_new(&folder.join("summary.json"), pretty(&summary).as_bytes()).map_err(failed)?;
     Ok(count)
 }

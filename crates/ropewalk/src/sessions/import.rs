@@ -16,7 +16,7 @@ use access::sealed::SealedEventOpener;
 use engine::{APPROVAL, Body, History, HistoryPiece, NewSessionRequest, Principal, Registry, SessionHandle};
 use serde_json::json;
 use tokio::sync::mpsc;
-use wire::chimera;
+use wire::chimera_archive;
 use wire::event_json;
 use wire::session_archive::{self, ArchiveError, ArchiveHead, ImportedSession};
 
@@ -235,7 +235,9 @@ fn inspect(mut file: File, name: String, key: Option<&Path>) -> Result<ImportSou
     match head.schema.as_str() {
         session_archive::SCHEMA => Ok(ImportSource::File { file, name, head, count, approval, opener: None }),
         session_archive::SEALED_SCHEMA => inspect_sealed(file, name, head, key),
-        chimera::SCHEMA => Ok(ImportSource::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
+        chimera_archive::SCHEMA => {
+            Ok(ImportSource::Whole(chimera_archive::read_envelope(&read_bounded(file)?)?))
+        }
         _ => Err(ArchiveError::UnknownSchema(head.schema).into()),
     }
 }
@@ -340,7 +342,7 @@ fn read_folder(folder: &Path) -> Result<ImportedSession, CliError> {
             .because("it has neither a summary.json nor files named event-000000-....json"));
     }
     let without = summary.is_none();
-    let mut imported = chimera::read(&summary.unwrap_or_default(), files);
+    let mut imported = chimera_archive::read(&summary.unwrap_or_default(), files);
     if without {
         imported.warnings.insert(0, "summary.json is missing or cannot be read".into());
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Registry;
-use wire::session_document::DocumentFormat;
+use wire::session_export_writer::DocumentFormat;
 
 use super::{export, find};
 use crate::cli::ShowOptions;

@@ -57,11 +57,17 @@ impl Server {
 
 /// The names of all metrics of a server that has just started.
 pub fn metric_names() -> Vec<String> {
-    let mut server = Server::start();
-    server.call(1, "initialize", json!({ "protocolVersion": 1 }));
-    let page = server.get(Some(TOKEN));
+    let (server, until) = (Server::start(), Instant::now() + DEADLINE);
+    let mut page = server.get(Some(TOKEN));
+    while page.starts_with("HTTP/1.1 503 ") {
+        assert!(Instant::now() < until, "the server is ready in time: {page}");
+        std::thread::yield_now();
+        page = server.get(Some(TOKEN));
+    }
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    types.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    let names: Vec<_> = types.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    assert!(!names.is_empty(), "{page}");
+    names
 }
 
 fn value(page: &str, series: &str) -> f64 {

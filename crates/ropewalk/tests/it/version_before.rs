@@ -147,8 +147,15 @@ fn flags_of_the_version_before_are_taken() {
     for (command, flags) in commands {
         let asked: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
         let help = CommandOutput::of(world.bare_command(&asked).spawn().unwrap()).with(0).out;
+        // As the first words of a line: another option's description may name it, too.
         let shown = |flag: &str| {
-            help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| word == flag)
+            help.lines().any(|line| {
+                line.split([' ', ',', '['])
+                    .take_while(|word| !word.starts_with('<'))
+                    .filter(|word| !word.is_empty())
+                    .take(2)
+                    .any(|word| word == flag)
+            })
         };
         for flag in flags.iter().filter(|flag| !shown(flag)) {
             let hidden: Vec<&str> =

@@ -43,7 +43,7 @@ run audit verify
 
 # Every command with its long flags, one line each.
 commands() {
-    "$program" "$@" --help | sed -n 's/^  [- ].*\(--[a-z][a-z0-9-]*\).*/\1/p' | sort -u | sed "s|^|$*|; s|--| --|; s|^ ||"
+    "$program" "$@" --help | sed -n 's/^ \{2,6\}\(-., \)\{0,1\}\(--[a-z][a-z0-9-]*\).*/\2/p' | sort -u | sed "s|^|$*|; s|--| --|; s|^ ||"
     "$program" "$@" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p' | grep -v '^help$' | while read -r inner; do
         commands "$@" "$inner"
     done
@@ -61,4 +61,5 @@ curl -s -H "authorization: Bearer $ROPEWALK_SERVER_TOKEN" "$address/metrics" |
 kill "$server"
 wait "$server" || true
 rm -rf "$project" "$folder/log" "$folder/server" "$folder/state/undo" "$folder/state/owners"
-rm -f "$folder/state/state.lock" "$folder/state/audit/lock" "$folder"/state/sessions.db-*
+# The audit's mark is named after the folder that it is about, so a copy has none.
+rm -f "$folder"/state/audit.key.*.mark "$folder/state/state.lock" "$folder/state/audit/lock" "$folder"/state/sessions.db-*

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::FenceError;
 use super::guarded_entries::{self, GuardKind, GuardedEntry, WritableRoot};
 use super::placeholder::Placeholder;
-use super::restored_programs;
+use super::programs_in_tmp;
 use crate::helper_request::HelperRequest;
 use crate::policy::{DenialReason, Mode, PathAccess, Policy};
 
@@ -83,7 +83,7 @@ impl FenceLayout {
             scratch.iter().chain(&emptied).cloned().chain([PathBuf::from(SHARED_MEMORY)]).collect();
         let seen =
             |path: &Path| root_paths.iter().any(|root| path.starts_with(root)) || is_below(&hidden, path);
-        let visible_programs = restored_programs::find(spec, &private, seen);
+        let visible_programs = programs_in_tmp::find(spec, &private, seen);
         let layout = Self {
             mode: policy.mode,
             kept_in_run: kept_in_run(&emptied, policy.mode),

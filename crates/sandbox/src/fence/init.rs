@@ -10,8 +10,8 @@ use rustix::process::{
 };
 
 use super::channel::InnerEnd;
+use super::fence_and_exec::PreparedCommand;
 use super::file_system_layout::FenceLayout;
-use super::prepared_command::PreparedCommand;
 use super::{FenceError, leave_input, mounts, step, sys};
 
 /// Builds the view, starts the command, and ends with it.

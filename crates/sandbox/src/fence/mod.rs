@@ -7,21 +7,21 @@
 //! **Invariant:** the command is started only after every layer of the fence stands.
 
 mod channel;
+mod command_supervisor;
+mod fence_and_exec;
 mod file_system_layout;
 mod guarded_entries;
 mod init;
 mod landlock;
 mod mounts;
 mod placeholder;
-mod prepared_command;
-mod process_paths;
+mod programs_in_tmp;
 mod resource_usage;
-mod restored_programs;
 mod seccomp_filter;
 mod supervised_calls;
-mod supervisor;
 mod sys;
 mod system_call_judge;
+mod system_call_paths;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -77,14 +77,14 @@ pub fn helper_main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let ended = match spec.policy.mode {
-        Mode::Off => supervisor::unfenced(&spec, connection),
+        Mode::Off => command_supervisor::unfenced(&spec, connection),
         Mode::ReadOnly | Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => {
-            supervisor::fenced(&spec, connection)
+            command_supervisor::fenced(&spec, connection)
         }
     };
     match ended {
-        supervisor::HelperExit::Code(code) => ExitCode::from(code),
-        supervisor::HelperExit::Signal(signal) => sys::end_by(signal),
+        command_supervisor::HelperExit::Code(code) => ExitCode::from(code),
+        command_supervisor::HelperExit::Signal(signal) => sys::end_by(signal),
     }
 }
 

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use super::channel::FenceHandles;
 use super::file_system_layout::FenceLayout;
-use super::process_paths::{CommandView, PathBase, ResolvedPath, open_file, read_path};
 use super::supervised_calls::{
     CALLS, CallShape, LinkHandling, OpenFlags, PathArgument, SystemCall, TargetState,
 };
 use super::sys;
+use super::system_call_paths::{CommandView, PathBase, ResolvedPath, open_file, read_path};
 use crate::policy::DenialReason;
 use crate::violation::{RefusedOperation, Violation};
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::index::{GitIndex, read_index};
 use super::settings::{GitSetting, GitSettings};
 use super::{config_files, is_repository, repository_folders};
-use crate::account_homes::account_homes;
 use crate::protected_names::protected_below;
+use crate::user_home_folders::account_homes;
 
 /// What a repository names that git runs while it only shows something. Variables cannot switch it off,
 /// because the repository chose the name.

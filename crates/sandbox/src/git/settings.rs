@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::account_homes::account_homes;
+use crate::user_home_folders::account_homes;
 
 /// All settings files of a repository together; git's own are a few hundred bytes.
 pub(super) const CONFIG_BYTES_MAX: u64 = 4 << 20;

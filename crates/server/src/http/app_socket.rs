@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::websocket::{self, NOT_WELCOME, SocketRules, TextReceiver, TextReceiverClosed};
+use access::websocket_pump::{self, NOT_WELCOME, SocketRules, TextReceiver, TextReceiverClosed};
 use axum::Router;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Utf8Bytes, WebSocket, WebSocketUpgrade};
@@ -68,7 +68,8 @@ async fn socket(
 
 async fn serve(socket: WebSocket, state: &HttpState, caller: &HttpCaller) {
     let (AppConnection { requests, frames }, replies) = open_with(state.app(), caller.visitor());
-    websocket::pump(socket, &RULES, RequestReceiver { requests, replies }, frames, stopping(state)).await;
+    websocket_pump::pump(socket, &RULES, RequestReceiver { requests, replies }, frames, stopping(state))
+        .await;
 }
 
 struct RequestReceiver {

@@ -9,7 +9,7 @@ mod frame_checkpoints;
 mod permissions;
 mod request_params;
 mod rest_context;
-mod runs;
+mod run_summaries;
 mod server_info;
 mod sessions;
 mod slash_commands;
@@ -28,7 +28,7 @@ pub(super) fn routes() -> Router<Arc<HttpState>> {
         .merge(event_streams::routes())
         .merge(permissions::routes())
         .merge(slash_commands::routes())
-        .merge(runs::routes())
+        .merge(run_summaries::routes())
         .merge(server_info::routes())
         .merge(zeph::routes())
         .layer(Extension(Arc::new(event_streams::EventStreams::default())))

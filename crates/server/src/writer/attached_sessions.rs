@@ -7,7 +7,7 @@ use engine::{
     AskId, AskRequest, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
     TerminalId, TurnId,
 };
-use metrics::LagHandle;
+use metrics::LagReporter;
 use wire::acp::ExpectedAnswer;
 use wire::{AskFrame, Client, Cursor, RequestOutcome, RpcId, UpdateStart, Updates};
 
@@ -49,7 +49,7 @@ pub(super) struct AttachedSession {
     /// The cost before the client's position has to be computed again.
     pub(super) reprice: bool,
     pub(super) ended: bool,
-    pub(super) lag: Option<LagHandle>,
+    pub(super) lag: Option<LagReporter>,
     /// The positions of open asks that were made before the session was attached.
     pub(super) earlier_asks: Vec<Seq>,
     /// Prompts of this client, by turn.

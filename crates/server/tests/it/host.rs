@@ -6,7 +6,7 @@ mod background;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent::{AccessConfig, Agent, AgentConfig};
+use agent::{Agent, AgentConfig, ToolAccess};
 use engine::Principal;
 use sandbox::Mode;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn terminals() -> Value {
 /// A server whose model says this, with or without a fence.
 fn setup(script: &Script, mode: Mode) -> Setup {
     let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
-    config.reach = AccessConfig { mode, ..AccessConfig::default() };
+    config.reach = ToolAccess { mode, ..ToolAccess::default() };
     Setup::new(Agent::new(config))
 }
 
@@ -526,7 +526,7 @@ async fn behind_a_fence_the_editors_terminal_is_used_only_if_the_person_wants_it
     ] {
         let script = Script::new([vec![call("shell", r#"{"command":"true"}"#)], vec![say("done")]]);
         let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
-        config.reach = AccessConfig { mode, editor_terminal: wanted, ..AccessConfig::default() };
+        config.reach = ToolAccess { mode, editor_terminal: wanted, ..ToolAccess::default() };
         run(Setup::new(Agent::new(config)), async |server| {
             let mut client = server.connect();
             client.initialize_with(terminals()).await;
@@ -546,8 +546,7 @@ async fn behind_a_fence_the_editors_terminal_is_used_only_if_the_person_wants_it
 fn outside(script: &Script) -> Setup {
     let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-    config.reach =
-        AccessConfig { mode: Mode::WorkspaceWrite, editor_terminal: true, ..AccessConfig::default() };
+    config.reach = ToolAccess { mode: Mode::WorkspaceWrite, editor_terminal: true, ..ToolAccess::default() };
     Setup::new(Agent::new(config))
 }
 

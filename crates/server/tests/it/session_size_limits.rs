@@ -11,7 +11,7 @@ use engine::{
 use serde_json::{Value, json};
 use service::SessionText;
 use testkit::server::{Setup, run};
-use wire::session_document::DocumentFormat;
+use wire::session_export_writer::DocumentFormat;
 
 /// A store that knows how many of the events that it gave out are still held by somebody.
 #[derive(Default)]

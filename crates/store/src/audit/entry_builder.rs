@@ -23,13 +23,13 @@ use super::row::AuditEntry;
 const CLIENTS: &str = "acp_bridge";
 
 /// Builds audit entries about one session.
-pub(super) struct EntryBuilder<'a> {
+pub(super) struct AuditEntryBuilder<'a> {
     session: &'a SessionId,
     at: Timestamp,
     actor: &'a str,
 }
 
-impl<'a> EntryBuilder<'a> {
+impl<'a> AuditEntryBuilder<'a> {
     pub fn new(session: &'a SessionId, at: Timestamp, actor: &'a str) -> Self {
         Self { session, at, actor }
     }
@@ -183,7 +183,7 @@ impl AuditedSession {
             details["bridge"] = json!({ "origin": "bridge", "remote_user": **user });
         }
         details["seq"] = event.seq.0.into();
-        Some(EntryBuilder::new(session, event.at, actor).entry(event_type, details))
+        Some(AuditEntryBuilder::new(session, event.at, actor).entry(event_type, details))
     }
 
     fn prompt(&self, peer: &str, content: &[Content]) -> Value {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::chain_writer::{DELETED, RETURNED, RowCondition, RowDraft, is_gone, position};
-use super::entry_builder::{AuditedSession, EntryBuilder};
+use super::entry_builder::{AuditEntryBuilder, AuditedSession};
 use super::writer_thread::{AuditJob, AuditReply};
 use super::{Audit, AuditError, AuditTrouble, Shared};
 
@@ -67,7 +67,7 @@ impl Follower for Audit {
     fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()> {
         let (shared, id) = (Arc::clone(&self.shared), id.clone());
         Box::pin(async move {
-            let builder = EntryBuilder::new(&id, shared.clock.now(), "local");
+            let builder = AuditEntryBuilder::new(&id, shared.clock.now(), "local");
             let entry = builder.entry(DELETED, json!({}));
             let drafts = vec![RowDraft { entry, when: RowCondition::Last }];
             if let Err(error) = shared.send_rows(&id, drafts, 0, true).await {
@@ -225,7 +225,7 @@ impl<'a> SessionAuditor<'a> {
     }
 
     fn opened(&mut self, origin: &SessionOrigin) {
-        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
+        let builder = AuditEntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
         let details = json!({
             "cwd": origin.cwd.to_string_lossy(), "events": origin.opened_after.0, "sandbox": *self.shared.sandbox,
         });
@@ -234,7 +234,7 @@ impl<'a> SessionAuditor<'a> {
 
     /// The audit has the session as deleted, and it exists: an older copy of the store was restored.
     fn returned(&mut self, origin: &SessionOrigin) {
-        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
+        let builder = AuditEntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
         let details = json!({ "cwd": origin.cwd.to_string_lossy(), "seq": origin.opened_after.0 });
         self.cursor = origin.opened_after.0;
         self.push(builder.entry(RETURNED, details), RowCondition::Returned);
@@ -242,7 +242,7 @@ impl<'a> SessionAuditor<'a> {
 
     fn closed(&mut self) {
         self.push_first_row();
-        let builder = EntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
+        let builder = AuditEntryBuilder::new(self.id, self.shared.clock.now(), self.owner);
         self.push(builder.entry("session.closed", json!({})), RowCondition::Always);
     }
 
@@ -263,7 +263,7 @@ impl<'a> SessionAuditor<'a> {
         if let Some(parent) = parent {
             details["parent"] = parent.as_str().into();
         }
-        let builder = EntryBuilder::new(self.id, *created_at, self.owner);
+        let builder = AuditEntryBuilder::new(self.id, *created_at, self.owner);
         self.cursor = inherited.0;
         self.push(builder.entry(event_type, details), RowCondition::First);
     }

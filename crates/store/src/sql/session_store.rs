@@ -8,12 +8,12 @@
 //! **Invariant:** the row of a deleted session stays, so its id is never given again.
 //!
 //! `gone` in a row: 0 it is a session, 1 it was deleted and has events left, 2 it was deleted, 3 it is being written and
-//! is not visible yet ([`unfinished_sessions`]).
+//! is not visible yet ([`imports_and_forks`]).
 
+mod imports_and_forks;
 mod lease;
 mod session_rows;
 mod session_tables;
-mod unfinished_sessions;
 
 use std::sync::Arc;
 
@@ -425,7 +425,7 @@ impl Store for SqlStore {
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        self.import_from(session, Box::new(unfinished_sessions::AllEvents(events)))
+        self.import_from(session, Box::new(imports_and_forks::AllEvents(events)))
     }
 
     fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {

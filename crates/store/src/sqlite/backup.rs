@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use sha2::{Digest, Sha256};
 
+use super::backup_digest;
 use super::database_copy;
 use super::examine::{ExamineDepth, ExamineReport, examine};
 use super::lineage;
-use super::page_digest;
 use super::salvage::salvage;
 use super::schema;
 use super::store_condition;
@@ -71,7 +71,7 @@ pub fn back_up(
     let unfinished = database_copy::beside(target);
     let made =
         fill(database, files, &unfinished, made_at).and_then(|()| verify(&unfinished)).and_then(|report| {
-            page_digest::write(&open(&unfinished)?, &unfinished)?;
+            backup_digest::write(&open(&unfinished)?, &unfinished)?;
             fs::rename(&unfinished, target).map_err(|error| error.to_string())?;
             sync_folder(target);
             Ok(report)
@@ -103,7 +103,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
     let fact = "INSERT INTO backup_facts (name, value) VALUES (?1, ?2)";
     connection.execute(fact, ("form", FORM)).map_err(said)?;
     connection.execute(fact, ("made_at", made_at)).map_err(said)?;
-    connection.execute(fact, (page_digest::FACT, page_digest::NONE)).map_err(said)?;
+    connection.execute(fact, (backup_digest::FACT, backup_digest::NONE)).map_err(said)?;
     for BackupFile { name, path } in files {
         let content = read_regular(path).map_err(|error| unreadable(path, error))?;
         let digest: [u8; 32] = Sha256::digest(&content).into();
@@ -123,7 +123,7 @@ fn sync_folder(path: &Path) {
 /// Reads all of a backup. The error says why it cannot be used.
 pub fn verify(backup: &Path) -> Result<BackupReport, String> {
     let connection = open(backup)?;
-    page_digest::check(&connection, backup)?;
+    backup_digest::check(&connection, backup)?;
     let examined = examine(backup, ExamineDepth::Deep)?.ok_or("it is empty")?;
     let ExamineReport { sessions, events, damage, .. } = examined;
     let mut files = Vec::new();

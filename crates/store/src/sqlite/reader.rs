@@ -10,11 +10,11 @@ use engine::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::mpsc::Receiver;
 
+use super::event_page_cache::PageCache;
 use super::events::{LogItem, SessionLog, notice_of_damage, read_page};
 use super::examine::LINEAGE_DAMAGED;
 use super::lineage;
-use super::page_cache::PageCache;
-use super::process_locks::ProcessLocks;
+use super::live_processes::ProcessLocks;
 use super::schema;
 use super::session_lifecycle;
 use super::session_row::{SESSION_COLUMNS, StoredSession, signed};

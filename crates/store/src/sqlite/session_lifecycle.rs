@@ -12,17 +12,17 @@ use rusqlite::{Connection, OptionalExtension};
 use wire::record;
 
 use super::append::{BLOCK, BLOCK_SIGNED, describe, write_state};
-use super::boot_and_mount;
+use super::boot_and_mount_id;
 use super::checksum::StateColumns;
-use super::process_locks::ProcessLocks;
+use super::imports_and_forks;
+use super::live_processes::ProcessLocks;
 use super::session_row::{Soundness, StoredSession, path_value, sign_description, signed, unsigned};
 use super::thread_requests::RequestFailure;
-use super::unfinished_sessions;
 
 /// This process, as a session's row names it.
 pub(super) struct OwnerIdentity<'a> {
     pub(super) owners: &'a mut ProcessLocks,
-    /// The boot and the mount, as [`boot_and_mount`] names them.
+    /// The boot and the mount, as [`boot_and_mount_id`] names them.
     pub(super) uptime: Option<&'a str>,
 }
 
@@ -63,12 +63,12 @@ pub(super) fn claim(
     // file system mounted, since it wrote. A damaged row does not say how far positions were assigned.
     let released = holder.is_none();
     let up_since =
-        alive || holder.as_ref() == Some(&own) || boot_and_mount::lasts(boot.as_deref(), identity.uptime);
+        alive || holder.as_ref() == Some(&own) || boot_and_mount_id::lasts(boot.as_deref(), identity.uptime);
     let lost = counted.is_damaged() || (!released && !up_since && reserved > row.last_seq.0);
     // Twice what may be lost: readers that number their updates can distinguish this gap from those of
     // earlier versions, which they have not counted.
-    let gap = if holder.as_deref() == Some(boot_and_mount::RESTORED) {
-        boot_and_mount::RESTORED_GAP
+    let gap = if holder.as_deref() == Some(boot_and_mount_id::RESTORED) {
+        boot_and_mount_id::RESTORED_GAP
     } else {
         BLOCK
     };
@@ -127,7 +127,7 @@ pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Re
 }
 
 pub(super) fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), RequestFailure> {
-    let known = has_or_had(connection, id)? || unfinished_sessions::is_known(connection, id)?;
+    let known = has_or_had(connection, id)? || imports_and_forks::is_known(connection, id)?;
     if known { Err(StoreError::Exists.into()) } else { Ok(()) }
 }
 

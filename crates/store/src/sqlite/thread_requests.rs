@@ -8,7 +8,7 @@ use engine::{
 };
 use tokio::sync::oneshot;
 
-use super::unfinished_sessions::{PIECE, SessionCopyStep};
+use super::imports_and_forks::{PIECE, SessionCopyStep};
 
 pub(super) type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 

@@ -29,14 +29,14 @@ use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::Options;
 use super::append::{self, Reservations, Scratch};
-use super::boot_and_mount;
+use super::boot_and_mount_id;
 use super::deletion_sweep::Sweeps;
-use super::process_locks::ProcessLocks;
+use super::imports_and_forks::{self, SessionCopyStep};
+use super::live_processes::ProcessLocks;
 use super::schema;
 use super::session_lifecycle::{self, OwnerIdentity};
 use super::store_condition::{self, DatabaseFiles, FilesStatus, StoreCondition};
 use super::thread_requests::{ReplySender, RequestFailure, TransactionLoss, WriteRequest, reply};
-use super::unfinished_sessions::{self, SessionCopyStep};
 
 /// A group is limited to this many requests or events, so that the first request does not wait for ever.
 const GROUP_REQUESTS_MAX: usize = 256;
@@ -141,9 +141,13 @@ impl FileOpener {
     }
 
     fn uptime(&self) -> Option<String> {
-        let mount =
-            self.options.mount.as_deref().map(str::to_owned).or_else(|| boot_and_mount::mount_of(&self.path));
-        boot_and_mount::name(self.options.boot.as_deref(), mount.as_deref())
+        let mount = self
+            .options
+            .mount
+            .as_deref()
+            .map(str::to_owned)
+            .or_else(|| boot_and_mount_id::mount_of(&self.path));
+        boot_and_mount_id::name(self.options.boot.as_deref(), mount.as_deref())
     }
 
     fn reopen_after(&mut self, mut writer: Writer, lost: ReopenReason) {
@@ -266,7 +270,7 @@ impl Writer {
     /// Continues what dead processes left behind. Done after the first group, so that no start waits for it.
     fn resume_sweeps(&mut self) {
         self.owners.sweep();
-        let given_up = unfinished_sessions::abandon_orphans(&self.connection, &self.owners);
+        let given_up = imports_and_forks::abandon_orphans(&self.connection, &self.owners);
         if let Err(error) = given_up.and_then(|()| self.sweeps.resume(&self.connection)) {
             tracing::warn!(%error, "could not look for leftovers of deleted sessions");
         }
@@ -507,23 +511,23 @@ impl Writer {
         match step {
             SessionCopyStep::Begin { session, source, answer } => deferred_reply(
                 answer,
-                unfinished_sessions::begin(connection, identity, &session, source.as_ref()),
+                imports_and_forks::begin(connection, identity, &session, source.as_ref()),
             ),
             SessionCopyStep::Write { key, before, events, answer } => {
                 deferred_reply(answer, append::insert(connection, key, before, &events, &mut self.scratch))
             }
             SessionCopyStep::Copy { source, name, key, after, answer } => deferred_reply(
                 answer,
-                unfinished_sessions::copy(connection, (source, &name), key, after, &mut self.scratch),
+                imports_and_forks::copy(connection, (source, &name), key, after, &mut self.scratch),
             ),
             SessionCopyStep::Finish { key, outcome, source, answer } => {
                 let finished =
-                    unfinished_sessions::finish(connection, identity, key, &outcome, source.as_ref());
+                    imports_and_forks::finish(connection, identity, key, &outcome, source.as_ref());
                 self.claimed.insert(outcome.session.id);
                 deferred_reply(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
             }
             SessionCopyStep::Abandon { key } => {
-                let abandoned = unfinished_sessions::abandon(connection, key);
+                let abandoned = imports_and_forks::abandon(connection, key);
                 let swept = abandoned.and_then(|()| self.sweeps.resume(connection));
                 (DeferredReply::Reply(Box::new(|_| {})), swept.err().map(TransactionLoss::from))
             }

@@ -11,7 +11,7 @@ use crate::markdown::Markdown;
 use crate::sanitize::{one_line, sanitize};
 use crate::theme::Theme;
 use crate::wrap::{Margin, cut, wrap, wrap_chars};
-use crate::{ansi, diff, formatting};
+use crate::{ansi_parser, diff, formatting};
 
 const INSIDE: &str = "    ";
 
@@ -185,7 +185,7 @@ fn input(tool: &ToolCallView, width: usize, theme: Theme) -> Vec<Line<'static>> 
 }
 
 fn output(tool: &ToolCallView, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let lines = ansi::lines(tool.output.trim_end(), theme);
+    let lines = ansi_parser::lines(tool.output.trim_end(), theme);
     lines.iter().flat_map(|spans| wrap_chars(spans, width, &Margin::none())).collect()
 }
 

@@ -9,7 +9,7 @@ use server::memory::LinkPeer;
 use tokio::io::DuplexStream;
 use wire::Frame;
 
-use super::{DEADLINE, UpdateSummary, byte_streams};
+use super::{DEADLINE, UpdateSummary, byte_stream_peer};
 
 /// Frames shown when a wait fails.
 const SHOWN_MAX: usize = 40;
@@ -63,7 +63,7 @@ impl Client {
 
     /// A client at the other end of a stream.
     pub fn over(stream: DuplexStream, workspace: PathBuf) -> Self {
-        Self::new(byte_streams::peer(stream), workspace)
+        Self::new(byte_stream_peer::peer(stream), workspace)
     }
 
     /// From here on every permission request is answered with this option.

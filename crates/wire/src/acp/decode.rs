@@ -11,10 +11,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, tool_servers, zeph_methods};
-use crate::chimera_common as common;
 use crate::client_request::{
     ClientInfo, ClientRequest as Request, RequestError, SettingReply, WorkspaceParams,
 };
+use crate::ferret_otter_common as common;
 use crate::json_errors::{self, JsonError};
 use crate::rpc::RpcId;
 

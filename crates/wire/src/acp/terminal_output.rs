@@ -20,8 +20,8 @@ use engine::{Body, CallId, Event, OutputStream, TerminalId, ToolEnd, ToolKind, T
 use super::code_fence::{CONSOLE, fenced};
 use super::tool_calls::{self, TerminalUse};
 use super::updates::Updates;
-use crate::chimera_common::result_text;
 use crate::dialect::EncodeContext;
+use crate::ferret_otter_common::result_text;
 
 /// How much of a running command's output is shown at a time.
 const TAIL_BYTES_MAX: usize = 4 << 10;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::code_fence::{self, CONSOLE, fenced};
 use super::sub_agent_calls::{CLAUDE_CODE, PARENT};
-use crate::chimera_common as common;
+use crate::ferret_otter_common as common;
 use crate::timestamp::rfc3339;
 
 /// Longer titles are cut: clients show them on one line.

@@ -18,10 +18,10 @@ use serde_json::Map;
 use super::sub_agent_calls::{SubAgentCalls, mark};
 use super::terminal_output::CommandOutputs;
 use super::{ClientAbilities, questions, relayed_updates, settings, tool_calls, write_notification};
-use crate::agent_updates::{EXTENSION, PROMPT_ANSWER};
 use crate::cursor::Cursor;
 use crate::dialect::{ConnectionEvent, EncodeContext};
 use crate::event_encoder::{EncodeStep, Encoder};
+use crate::external_agent::{EXTENSION, PROMPT_ANSWER};
 use crate::merged_chunk::merge_chunks;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
@@ -455,7 +455,7 @@ impl Updates {
             return;
         }
         if !self.client.compaction {
-            let text = crate::chimera_common::summing_up(given_up);
+            let text = crate::ferret_otter_common::summing_up(given_up);
             return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
         }
         let status = match given_up {

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::{mode, prompt_id};
 use crate::acp::write_notification;
-use crate::chimera_common as common;
 use crate::dialect::{ConnectionEvent, EncodeContext};
 use crate::event_encoder::{EncodeStep, Encoder};
+use crate::ferret_otter_common as common;
 use crate::money;
 use crate::transcript::block_text;
 use crate::transcript_text::blocks;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client_request::{ClientRequest as Request, RequestError};
-use crate::{chimera_common as common, otter};
+use crate::{ferret_otter_common as common, otter};
 
 /// The id of a permission request. It is unique within its session, which every answer names too.
 pub(super) fn ask_name(ask: AskId) -> String {

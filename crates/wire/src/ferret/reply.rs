@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use crate::acp::{result, write_error};
-use crate::chimera_common as common;
 use crate::client_request::RequestOutcome;
 use crate::dialect::Identity;
+use crate::ferret_otter_common as common;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
-pub(crate) use crate::chimera_common::fault;
+pub(crate) use crate::ferret_otter_common::fault;
 
 /// The request is not possible in the current state.
 const REFUSED: i64 = -32000;

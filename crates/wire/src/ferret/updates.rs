@@ -13,11 +13,11 @@ use engine::{
 use serde_json::{Value, json};
 
 use super::decode::ask_name;
-use super::tools::TOOLS;
+use super::tool_names::TOOLS;
 use crate::acp::write_notification;
-use crate::chimera_common as common;
 use crate::dialect::{ConnectionEvent, EncodeContext, UpdateCount};
 use crate::event_encoder::{EncodeStep, Encoder};
+use crate::ferret_otter_common as common;
 use crate::merged_chunk::merge_chunks;
 use crate::money;
 use crate::otter::updates_of;

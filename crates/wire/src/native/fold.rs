@@ -8,18 +8,18 @@
 //! **Invariant:** an event makes at most one row, so the event's position is the row's id.
 
 mod ask_view;
+mod client_position;
 mod diff_view;
 mod row_text;
 mod rows;
-mod state;
+mod session_state;
 #[cfg(test)]
 mod tests;
 mod turn_starts;
-mod viewer;
 
 pub use ask_view::ask_view;
+pub use client_position::{ViewDelta, Viewer};
 pub use diff_view::changed_diff;
 pub use rows::{PromptText, RowLimits, Rows};
-pub use state::{InitialState, SessionStateFold, settings, slash_command};
+pub use session_state::{InitialState, SessionStateFold, settings, slash_command};
 pub use turn_starts::{TurnStart, TurnStarts};
-pub use viewer::{ViewDelta, Viewer};

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
 
-use super::card::{SessionCard, SessionState, SettingView, SlashCommand};
+use super::card_and_state::{SessionCard, SessionState, SettingView, SlashCommand};
 use super::request::Role;
-use super::row::{DiffView, Row, TextAppend};
+use super::transcript_row::{DiffView, Row, TextAppend};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]

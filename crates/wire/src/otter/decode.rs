@@ -4,8 +4,8 @@ use engine::{AskId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::chimera_common as common;
 use crate::client_request::{ClientRequest as Request, RequestError};
+use crate::ferret_otter_common as common;
 
 pub(crate) fn request(
     method: &str,

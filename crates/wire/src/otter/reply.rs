@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::acp::result;
-use crate::chimera_common as common;
 use crate::client_request::RequestOutcome;
 use crate::dialect::Identity;
+use crate::ferret_otter_common as common;
 use crate::rpc::RpcId;
 
-pub(crate) use crate::chimera_common::fault;
+pub(crate) use crate::ferret_otter_common::fault;
 
 /// The version of builds that have `session/resume`, for clients that ask for it.
 const NUMBERED_VERSION: u64 = 2;

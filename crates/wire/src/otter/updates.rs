@@ -13,10 +13,10 @@ use engine::{
 use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
-use super::tools::TOOLS;
+use super::tool_names::TOOLS;
 use crate::acp::write_notification;
-use crate::chimera_common as common;
 use crate::dialect::{ConnectionEvent, FrameOffset, UpdateCount, UpdateStart};
+use crate::ferret_otter_common as common;
 use crate::money;
 use crate::turn_text::{TOLD_AGAIN_BYTES_MAX, TurnText};
 

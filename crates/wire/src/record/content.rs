@@ -7,8 +7,8 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::stored_text::{StoredPath, StoredText};
-use super::word::Word;
+use super::enum_words::Word;
+use super::inline_or_blob_text::{StoredPath, StoredText};
 use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]

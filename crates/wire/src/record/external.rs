@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content::{LocationRecord, ToolContentRecord};
-use super::stored_text::StoredText;
+use super::enum_words::Word;
+use super::inline_or_blob_text::StoredText;
 use super::tool::{contents, locations};
-use super::word::Word;
 use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use engine::{Body, CommandSpec, Content, MessageId, NoticeLevel, Opaque, PlanEnt
 use serde::{Deserialize, Serialize};
 
 use super::content::{CommandRecord, ContentRecord, StepRecord};
-use super::stored_text::{StoredPath, StoredText};
-use super::word::Word;
+use super::enum_words::Word;
+use super::inline_or_blob_text::{StoredPath, StoredText};
 use super::{GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]

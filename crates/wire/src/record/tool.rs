@@ -11,9 +11,9 @@ use engine::{
 use serde::{Deserialize, Serialize};
 
 use super::content::{LocationRecord, ToolContentRecord};
+use super::enum_words::Word;
 use super::external::ForeignAskRecord;
-use super::stored_text::{StoredPath, StoredText};
-use super::word::Word;
+use super::inline_or_blob_text::{StoredPath, StoredText};
 use super::{BridgeRecord, GetBlob, PutBlob, RecordError};
 
 #[derive(Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::event_stream::RestStream;
 use super::permission_id;
-use crate::chimera_common::{CHIMERA, change, choices, plan, prompt_text};
+use crate::ferret_otter_common::{CHIMERA, change, choices, plan, prompt_text};
 use crate::money;
 use crate::transcript::block_text;
 

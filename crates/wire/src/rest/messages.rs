@@ -7,7 +7,7 @@ use engine::{CallId, ContextEvent, Event, Family, MessageId, SpeechEvent, Timest
 use serde_json::{Value, json};
 
 use super::event_data::{tool_result, tool_use};
-use crate::chimera_common::prompt_text;
+use crate::ferret_otter_common::prompt_text;
 use crate::timestamp::rfc3339;
 
 /// The messages of a session, oldest first, without those that were cleared.

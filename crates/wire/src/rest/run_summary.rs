@@ -6,7 +6,7 @@ use engine::{Body, Content, Event, MODEL, SessionRow, Stop, Timestamp, Totals};
 use serde_json::{Value, json};
 
 use super::event_data::tokens;
-use crate::chimera_common::prompt_text;
+use crate::ferret_otter_common::prompt_text;
 use crate::money;
 use crate::timestamp::rfc3339;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::event_data::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
 use super::event_stream::{FrameSink, RestStream, StreamTurn, is_success};
 use super::{message_id, seconds};
-use crate::chimera_common::prompt_text;
+use crate::ferret_otter_common::prompt_text;
 use crate::money;
 use crate::timestamp::rfc3339;
 use crate::turn_text::TOLD_AGAIN_BYTES_MAX;

@@ -6,7 +6,7 @@ use engine::{Body, Event, SessionId, Stop, Timestamp, Totals, TurnId};
 use serde_json::{Value, json};
 
 use super::message_id;
-use crate::chimera_common::prompt_text;
+use crate::ferret_otter_common::prompt_text;
 use crate::money;
 use crate::timestamp::rfc3339;
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use wire::EncodeContext;
 use wire::Encoder as _;
 use wire::acp::{ClientAbilities, Updates};
-use wire::agent_updates::UpdateTranslator;
+use wire::external_agent::UpdateTranslator;
 use wire::native::RowContent;
 use wire::native::fold::Rows;
 use wire::transcript::{Row, Transcript};

@@ -13,8 +13,8 @@ use engine::{
 use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use wire::chimera::{self, EventFile};
-use wire::session_document::{Document, DocumentFacts, DocumentFormat};
+use wire::chimera_archive::{self, EventFile};
+use wire::session_export_writer::{Document, DocumentFacts, DocumentFormat};
 use wire::transcript::Transcript;
 use wire::{event_json, session_archive, transcript_html, transcript_markdown, transcript_text, turn_result};
 
@@ -53,13 +53,13 @@ fn owned(events: &[Arc<Event>]) -> Vec<Event> {
 
 /// Exports to a chimera folder and imports it.
 fn through_folder(events: &[Arc<Event>]) -> session_archive::ImportedSession {
-    let folder = chimera::write(&row(), events);
+    let folder = chimera_archive::write(&row(), events);
     let file = |(name, event): (String, Value)| EventFile {
-        index: chimera::event_file_index(&name).unwrap(),
+        index: chimera_archive::event_file_index(&name).unwrap(),
         name,
         content: Ok(event.to_string()),
     };
-    chimera::read(&folder.summary, folder.events.into_iter().map(file).collect())
+    chimera_archive::read(&folder.summary, folder.events.into_iter().map(file).collect())
 }
 
 proptest! {
@@ -78,8 +78,8 @@ proptest! {
         prop_assert_eq!(back.warnings, Vec::<String>::new());
 
         let folder = through_folder(&events);
-        let envelope = chimera::write(&row(), &events).envelope(NOW).to_string();
-        for imported in [folder, chimera::read_envelope(&envelope).unwrap()] {
+        let envelope = chimera_archive::write(&row(), &events).envelope(NOW).to_string();
+        for imported in [folder, chimera_archive::read_envelope(&envelope).unwrap()] {
             prop_assert_eq!(&imported.events, &owned(&events));
             prop_assert_eq!(imported.title.as_deref(), Some("Fix <the> parser"));
             prop_assert_eq!(imported.cwd, Some(PathBuf::from("/home/me/project")));
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn arbitrary_text_is_refused_without_a_panic(text in ".{0,60}") {
         drop(session_archive::decode(&text));
-        drop(chimera::read_envelope(&text));
+        drop(chimera_archive::read_envelope(&text));
         prop_assert!(wire::timestamp::parse(&text).is_none_or(|at| at.0 < 1 << 50));
     }
 }
@@ -340,7 +340,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
     };
     let summary =
         json!({ "run_id": "otter-1", "started_at": "2026-11-15T23:00:00Z", "cwd": "/p", "title": null });
-    let imported = chimera::read(
+    let imported = chimera_archive::read(
         &summary,
         vec![
             event(
@@ -448,7 +448,7 @@ fn names_of_event_files_are_known_with_and_without_digits() {
         ("event-000012-xyz.json", None),
         ("summary.json", None),
     ] {
-        assert_eq!(chimera::event_file_index(name), expected, "{name}");
+        assert_eq!(chimera_archive::event_file_index(name), expected, "{name}");
     }
 }
 
@@ -494,7 +494,10 @@ fn a_session_is_written_the_same_in_pages_of_any_size() {
                 DocumentFormat::Json { pretty: false },
                 session_archive::encode(&row(), &events, NOW).to_string(),
             ),
-            (DocumentFormat::Chimera, format!("{:#}\n", chimera::write(&row(), &events).envelope(NOW))),
+            (
+                DocumentFormat::Chimera,
+                format!("{:#}\n", chimera_archive::write(&row(), &events).envelope(NOW)),
+            ),
             (DocumentFormat::Messages, Value::Array(wire::rest::Messages::of(&events)).to_string()),
         ];
         for (form, whole) in whole {

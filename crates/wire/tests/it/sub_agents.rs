@@ -18,8 +18,8 @@ use wire::acp::ClientAbilities;
 use wire::rest::{Messages, RestStream, StreamFormat};
 use wire::transcript::Transcript;
 use wire::{
-    EncodeContext, UpdateCount, acp, bernstein, chimera, ferret, otter, transcript_html, transcript_markdown,
-    transcript_text, turn_result,
+    EncodeContext, UpdateCount, acp, bernstein, chimera_archive, ferret, otter, transcript_html,
+    transcript_markdown, transcript_text, turn_result,
 };
 
 use crate::bodies;
@@ -316,7 +316,7 @@ fn transcripts_show_a_sub_agent_within_its_call() {
 
 #[test]
 fn chimera_is_not_told_that_the_agent_said_it() {
-    let folder = chimera::write(&row(), &story());
+    let folder = chimera_archive::write(&row(), &story());
     let events: Vec<Value> = folder.events.into_iter().map(|(_, event)| event).collect();
     let said: Vec<&Value> = events.iter().filter(|event| event["type"] == "text_delta").collect();
     assert_eq!(said.len(), 2);

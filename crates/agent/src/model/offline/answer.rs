@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Step;
 use super::request_parser::{Request, parse, resources};
-use super::tool_result_text;
+use super::tool_result_summary;
 use crate::model::{Image, Message, ModelRequest};
 
 /// The beginning of the first answer of a session, by which the model also recognises that it has introduced
@@ -168,7 +168,7 @@ fn go_on(requests: &[Request], after: &[Message], terse: bool) -> Vec<Step> {
         steps.push(plan(shown));
         return steps;
     }
-    let mut sentences = tool_result_text::sentences(requests, after);
+    let mut sentences = tool_result_summary::sentences(requests, after);
     if shown > 0 {
         sentences.push("The plan is done.".into());
     }

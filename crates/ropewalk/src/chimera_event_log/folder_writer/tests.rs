@@ -208,7 +208,7 @@ fn it_comes_back_whole() {
     let root = TempDir::new().unwrap();
     writer(root.path(), 0).write(&described(), &story()).unwrap();
     let folder = SessionFolder::open(&root.path().join(ID)).unwrap();
-    let mut reader = chimera::Reader::new(&folder.summary().unwrap().unwrap());
+    let mut reader = chimera_archive::Reader::new(&folder.summary().unwrap().unwrap());
     for (index, name) in folder.events().unwrap() {
         reader.take(&folder.event(index, name));
     }

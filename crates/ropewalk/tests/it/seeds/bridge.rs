@@ -540,7 +540,7 @@ async fn differs_ctrl_c_on_the_full_screen_stops_a_running_turn_first() {
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/message", "params": message });
     socket.send(&request).await;
     socket.kind("permission_request").await;
-    terminal.shows("Needs you");
+    terminal.shows("allow once");
     terminal.presses("\x03");
     until_turn_end(&mut socket, Vec::new()).await;
     assert!(receiver.all().iter().all(|request| !request.what.starts_with("DELETE ")));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::websocket::{
+use access::websocket_pump::{
     self, GOING_AWAY, SocketItem, SocketOutput, SocketRules, TextReceiver, TextReceiverClosed,
 };
 use axum::body::Bytes;
@@ -93,7 +93,8 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, state: &HttpState, rou
         SocketRoute::Official => &OFFICIAL,
         SocketRoute::Zeph => &ZEPH,
     };
-    let pumping = websocket::pump(socket, rules, LineReceiver(peer.frames), peer.batches, stopping(state));
+    let pumping =
+        websocket_pump::pump(socket, rules, LineReceiver(peer.frames), peer.batches, stopping(state));
     tokio::select! {
         biased;
         () = pumping => {}
@@ -105,7 +106,7 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, state: &HttpState, rou
 /// The close frame of a server that stops.
 pub(in crate::http) async fn stopping(state: &HttpState) -> CloseFrame {
     state.stop.cancelled().await;
-    websocket::close(GOING_AWAY, "the server is stopping; reconnect when it is back")
+    websocket_pump::close(GOING_AWAY, "the server is stopping; reconnect when it is back")
 }
 
 struct LineReceiver(mpsc::Sender<Frame>);

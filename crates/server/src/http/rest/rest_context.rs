@@ -15,7 +15,7 @@ use engine::{
 use futures_util::stream::{self, StreamExt as _};
 use service::{NewSessionOptions, Service, ServiceError, SessionText, SessionTextError};
 use sha2::{Digest as _, Sha256};
-use wire::session_document::{DocumentFormat, WHOLE_BYTES_MAX};
+use wire::session_export_writer::{DocumentFormat, WHOLE_BYTES_MAX};
 
 use crate::http::{HttpCaller, HttpState, Refusal, TokenScope};
 

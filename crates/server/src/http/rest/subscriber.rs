@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use engine::{
     Doorbell, LogRead, LogReader, OpenError, PageRequest, Seq, SessionHandle, SessionId, Subscription,
 };
-use metrics::{ConnectionGuard, DoorLabel, LagHandle};
+use metrics::{ConnectionGuard, DoorLabel, LagReporter};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::rest::{RestStream, StreamFormat};
@@ -79,7 +79,7 @@ pub(super) struct Subscriber {
     until_idle: bool,
     pipe: ClientPipe,
     piece: Vec<u8>,
-    lag: LagHandle,
+    lag: LagReporter,
     _counted: ConnectionGuard,
 }
 

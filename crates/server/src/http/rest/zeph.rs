@@ -10,9 +10,9 @@ use axum::{Json, Router};
 use engine::{ListQuery, MODE, MODEL, Timestamp};
 use serde_json::{Map, Value, json};
 use service::NewSessionOptions;
-use wire::past_time::PastTime;
+use wire::parse_past_time::PastTime;
 use wire::rest::{self, DeepLink, message_id};
-use wire::session_document::DocumentFormat;
+use wire::session_export_writer::DocumentFormat;
 
 use super::request_params::{QueryParams, SessionPath, bad_field, bad_query, some_text, text};
 use super::rest_context::{RestContext, refusal};

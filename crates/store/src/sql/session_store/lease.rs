@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::{sweep, unfinished_sessions};
+use super::{imports_and_forks, sweep};
 use crate::sql::{Db, DbError, Statement};
 
 /// Whether the owner of a session's row `s` lives: 1 or 0.
@@ -58,5 +58,5 @@ async fn clean_up(db: &dyn Db) -> Result<(), DbError> {
     for row in db.run(vec![half], Vec::new()).await?.into_iter().flat_map(|found| found.rows) {
         sweep(db, &row.text(0)?).await?;
     }
-    unfinished_sessions::clean_up(db).await
+    imports_and_forks::clean_up(db).await
 }

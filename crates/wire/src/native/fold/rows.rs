@@ -11,7 +11,7 @@ use engine::{
 };
 
 use super::row_text::{head, name_of, prompt, stop_word};
-use super::state::plan_of;
+use super::session_state::plan_of;
 use crate::native::{
     DIFF_LINES_MAX, FULL_ROW_BYTES_MAX, INPUT_BYTES_MAX, NoticeSeverity, OUTPUT_BYTES_MAX, Row, RowContent,
     TEXT_BYTES_MAX, TurnSummary,

@@ -156,7 +156,7 @@ fn differs_the_place_of_a_tool_call_has_its_official_name() {
 
 /// Images of the four kinds, embedded resources between `<resource>` markers, and thoughts; what cannot be shown is skipped
 /// with a warning. The offline model cannot look at images and names those that reached it; that others are given them, and
-/// that one of more than 20 MiB is left out, is in `crates/agent/tests/it` and in `crates/agent/src/prompt.rs`.
+/// that one of more than 20 MiB is left out, is in `crates/agent/tests/it` and in `crates/agent/src/user_prompt.rs`.
 #[test]
 fn rich_content_is_taken_and_thoughts_are_streamed() {
     everywhere(|mut client| {
