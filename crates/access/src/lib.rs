@@ -35,6 +35,6 @@ pub use hosts_and_origins::{BadName, HostName, Origin, PageOrigin, ServerNames};
 pub use listen::{BoundListener, Peer};
 pub use refusal::Refusal;
 pub use request_body::{BodyBytes, JsonFields, REST_BYTES_MAX, RPC_BYTES_MAX};
-pub use secret_file::create_secret_file;
+pub use secret_file::{create_secret_file, read_secret_file};
 pub use tls::{Tls, TlsError};
 pub use tokens::{AcceptedTokens, Client, Digest, random, url_safe};

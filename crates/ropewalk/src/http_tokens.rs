@@ -1,11 +1,9 @@
 //! The tokens of the HTTP door: where they come from, and the files that store them.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use access::{AcceptedTokens, Client, Digest, create_secret_file, random, url_safe};
+use access::{AcceptedTokens, Client, Digest, create_secret_file, random, read_secret_file, url_safe};
 
 use crate::cli::HttpOptions;
 use crate::cli_error::CliError;
@@ -20,8 +18,6 @@ const VARIABLES: [&str; 4] =
 /// Client names that have a meaning here or in other programs.
 const RESERVED: [&str; 3] = ["local", "default", "acp-local"];
 
-/// A token file has one line.
-const FILE_BYTES_MAX: u64 = 4096;
 const TOKEN_CHARS_MIN: usize = 16;
 
 /// The token with full access, and where it comes from.
@@ -70,7 +66,7 @@ impl MasterToken {
 /// The token with this digest, if it is in a variable or in the token file.
 pub fn matching(digest: &Digest) -> Result<Option<String>, CliError> {
     let set = VARIABLES.into_iter().filter_map(paths::variable).filter_map(|value| value.into_string().ok());
-    let stored = read(&paths::state()?.join("http.token")).ok();
+    let stored = read_secret_file(&paths::state()?.join("http.token")).ok();
     Ok(set.chain(stored).find(|token| Digest::of(token).is(digest)))
 }
 
@@ -154,11 +150,11 @@ fn stored(path: &Path) -> Result<String, CliError> {
             .because(error)
             .fix("check the permissions of the folder, or choose another one with ROPEWALK_HOME")
     };
-    let line = match read(path) {
+    let line = match read_secret_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = random().and_then(|token| create_secret_file(path, &url_safe(&token)));
             made.map_err(unusable)?;
-            read(path).map_err(unusable)?
+            read_secret_file(path).map_err(unusable)?
         }
         read => read.map_err(unusable)?,
     };
@@ -168,21 +164,11 @@ fn stored(path: &Path) -> Result<String, CliError> {
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other("it is not a single line of text"));
-    }
-    if metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other(
-            "other users may read it; run chmod 600 on it, or delete it to generate a new one",
-        ));
-    }
-    Ok(fs::read_to_string(path)?.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn entry(id: &str, token: &str) -> ClientEntry {

@@ -4,6 +4,8 @@ All tests of one editor share a server process, each has a session of its own; t
 process. A problem that a screen noticed on the way fails the test that closes the connection.
 """
 
+from contextlib import contextmanager
+
 import pytest
 from connection import Connection, Refused
 from editors import EDITORS
@@ -268,15 +270,25 @@ with_terminal = pytest.mark.parametrize(
 )
 
 
-@with_terminal
-def test_editor_runs_commands_in_its_own_terminal(editor, tmp_path):
-    """Without a sandbox commands run in the editor's terminal, which is given back last."""
+@contextmanager
+def without_sandbox(editor, tmp_path):
+    """An editor's connection whose commands run in its terminal, a session on it, and its folder."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     connection = Connection(editor, tmp_path / "home", workspace, ["--sandbox", "off"])
     try:
         connection.start()
         session, _ = connection.new_session()
+        yield connection, session, workspace
+        assert connection.leave() == []
+    finally:
+        connection.kill()
+
+
+@with_terminal
+def test_editor_runs_commands_in_its_own_terminal(editor, tmp_path):
+    """Without a sandbox commands run in the editor's terminal, which is given back last."""
+    with without_sandbox(editor, tmp_path) as (connection, session, workspace):
         screen = connection.screens[session]
         gate = workspace / "gate"
         prompt = connection.start_prompt(session, LIVE.format(gate=gate.name))
@@ -295,20 +307,12 @@ def test_editor_runs_commands_in_its_own_terminal(editor, tmp_path):
         assert connection.end_prompt(prompt) == "cancelled"
         assert [screen.status(each) for each in screen.of_kind("execute")] == ["completed", "failed"]
         connection.until("both are given back", lambda: connection.given_back() == [True, True])
-        assert connection.leave() == []
-    finally:
-        connection.kill()
 
 
 @with_terminal
 def test_editor_opens_a_terminal_that_nobody_waits_for_any_more(editor, tmp_path):
     """The turn is cancelled while the editor opens the terminal: its command does not run on."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    connection = Connection(editor, tmp_path / "home", workspace, ["--sandbox", "off"])
-    try:
-        connection.start()
-        session, _ = connection.new_session()
+    with without_sandbox(editor, tmp_path) as (connection, session, workspace):
         connection.slow = True
         prompt = connection.start_prompt(session, "run sleep 600")
         connection.until("a terminal is asked for", lambda: connection.held is not None)
@@ -316,6 +320,3 @@ def test_editor_opens_a_terminal_that_nobody_waits_for_any_more(editor, tmp_path
         assert connection.end_prompt(prompt) == "cancelled"
         connection.open_held_terminal()
         connection.until("it is given back", lambda: connection.given_back() == [True])
-        assert connection.leave() == []
-    finally:
-        connection.kill()

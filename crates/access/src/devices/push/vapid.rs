@@ -4,9 +4,7 @@
 //! with a token that this key has signed. So the key is kept for good: with another one every device
 //! would have to subscribe again.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -16,10 +14,8 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde::Serialize;
 
-use crate::create_secret_file;
+use crate::{create_secret_file, read_secret_file};
 
-/// A larger file is not one of ours.
-const FILE_BYTES_MAX: u64 = 4096;
 /// How long a token is good for. The standard allows a day; half of it forgives a clock that is wrong.
 const TOKEN_SECONDS: i64 = 12 * 60 * 60;
 
@@ -57,12 +53,12 @@ impl Vapid {
     /// address; some push services refuse tokens without one.
     pub fn load_or_create(path: &Path, contact: &str) -> Result<Self, VapidKeyError> {
         let unread = |error| VapidKeyError::Unread(path.to_owned(), error);
-        let text = match read(path) {
+        let text = match read_secret_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 create_secret_file(path, &new_key()?)
                     .map_err(|error| VapidKeyError::Unmade(path.to_owned(), error))?;
                 // Another process that started at the same moment may have been first: its key is used.
-                read(path).map_err(unread)?
+                read_secret_file(path).map_err(unread)?
             }
             text => text.map_err(unread)?,
         };
@@ -117,23 +113,13 @@ fn new_key() -> Result<String, VapidKeyError> {
     Ok(URL_SAFE_NO_PAD.encode(made.map_err(|_| VapidKeyError::NoRandom)?))
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other("it is not a single line of text"));
-    }
-    if metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other(
-            "other users may read it; run chmod 600 on it, or delete it to generate a new one",
-        ));
-    }
-    fs::read_to_string(path)
-}
-
 #[cfg(test)]
 mod tests {
     use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
     use serde_json::{Value, json};
+
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
