@@ -80,7 +80,7 @@ pub use settings::{
 };
 pub use store::{
     Claim, DAMAGE_NOTICE, EventBatch, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,
-    POSITIONS_SKIPPED_MAX, PageRequest, SessionRow, Store, StoreError, StoreFault, StoreResult,
+    POSITIONS_SKIPPED_MAX, PageRequest, RunningTurns, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 pub use stored_rules::{
     MemoryRules, PermissionRules, RULES_UNREADABLE, RememberedAnswer, RuleEffect, RuleHit, RuleScope,

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::event::{Body, Event};
 use crate::ids::{Epoch, Seq, SessionId};
 use crate::store::{
-    Claim, EventBatch, ListQuery, NewSession, PageRequest, SessionRow, Store, StoreError, StoreResult,
+    Claim, EventBatch, ListQuery, NewSession, PageRequest, RunningTurns, SessionRow, Store, StoreError,
+    StoreResult,
 };
 
 #[derive(Default)]
@@ -19,6 +20,7 @@ pub struct MemoryStore {
 struct Inner {
     sessions: BTreeMap<SessionId, MemorySession>,
     deleted: BTreeSet<SessionId>,
+    running: RunningTurns,
 }
 
 struct MemorySession {
@@ -63,10 +65,12 @@ impl Inner {
     }
 
     fn append(&mut self, batch: EventBatch) -> Result<(), StoreError> {
-        let kept = self.find_mut(&batch.session)?;
-        if kept.epoch != batch.epoch {
+        if self.find_mut(&batch.session)?.epoch != batch.epoch {
             return Err(StoreError::Fenced);
         }
+        let busy = self.running.after(&batch);
+        let kept = self.find_mut(&batch.session)?;
+        kept.row.busy = busy.unwrap_or(kept.row.busy);
         for event in &batch.events {
             kept.row.last_seq = event.seq;
             kept.row.updated_at = event.at;
@@ -83,10 +87,6 @@ fn note_in_row(row: &mut SessionRow, body: &Body) {
         row.title = Some(Arc::clone(title));
     } else if let Body::Moved { cwd, .. } = body {
         row.cwd.clone_from(cwd);
-    } else if matches!(body, Body::TurnStarted) {
-        row.busy = true;
-    } else if matches!(body, Body::TurnEnded { .. }) {
-        row.busy = false;
     }
 }
 
@@ -106,7 +106,9 @@ impl Store for MemoryStore {
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
-        ready(self.lock().find_mut(id).map(MemorySession::claim))
+        let mut inner = self.lock();
+        inner.running.forget(id);
+        ready(inner.find_mut(id).map(MemorySession::claim))
     }
 
     fn owns(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, bool> {

@@ -3,12 +3,13 @@
 //! A store knows no policy. It appends, reads after a cursor, lists, and fences stale owners. One conformance suite
 //! (`testkit::store_suite`) checks these promises for every engine.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::BoxFuture;
-use crate::event::Event;
-use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
+use crate::event::{Body, Event};
+use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 
 /// Positions that a store reserves at once, durably, before it gives the first of them to an event. After
 /// a power cut it leaves out the rest of them and as many again, so the gap is longer than this. Shorter
@@ -207,6 +208,36 @@ pub struct EventBatch {
     pub epoch: Epoch,
     pub events: Vec<Arc<Event>>,
     pub sync: bool,
+}
+
+/// The turn that runs in each session, as far as a store has seen it start since the session was claimed. A queued turn
+/// may end without having started: that ends no other one.
+#[derive(Debug, Default)]
+pub struct RunningTurns(HashMap<SessionId, TurnId>);
+
+impl RunningTurns {
+    /// Whether a turn runs after this batch; `None` if nothing in it says so.
+    pub fn after(&mut self, batch: &EventBatch) -> Option<bool> {
+        let mut busy = None;
+        for event in &batch.events {
+            if matches!(event.body, Body::TurnStarted) {
+                self.0.extend(event.turn.map(|turn| (batch.session.clone(), turn)));
+                busy = Some(true);
+            } else if matches!(event.body, Body::TurnEnded { .. }) {
+                let other = |running: &TurnId| event.turn.is_some_and(|ended| ended != *running);
+                if !self.0.get(&batch.session).is_some_and(other) {
+                    self.0.remove(&batch.session);
+                    busy = Some(false);
+                }
+            }
+        }
+        busy
+    }
+
+    /// The session was claimed, released or deleted.
+    pub fn forget(&mut self, session: &SessionId) {
+        self.0.remove(session);
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

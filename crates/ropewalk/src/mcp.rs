@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::McpConfig;
+use agent::{McpConfig, consent_digest};
 use engine::{ServerState, ServerStatus, ServerTransport, ToolServer};
+use guard::Rulebook;
 use serde_json::{Value, json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
@@ -103,13 +104,16 @@ fn list(options: &McpListOptions) -> Result<(), CliError> {
         return output::put("No MCP servers. To add one: ropewalk mcp add NAME -- COMMAND\n");
     }
     let mut out = String::new();
-    for (entries, note) in [(&yours, ""), (&theirs, "  (from this project: you are asked before it starts)")]
-    {
-        for entry in entries {
-            let off = if entry.enabled { "" } else { "  (disabled)" };
-            let (name, way) = (one_line(&entry.server.name), one_line(&entry.without_values()));
-            writeln!(out, "{name}  {way}{off}{note}").ok();
-        }
+    let book = Rulebook::new(paths::rules()?);
+    let from_project = |entry: &ServerEntry| match book.trusts(&folder, &consent_digest(&entry.server)) {
+        true => "  (from this project: trusted)",
+        false => "  (from this project: you are asked before it starts)",
+    };
+    let all = yours.iter().map(|entry| (entry, "")).chain(theirs.iter().map(|one| (one, from_project(one))));
+    for (entry, note) in all {
+        let off = if entry.enabled { "" } else { "  (disabled)" };
+        let (name, way) = (one_line(&entry.server.name), one_line(&entry.without_values()));
+        writeln!(out, "{name}  {way}{off}{note}").ok();
     }
     output::put(&out)
 }

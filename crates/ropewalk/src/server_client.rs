@@ -44,7 +44,11 @@ impl Server {
             servers.retain(|server| server.port == port);
         }
         match servers.as_slice() {
-            [] => Err(CliError::failed("no server is running").fix("start one with `ropewalk up`")),
+            [] => Err(match choice.port {
+                Some(port) => CliError::failed(format!("no server is running on port {port}"))
+                    .fix("see `ropewalk serve status`, or leave out --port"),
+                None => CliError::failed("no server is running").fix("start one with `ropewalk up`"),
+            }),
             [server] => Self::of(server),
             several => {
                 let addresses: Vec<&str> = several.iter().map(RunningServer::address).collect();

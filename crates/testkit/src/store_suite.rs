@@ -38,6 +38,7 @@ macro_rules! store_suite {
             an_outline_leaves_out_what_was_streamed
             appends_that_race_all_arrive
             the_row_follows_the_events
+            a_queued_turn_that_ends_leaves_the_running_one_running
             lists_show_the_newest_first
             lists_go_on_after_a_cursor
             lists_are_narrowed_to_a_directory

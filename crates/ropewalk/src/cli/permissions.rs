@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 const PERMISSIONS_HELP: &str = "\
-A rule is TOOL or TOOL(PATTERN). Deny beats ask, ask beats the approval preset, and the preset beats allow.
+A rule is TOOL or TOOL(PATTERN). Deny beats ask, ask beats allow, and allow beats the
+presets auto, suggest and strict. The preset read-only refuses everything but reading, whatever is allowed.
 
   shell(cargo test:*)   every command that starts with these words
   shell(npm run *)      a pattern for one command

@@ -15,11 +15,11 @@ mod lease;
 mod session_rows;
 mod session_tables;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{
-    Body, BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest, Seq,
-    SessionId, SessionRow, Store, StoreError, StoreFault, StoreResult,
+    Body, BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest,
+    RunningTurns, Seq, SessionId, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio_util::sync::DropGuard;
 use wire::{event_json, record};
@@ -42,6 +42,7 @@ pub struct SqlStore {
     db: Arc<dyn Db>,
     /// This process, as rows name it.
     name: String,
+    running: Mutex<RunningTurns>,
     /// Lets go of the lease.
     _lease: DropGuard,
 }
@@ -53,11 +54,15 @@ impl SqlStore {
         }
         let name = uuid::Uuid::new_v4().to_string();
         let lease = lease::hold(Arc::clone(&db), name.clone()).await.map_err(unavailable)?;
-        Ok(Self { db, name, _lease: lease })
+        Ok(Self { db, name, running: Mutex::default(), _lease: lease })
     }
 
     async fn run(&self, work: Vec<Statement>) -> Result<Vec<super::StatementResult>, DbError> {
         self.db.run(work, Vec::new()).await
+    }
+
+    fn running(&self) -> MutexGuard<'_, RunningTurns> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn row(&self, id: &SessionId) -> Result<OwnedRow, StoreError> {
@@ -107,6 +112,7 @@ impl SqlStore {
     }
 
     async fn do_claim(&self, id: &SessionId) -> Result<Claim, StoreError> {
+        self.running().forget(id);
         let take = format!(
             "UPDATE log_sessions AS s SET epoch = epoch + 1, holder = $2 WHERE id = $1 AND gone = 0
              AND (busy = 0 OR holder IS NULL OR holder = $2 OR {ALIVE} = 0)"
@@ -139,7 +145,8 @@ impl SqlStore {
         };
         let entries = entries(&batch)?;
         let log = log_of(&batch.session);
-        let mut work = vec![row_after(&batch, last, 0)];
+        let busy = self.running().after(&batch);
+        let mut work = vec![row_after(&batch, last, busy, 0)];
         work.extend(log::append_on(&log, batch.epoch.0, entries.clone()));
         match self.run(work).await {
             Ok(_) => Ok(()),
@@ -295,15 +302,14 @@ async fn remove_entries(db: &dyn Db, log: &str, at_once: u64) -> Result<(), DbEr
 }
 
 /// Keeps the columns of a list in step with the events.
-fn row_after(batch: &EventBatch, last: &Event, gone: i64) -> Statement {
-    let (mut busy, mut title, mut cwd) = (SqlValue::Null, SqlValue::Null, SqlValue::Null);
+fn row_after(batch: &EventBatch, last: &Event, busy: Option<bool>, gone: i64) -> Statement {
+    let busy = busy.map_or(SqlValue::Null, SqlValue::from);
+    let (mut title, mut cwd) = (SqlValue::Null, SqlValue::Null);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = clean(given);
         } else if let Body::Moved { cwd: entered, .. } = &event.body {
             cwd = path_value(entered);
-        } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
-            busy = matches!(event.body, Body::TurnStarted).into();
         }
     }
     let update =
@@ -388,6 +394,7 @@ impl Store for SqlStore {
     }
 
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
+        self.running().forget(id);
         let update = "UPDATE log_sessions SET holder = NULL WHERE id = $1 AND epoch = $2";
         let release = Statement::new(update, [id.as_str().into(), epoch.0.into()]);
         Box::pin(async move { self.run(vec![release]).await.map(drop).map_err(write) })

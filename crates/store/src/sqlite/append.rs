@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Body, Claim, Epoch, Event, EventBatch, SessionId, StoreError};
+use engine::{Body, Claim, Epoch, Event, EventBatch, RunningTurns, SessionId, StoreError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use wire::record;
@@ -77,6 +77,7 @@ pub(super) fn append(
     connection: &Connection,
     batch: &EventBatch,
     sync: bool,
+    running: &mut RunningTurns,
     scratch: &mut Scratch,
 ) -> Result<u64, RequestFailure> {
     let head = head_of(connection, &batch.session)?.ok_or(StoreError::NotFound)?;
@@ -110,7 +111,16 @@ pub(super) fn append(
     }
     let written = unsigned(head.state.written_seq);
     insert(connection, head.state.key, written, &batch.events, scratch)?;
-    update_row(connection, &head, batch, last, reserved)?;
+    let busy = running.after(batch).unwrap_or(head.state.busy);
+    let state = StateColumns {
+        updated_at: last.at.0,
+        busy,
+        last_seq: signed(last.seq.0),
+        written_seq: signed(last.seq.0),
+        reserved_seq: signed(reserved),
+        ..head.state
+    };
+    update_row(connection, batch, &state)?;
     if scratch.body.capacity() > SCRATCH_BYTES_MAX {
         scratch.body = Vec::new();
     }
@@ -222,32 +232,18 @@ fn lost(error: record::RecordError) -> RequestFailure {
 /// Keeps the listing's columns in step with what was appended.
 fn update_row(
     connection: &Connection,
-    head: &AppendState,
     batch: &EventBatch,
-    last: &Event,
-    reserved: u64,
+    state: &StateColumns,
 ) -> Result<(), RequestFailure> {
-    let (mut busy, mut title, mut cwd) = (head.state.busy, None, None);
+    let (mut title, mut cwd) = (None, None);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = Some(&**given);
         } else if let Body::Moved { cwd: entered, .. } = &event.body {
             cwd = Some(path_value(entered));
-        } else if matches!(event.body, Body::TurnStarted) {
-            busy = true;
-        } else if matches!(event.body, Body::TurnEnded { .. }) {
-            busy = false;
         }
     }
-    let state = StateColumns {
-        updated_at: last.at.0,
-        busy,
-        last_seq: signed(last.seq.0),
-        written_seq: signed(last.seq.0),
-        reserved_seq: signed(reserved),
-        ..head.state
-    };
-    write_state(connection, &state)?;
+    write_state(connection, state)?;
     if title.is_some() || cwd.is_some() {
         describe(connection, &batch.session, state.key, title, cwd)?;
     }

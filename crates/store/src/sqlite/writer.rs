@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{SessionId, StoreError, StoreFault};
+use engine::{RunningTurns, SessionId, StoreError, StoreFault};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};
@@ -56,6 +56,7 @@ pub(super) struct Writer {
     uptime: Option<String>,
     owners: ProcessLocks,
     reservations: Reservations,
+    running: RunningTurns,
     scratch: Scratch,
     sweeps: Sweeps,
     /// Whether commits are being synced at present.
@@ -128,6 +129,7 @@ impl FileOpener {
             owners: ProcessLocks::beside(&self.path),
             path: self.path.clone(),
             reservations: Reservations::default(),
+            running: RunningTurns::default(),
             scratch: Scratch::default(),
             sweeps: Sweeps::default(),
             syncing: false,
@@ -464,6 +466,7 @@ impl Writer {
                 deferred_reply(answer, created.inspect(|claim| self.reservations.note_new(claim)))
             }
             WriteRequest::Claim { id, answer } => {
+                self.running.forget(&id);
                 let claimed = session_lifecycle::claim(connection, identity, &id);
                 if claimed.is_ok() {
                     self.outdated.remove(&id);
@@ -473,6 +476,7 @@ impl Writer {
             }
             WriteRequest::Release { id, epoch, answer } => {
                 self.reservations.forget(&id);
+                self.running.forget(&id);
                 self.claimed.remove(&id);
                 deferred_reply(answer, session_lifecycle::release(connection, &id, epoch))
             }
@@ -481,7 +485,7 @@ impl Writer {
                 deferred_reply(answer, Err(StoreError::Write { reason }.into()))
             }
             WriteRequest::Append { batch, answer } => {
-                let appended = append::append(connection, &batch, sync, &mut self.scratch);
+                let appended = append::append(connection, &batch, sync, &mut self.running, &mut self.scratch);
                 // If the group is lost in the end, all reservations are forgotten.
                 let noted = appended.map(|upto| self.reservations.note(batch.session, batch.epoch, upto));
                 deferred_reply(answer, noted)
@@ -489,6 +493,7 @@ impl Writer {
             WriteRequest::Unfinished(step) => self.write_unfinished(step),
             WriteRequest::Delete { id, answer } => {
                 self.reservations.forget(&id);
+                self.running.forget(&id);
                 match session_lifecycle::delete(connection, identity, &id) {
                     Ok(Some(key)) => (DeferredReply::Sweep { key, answer }, None),
                     Ok(None) => deferred_reply(answer, Ok(false)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::{
     Body, BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, ListQuery, NewSession, PageRequest,
-    Principal, Seq, SessionRow, Stop, Store, StoreError, Timestamp,
+    Principal, Seq, SessionRow, Stop, Store, StoreError, Timestamp, TurnId,
 };
 
 use super::{append, event, new_session, session_id, text, texts};
@@ -53,6 +53,27 @@ pub async fn a_claim_fences_off_whoever_had_it(store: &dyn Store) {
     assert!(matches!(append(store, &old, 3, vec![text("old")]).await, Err(StoreError::Fenced)));
     append(store, &new, 3, vec![text("new")]).await.unwrap();
     assert_eq!(texts(store, "s").await, [(1, "a".into()), (2, "b".into()), (3, "new".into())]);
+}
+
+/// Until the turn that started has ended nobody else may take the session.
+pub async fn a_queued_turn_that_ends_leaves_the_running_one_running(store: &dyn Store) {
+    let claim = store.create(new_session("s")).await.unwrap();
+    let ended = || Body::TurnEnded { stop: Stop::Cancelled, error: None };
+    append(store, &claim, 1, vec![Body::TurnStarted]).await.unwrap();
+    let withdrawn = Arc::new(Event { turn: Some(TurnId(2)), ..(*event(2, ended())).clone() });
+    let batch =
+        EventBatch { session: session_id("s"), epoch: claim.epoch, events: vec![withdrawn], sync: true };
+    store.append(batch).await.unwrap();
+    assert!(store.find(&session_id("s")).await.unwrap().busy, "turn 1 goes on");
+    append(store, &claim, 3, vec![ended()]).await.unwrap();
+    assert!(!store.find(&session_id("s")).await.unwrap().busy);
+    // Who claims it anew has ended what was left before.
+    append(store, &claim, 4, vec![Body::TurnStarted]).await.unwrap();
+    let claim = store.claim(&session_id("s")).await.unwrap();
+    let left = Arc::new(Event { turn: Some(TurnId(3)), ..(*event(claim.next_seq.0, ended())).clone() });
+    let batch = EventBatch { session: session_id("s"), epoch: claim.epoch, events: vec![left], sync: true };
+    store.append(batch).await.unwrap();
+    assert!(!store.find(&session_id("s")).await.unwrap().busy);
 }
 
 pub async fn a_refused_append_writes_nothing(store: &dyn Store) {

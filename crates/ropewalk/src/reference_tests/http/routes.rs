@@ -81,7 +81,7 @@ pub const SERVER: [RouteGroup; 5] = [
                 Anyone,
                 "200 if the process serves, 503 while it starts or stops; version and uptime",
             ),
-            route("GET", "/healthz", Anyone, "same status code, empty body"),
+            route("GET", "/healthz", Anyone, "the same, without version and uptime"),
             route("GET", "/ready", Anyone, "200 if it can do its work, otherwise 503 and why"),
             route("GET", "/metrics", Owner, "[metrics](metrics.md), as text for Prometheus"),
         ],

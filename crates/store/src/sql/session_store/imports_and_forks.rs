@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use engine::{BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, NewSession, SessionId, StoreError};
+use engine::{
+    BoxFuture, Claim, Epoch, Event, EventBatch, EventSource, NewSession, RunningTurns, SessionId, StoreError,
+};
 
 use super::lease::ALIVE;
 use super::session_rows::{log_of, path_value};
@@ -79,7 +81,7 @@ impl SqlStore {
         session: &NewSession,
         mut source: Box<dyn EventSource>,
     ) -> Result<Vec<Statement>, StoreError> {
-        let log = log_of(&session.id);
+        let (log, mut running) = (log_of(&session.id), RunningTurns::default());
         loop {
             let events = source.next().await.map_err(|reason| StoreError::Write { reason })?;
             if events.is_empty() {
@@ -93,7 +95,7 @@ impl SqlStore {
                     sync: true,
                 };
                 let Some(last) = piece.last() else { continue };
-                let mut work = vec![row_after(&batch, last, UNFINISHED)];
+                let mut work = vec![row_after(&batch, last, running.after(&batch), UNFINISHED)];
                 work.extend(log::append_on(&log, 1, entries(&batch)?));
                 self.run(work).await.map_err(fenced_off)?;
             }
